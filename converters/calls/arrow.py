@@ -70,7 +70,8 @@ _CONTEXTS = ("task", "softirq", "interrupt")
 def calls_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of CALL_SCHEMA with one row per timed call that ended in the window.
 
-    In the order of the calls' ends; empty if the window has no path. context: the log's.
+    In the order of the calls' ends; empty if the window has no path. Where a call's entry is not
+    known, its entry times, duration and parts are null. context: the log's.
     """
     if window.path is None:
         return CALL_SCHEMA.empty_table()

@@ -79,7 +79,10 @@ class Keys:
 
     @classmethod
     def among(cls, *tables: tuple[I64 | U32, I64]) -> Self:
-        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows."""
+        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows.
+
+        An entry of NEVER counts as a time like any other: such calls of one thread are one.
+        """
         tid = np.concatenate([np.asarray(one, dtype=np.int64) for one, _ in tables])
         entry = np.concatenate([one for _, one in tables])
         order = np.lexsort((entry, tid))

@@ -48,7 +48,12 @@ class Context:
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        """Take the facts from a log's header (docs/log-format.md), which is kept, not copied."""
+        """Take the facts from a log's header (docs/log-format.md), which is kept, not copied.
+
+        Every key may be missing: without operations or flags, this reader's tables are used;
+        without a complete clock reading, `clocks` is empty. Raises KeyError: an entry of "devices"
+        without "dev".
+        """
         self.header = cast(Header, header)
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
@@ -94,8 +99,10 @@ class Context:
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Take the facts from a note of the log; a note of another name is ignored.
 
-        `devices`, `cgroups` and `mounts` add to what is known of these; `call_timing` sets
-        `calls_timed_until`.
+        `devices`, `cgroups` and `mounts` add entries; an entry of the same dev_t or cgroup id
+        replaces the earlier one. `call_timing` sets `calls_timed_until` to its "until", if that is
+        an int. payload: the note's own; `cgroups` may hold its map of id → path directly or below
+        "cgroups".
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))

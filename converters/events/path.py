@@ -24,8 +24,10 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 def attach_path(events: Events) -> None:
     """Set `events.path`: a row of PATH per event, by the CALL, DIRTIED and INTERRUPT records.
 
-    `events.path` is left as it is (None) if there are no such records. `events` must hold all
-    events of each time, so that a Q or C and its records are together.
+    What is not recorded is as in NO_PATH; only rows of Q and C have anything else. A record whose Q
+    or C is not in `events` is ignored. `events.path` is left as it is if there are no such records.
+    `events` must hold all events of each time, so that a Q or C and its records are together; it
+    keeps these.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts = events.rows(Kind.INTERRUPT)
@@ -39,9 +41,10 @@ def attach_path(events: Events) -> None:
 
 
 def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
-    """Return times of CLOCK_MONOTONIC in ns from their low 56 bits, NEVER where these are 0.
+    """Return times of CLOCK_MONOTONIC (ns, int64) from their low 56 bits, NEVER where these are 0.
 
-    time: per event of `rows`, a time before that event's own, which has the upper bits.
+    time: per event of `rows`, a time at most 2^56 ns before that event's own, from which the upper
+    bits are taken.
     """
     now = events.ts[rows].astype(np.uint64)
     ago = (now - time) & np.uint64((1 << TIMESTAMP_BITS) - 1)
@@ -49,7 +52,10 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
 
 
 def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row."""
+    """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row of `path`.
+
+    An entry of 0 becomes NEVER. Records whose Q is not in `events` are ignored.
+    """
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
@@ -60,7 +66,10 @@ def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write dirtied, tid, pid and comm of the DIRTIED records at `rows` to their Q's row."""
+    """Write dirtied, tid, pid and comm of the DIRTIED records at `rows` to their Q's row of `path`.
+
+    Records whose Q is not in `events` are ignored.
+    """
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.DIRTIED, rows)
@@ -71,7 +80,11 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write context, irq, hard, raised and soft of the INTERRUPT records to their C's row."""
+    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`.
+
+    rows: of these records in `events`, whose times before the C (ns ago) become absolute; 2^32 - 1
+    becomes NEVER. Records whose C is not in `events` are ignored.
+    """
     completed = _completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)
@@ -84,9 +97,10 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _completion_of(events: Events, rows: I64) -> I64:
-    """Return per INTERRUPT record at `rows` the event of its C, -1 where it is not in the log.
+    """Return per INTERRUPT record at `rows` the row of its C in `events`, -1 where it is not there.
 
-    The C of the same request and time; both leave the kernel together.
+    That is the C with the record's request and time (both leave the kernel together): the row just
+    before it, else the last such row.
     """
     completions = events.rows(Kind.C)
     if not len(completions) or not len(rows):

@@ -36,12 +36,14 @@ def path_tables(
     closed: I64,
     completed: I64,
 ) -> PathTables | None:
-    """Return the tables of one window; None if it has no record of the path.
+    """Return one window's calls, waits, bios' paths (Q's call, dirtying task) and interrupts of C.
 
-    tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows, open_rows:
-    the bios that ended, and those in flight at the window's end. closed: per request, its number,
-    -1 if it is in flight. completed: per request, its last C (event), -1 none. The columns that
-    `converters.calls` sets are 0.
+    From the RETURN and WAIT records, and from `a.events.path` as `attach_path` sets it; None if the
+    window has neither. tasks: the threads' names. number: per queued bio (row of `whole`), its
+    number. rows, open_rows: the bios that ended, and those in flight at the window's end; each have
+    a table of paths. closed: per request, its number, -1 if it is in flight, and then left out.
+    completed: per request, its last C (event), -1 none. The columns that `converters.calls` sets
+    are 0.
     """
     events = a.events
     if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
@@ -58,7 +60,11 @@ def path_tables(
 
 
 def calls_of(events: Events, tasks: TaskNames) -> Calls:
-    """Return a row for each RETURN record of a window, in order of time."""
+    """Return a row for each RETURN record of a window, in order of time.
+
+    entry is NEVER where the record has none; task is the row in `tasks` of the thread's name at the
+    return, -1 unknown. The columns that `converters.calls` sets are 0.
+    """
     rows = events.rows(Kind.RETURN)
 
     def column(name: str) -> NDArray[np.generic]:
@@ -93,7 +99,12 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
 
 
 def waits_of(events: Events, tasks: TaskNames) -> Waits:
-    """Return a row for each WAIT record of a window, in order of time. tasks: threads' names."""
+    """Return a row for each WAIT record of a window, in order of time.
+
+    The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
+    blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
+    name at `run`, -1 unknown. `cause` and `own`, which `converters.calls` sets, are 0.
+    """
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
     run = events.ts[rows]
@@ -115,7 +126,10 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
 
 
 def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
-    """Return the PATH rows of events, NO_PATH where the index is -1 or no path was recorded."""
+    """Return a copy of the PATH rows of events (n,).
+
+    NO_PATH where the index is -1, or no path was recorded.
+    """
     if events.path is None or not len(events):
         return np.full(len(index), NO_PATH, PATH)
     rows: NDArray[np.void] = events.path[np.maximum(index, 0)]

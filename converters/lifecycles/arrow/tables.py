@@ -71,9 +71,10 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def thread_columns(table: Bios | Calls | Waits, tasks: Tasks) -> dict[str, pa.Array]:
-    """Return the columns tid, pid and comm of the rows' threads; null where not known.
+    """Return the columns tid, pid and comm of the rows' threads, by name.
 
-    tasks: the threads that `table.task` is the row of.
+    tasks: the threads' names, whose rows `table.task` has. tid is null where it is 0; pid and comm
+    are where `task` is -1.
     """
     pids = np.append(tasks.tgid, np.uint32(0))[table.task]
     return {
