@@ -122,7 +122,9 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         "own": waits.own,
         "reason": named(waits.reason, lambda reason: _reason_name(reason, context)),
         "commit": nullable(waits.commit),
-        "commit_device": named(waits.commit_dev, lambda dev: context.device_name(dev) if dev else None),
+        "commit_device": named(
+            waits.commit_dev, lambda dev: context.device_name(dev) if dev else None
+        ),
     }
     return pa.table({name: columns[name] for name in WAIT_SCHEMA.names}, schema=WAIT_SCHEMA)
 

@@ -33,6 +33,7 @@ class WaitReason(IntEnum):
     WRITE_BACK = 17
     QUEUE = 18
     DEVICE_MAPPER = 19
+    PAGE_LOCK = 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ REASONS = {
         "page read", "a locked page of the page cache: this or another task reads it"
     ),
     WaitReason.PAGE_WRITE: ReasonText("page write-back", "a page that is under write-back"),
-    WaitReason.BIO: ReasonText("bio", "a bio that the call submitted and waits for: direct I/O, a flush"),
+    WaitReason.PAGE_LOCK: ReasonText(
+        "page lock", "a page that another task works on: it writes, submits or truncates it"
+    ),
+    WaitReason.BIO: ReasonText(
+        "bio", "a bio that the call submitted and waits for: direct I/O, a flush"
+    ),
     WaitReason.METADATA: ReasonText(
         "metadata block", "a block of the file system's own: a buffer, an extent buffer"
     ),
@@ -91,8 +97,9 @@ class Rule:
 
     kernels: of the range 5.10 to 7.2, and file systems, where these functions are found. functions,
     callers: names, with spaces between. callers: the next frame outward that is none of `functions`
-    and not PASSED_OVER has to be one of these; empty: it may be any. Of rules with the same function the first that
-    fits decides. The compiler may have inlined a static function: its callers stand beside it.
+    and not PASSED_OVER has to be one of these; empty: it may be any. Of rules with the same
+    function the first that fits decides. The compiler may have inlined a static function: its
+    callers stand beside it.
     """
 
     reason: WaitReason
@@ -114,8 +121,9 @@ _DIRECTORIES = (
 )
 
 PASSED_OVER = (
-    "schedule io_schedule schedule_timeout io_schedule_timeout bit_wait bit_wait_io __wait_on_bit "
-    "out_of_line_wait_on_bit __wait_on_bit_lock out_of_line_wait_on_bit_lock"
+    "__schedule schedule io_schedule schedule_timeout io_schedule_timeout bit_wait bit_wait_io "
+    "__wait_on_bit out_of_line_wait_on_bit __wait_on_bit_lock out_of_line_wait_on_bit_lock "
+    "folio_wait_bit folio_wait_bit_common wait_on_page_bit wait_on_page_bit_killable"
 )
 """Functions that are no caller: waiting in general. A rule's own functions may be among them."""
 
@@ -248,20 +256,28 @@ RULES: tuple[Rule, ...] = (
         "__inode_dio_wait",
     ),
     Rule(
+        WaitReason.PAGE_LOCK,
+        "__folio_lock: since 5.16; __lock_page: before",
+        "__folio_lock __lock_page",
+        callers="write_cache_pages mpage_prepare_extent_to_map writeback_iter "
+        "writeback_get_folio extent_write_cache_pages __filemap_get_folio pagecache_get_page "
+        "grab_cache_page_write_begin truncate_inode_pages_range invalidate_inode_pages2_range "
+        "ext4_page_mkwrite iomap_page_mkwrite find_lock_entries",
+    ),
+    Rule(
         WaitReason.PAGE_READ,
         "since 5.16",
         "__folio_lock __folio_lock_killable __folio_lock_or_retry folio_wait_locked "
         "folio_wait_locked_killable folio_put_wait_locked filemap_update_page "
         "filemap_read_folio filemap_read filemap_get_pages filemap_fault read_cache_folio "
-        "do_read_cache_folio folio_wait_bit",
+        "do_read_cache_folio",
     ),
     Rule(
         WaitReason.PAGE_READ,
         "up to 5.15",
         "__lock_page __lock_page_killable __lock_page_or_retry wait_on_page_locked_killable "
         "put_and_wait_on_page_locked generic_file_buffered_read generic_file_read_iter "
-        "filemap_update_page filemap_fault wait_on_page_bit wait_on_page_bit_killable "
-        "wait_on_page_read do_read_cache_page",
+        "filemap_update_page filemap_fault wait_on_page_read do_read_cache_page",
     ),
     Rule(
         WaitReason.INODE,

@@ -43,9 +43,10 @@ class Context:
 
     `cgroups` maps cgroup ids to paths, `files` holds the files of bios, and `clocks` the complete
     clock readings (name → ns) met so far; all three grow while the log is read.
-    `wait_stacks` has the functions of the stacks with which threads waited, by
-    id, the innermost first ("": not known); it grows likewise. `calls_timed_until` is when the recorder ceased to time calls (ns), as that took more than
-    `--call-budget`; None: it did not, as far as the log was read.
+    `wait_stacks` has the functions of the stacks with which threads waited, by id, the innermost
+    first ("": not known); it grows likewise. `calls_timed_until` is when the recorder ceased to
+    time calls (ns), as that took more than `--call-budget`; None: it did not, as far as the log was
+    read.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -73,8 +74,8 @@ class Context:
     def path_parts(self) -> frozenset[str]:
         """Parts of the path beside the block layer that the log records (`record --path`).
 
-        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty", "fs". Empty for a
-        log without the path.
+        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty", "fs". Empty
+        for a log without the path.
         """
         path = self.header.get("path")
         parts = path.get("parts") if isinstance(path, dict) else None
@@ -96,9 +97,8 @@ class Context:
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Take the facts from a note of the log; a note of another name is ignored.
 
-        `devices`, `cgroups`, `mounts` and the stacks of waits among `stacks` add to what is known of
-        these; `call_timing` sets
-        `calls_timed_until`.
+        `devices`, `cgroups`, `mounts` and the stacks of waits in `stacks` add to what is known of
+        these; `call_timing` sets `calls_timed_until`.
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))

@@ -149,12 +149,21 @@ def commits_of(events: Events) -> Commits:
     """Return a row for each COMMIT record of a window, in order of time."""
     rows = events.rows(Kind.COMMIT)
     records = events.fields(Kind.COMMIT, rows)
-    phases = {
-        name: full_time(events, rows, records[name].astype(np.uint64))
-        for name in ("started", "locking", "flushing", "logging")
-    }
-    numbers = {name: records[name].astype(np.uint32) for name in ("dev", "transaction", "tid")}
-    return Commits(end=events.ts[rows], **phases, **numbers)
+
+    def time(name: str) -> I64:
+        """Return a phase's time in ns, NEVER where it was not seen."""
+        return full_time(events, rows, records[name].astype(np.uint64))
+
+    return Commits(
+        end=events.ts[rows],
+        started=time("started"),
+        locking=time("locking"),
+        flushing=time("flushing"),
+        logging=time("logging"),
+        dev=records["dev"].astype(np.uint32),
+        transaction=records["transaction"].astype(np.uint32),
+        tid=records["tid"].astype(np.uint32),
+    )
 
 
 def _rows_at(events: Events, index: I64) -> NDArray[np.void]:

@@ -97,8 +97,8 @@ class StackWatch:
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Each {"kernel", "user" and/or "wait": {id as text: [Frame, …]}}, frames innermost first and a Frame
-        [function, module or file, offset]; several notes where there are more than 1000 stacks.
+        Each {"kernel", "user" and/or "wait": {id as text: [Frame, …]}}, frames innermost first and
+        a Frame [function, module or file, offset]; several notes of more than 1000 stacks.
         Reads the kernel's symbols again if modules have changed. Adds to `count`, and sets when the
         next look is due: not before COST_SHARE times what reading the maps (without the look-up of
         names) took. Runs in the writer thread. Raises RefusedError.

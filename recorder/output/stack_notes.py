@@ -32,7 +32,8 @@ def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str,
     """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
 
     A payload is {side: {id: frames}}. `stacks`: frames by (side, id), where side is "kernel",
-    "user" or "wait". In its order, in which a payload may have several sides; without stacks, an empty list.
+    "user" or "wait". In its order, in which a payload may have several sides; without
+    stacks, an empty list.
     """
     items = list(stacks.items())
     found = []

@@ -95,8 +95,8 @@ class PathChoice:
     """What of the path is recorded on this kernel.
 
     parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for, or something of it (`journal_probes.COMMITS`), is
-    not recorded, by part.
+    PROBES. lacking: why a part that was asked for, or something of it
+    (`journal_probes.COMMITS`), is not recorded, by part.
     """
 
     parts: frozenset[str] = frozenset()

@@ -105,7 +105,8 @@ class StackMaps:
         """Return (id, frames) of a map's stacks that are new since the last call; extends `_known`.
 
         `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of as many as
-        the map's values hold, zeros behind the last. Empty for a map that is not in use. Raises RefusedError.
+        the map's values hold, zeros behind the last. Empty for a map that is not in use.
+        Raises RefusedError.
         """
         returned_ids = self._known.get(name)
         if returned_ids is None:

@@ -166,5 +166,5 @@ def plain(events: Events) -> Bool:
     """Return the mask of events of no lifecycle: names, stacks, files and plugging."""
     names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
     path = (Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED)
-    path = (*path, Kind.WAIT_STACK, Kind.COMMIT)
-    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, Kind.P, Kind.U])
+    waits = (Kind.WAIT_STACK, Kind.COMMIT)
+    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, *waits, Kind.P, Kind.U])
