@@ -43,6 +43,8 @@ enum bt_kind {
 	BT_WAIT = 24,
 	BT_INTERRUPT = 25,
 	BT_DIRTIED = 26,
+	BT_WAIT_STACK = 31,
+	BT_COMMIT = 36,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_FILE_NAME = 34,
@@ -590,6 +592,40 @@ _Static_assert(__builtin_offsetof(struct bt_dirtied, ago) == 16, "bt_dirtied.ago
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tid) == 24, "bt_dirtied.tid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tgid) == 28, "bt_dirtied.tgid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, comm) == 32, "bt_dirtied.comm");
+
+/* j sched_switch: What a wait was for: follows its wait with the same head time and thread (--path fs). */
+struct bt_wait_stack {
+	__u64 head;
+	__u32 tid;
+	__s32 stack;
+};
+_Static_assert(sizeof(struct bt_wait_stack) == 16, "size of bt_wait_stack");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, head) == 0, "bt_wait_stack.head");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, tid) == 8, "bt_wait_stack.tid");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, stack) == 12, "bt_wait_stack.stack");
+
+/* z jbd2_end_commit: A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC. */
+struct bt_commit {
+	__u64 head;
+	__u64 started;
+	__u64 locking;
+	__u64 flushing;
+	__u64 logging;
+	__u32 dev;
+	__u32 transaction;
+	__u32 tid;
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_commit) == 56, "size of bt_commit");
+_Static_assert(__builtin_offsetof(struct bt_commit, head) == 0, "bt_commit.head");
+_Static_assert(__builtin_offsetof(struct bt_commit, started) == 8, "bt_commit.started");
+_Static_assert(__builtin_offsetof(struct bt_commit, locking) == 16, "bt_commit.locking");
+_Static_assert(__builtin_offsetof(struct bt_commit, flushing) == 24, "bt_commit.flushing");
+_Static_assert(__builtin_offsetof(struct bt_commit, logging) == 32, "bt_commit.logging");
+_Static_assert(__builtin_offsetof(struct bt_commit, dev) == 40, "bt_commit.dev");
+_Static_assert(__builtin_offsetof(struct bt_commit, transaction) == 44, "bt_commit.transaction");
+_Static_assert(__builtin_offsetof(struct bt_commit, tid) == 48, "bt_commit.tid");
+_Static_assert(__builtin_offsetof(struct bt_commit, reserved) == 52, "bt_commit.reserved");
 
 /* T: A thread's process and name; repeated whenever either changes. */
 struct bt_task {

@@ -322,15 +322,14 @@ class Trace:
     def _apply_notes(self) -> None:
         """Apply the notes that the reader has met since the last call.
 
-        `stacks` goes to `stacks`, the others to the context, which ignores those of other names.
+        `stacks` goes to `stacks`; all go to the context, which ignores those of other names.
         """
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:
             if name == "stacks":
                 self.stacks.add_frames(payload)
-            else:
-                self.context.add_note(name, payload)
+            self.context.add_note(name, payload)
 
     def _new_loss(self) -> LossWindows:
         """Return the loss windows that the reader has met since the last call, cut to the span.

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
+from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
@@ -73,9 +75,11 @@ class CallDivider:
         self._divides = "wait" in context.path_parts
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_SUBMITTING, context.machine)
+        self._reasons = WaitReasons(context)
+        self._commits = LastCommits()
 
     def divide(self, window: "Lifecycles | Result", names: TaskNames) -> PathTables | None:
-        """Return the window's `path` with the causes of its waits and the parts of its calls.
+        """Return the window's `path` with the causes and reasons of its waits and its calls' parts.
 
         New are `cause` and `own` of the waits, and `own`, `running`, `own_io`, `other_io`,
         `otherwise` and `undivided` of the calls, whose `blocked` and `runnable` are cut to the
@@ -97,6 +101,8 @@ class CallDivider:
         key_before, _, _, key_wait, key_call = keys.of
         spans = _spans(keys, before, closed, still)
         waits = self._with_causes(path.waits, spans, key_wait)
+        waits.reason = self._reasons.of(waits.stack)
+        waits.commit, waits.commit_dev = self._commits.of(waits, path.commits)
         own_io, other_io = np.zeros((2, len(keys.tid)), dtype=np.int64)
         np.add.at(own_io, key_before, before.own_io)
         np.add.at(other_io, key_before, before.other_io)

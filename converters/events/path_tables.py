@@ -4,7 +4,7 @@
 Units are those of `tables`: times are ns of CLOCK_MONOTONIC, NEVER if not recorded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from biotrail.converters.events.tables import (
     Table,
 )
 
+NO_STACK = -1
+"""`Waits.stack`: no stack was recorded. Lower: the negative errno with which the kernel refused."""
 NO_CALL = -2
 """Number of a call: none is known. -1 is a page fault (`schema.syscalls.PAGE_FAULT`)."""
 
@@ -129,6 +131,47 @@ class Waits(Table):
     """WaitCause value. `converters.calls` sets this column and `own`."""
     own: Bool
     """Whether its call had queued bios by then, and all of them are the recording's own."""
+    stack: I32
+    """Id of the kernel stack with which the thread left its CPU (`Context.wait_stacks`); NO_STACK;
+    negative: an errno."""
+    reason: U8
+    """WaitReason value. `converters.calls` sets this column, `commit` and `commit_dev`."""
+    commit: I64
+    """Transaction whose commit ended the wait (`Commits.transaction`); NEVER: none is known."""
+    commit_dev: U32
+    """`Commits.dev` of that commit; 0 without one."""
+
+
+@dataclass
+class Commits(Table):
+    """One row per commit of a journal (jbd2) that ended in the window, in order of time.
+
+    Times of phases that were not seen, as recording began later, are NEVER.
+    """
+
+    end: I64
+    """Time of jbd2_end_commit: the transaction is on the device."""
+    started: I64
+    """Time of jbd2_start_commit."""
+    locking: I64
+    """Time of jbd2_commit_locking: it waits for calls that still change the transaction."""
+    flushing: I64
+    """Time of jbd2_commit_flushing: it writes the data of files that has to precede (ordered)."""
+    logging: I64
+    """Time of jbd2_commit_logging: it writes the metadata and the commit block."""
+    dev: U32
+    """Device of the file system, a partition or a disk (dev_t)."""
+    transaction: U32
+    """Id of the transaction in its journal."""
+    tid: U32
+    """Thread that commits, jbd2/DEVICE."""
+
+
+def no_commits() -> Commits:
+    """Return a table without rows."""
+    times = np.zeros(0, dtype=np.int64)
+    ids = np.zeros(0, dtype=np.uint32)
+    return Commits(times, times, times, times, times, ids, ids, ids)
 
 
 @dataclass
@@ -184,3 +227,4 @@ class PathTables:
     interrupts: Interrupts
     open_bios: BioPaths
     """Of `Lifecycles.open_bios`."""
+    commits: Commits = field(default_factory=no_commits)

@@ -121,7 +121,10 @@ def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
         return None
     calls, waits = path.calls, path.waits
     return replace(
-        path, calls=calls.take(calls.entry >= begin), waits=waits.take(waits.entry >= begin)
+        path,
+        calls=calls.take(calls.entry >= begin),
+        waits=waits.take(waits.entry >= begin),
+        commits=path.commits.take(path.commits.end >= begin),
     )
 
 

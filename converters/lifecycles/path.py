@@ -11,16 +11,20 @@ from biotrail.converters.events.path import full_time
 from biotrail.converters.events.path_tables import (
     NO_CALL,
     NO_PATH,
+    NO_STACK,
     PATH,
     BioPaths,
     Calls,
+    Commits,
     Interrupts,
     PathTables,
     Waits,
 )
 from biotrail.converters.events.tables import (
+    I32,
     I64,
     NEVER,
+    U32,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import Kind
@@ -46,7 +50,7 @@ def path_tables(
     are 0.
     """
     events = a.events
-    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
+    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT, Kind.COMMIT)):
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
@@ -56,6 +60,7 @@ def path_tables(
         bio_paths(events, number[rows], queued[rows]),
         interrupts(events, closed[ended], completed[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
+        commits_of(events),
     )
 
 
@@ -122,6 +127,53 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
         context=records["context"].astype(np.uint8),
         cause=np.zeros(len(rows), dtype=np.uint8),
         own=np.zeros(len(rows), dtype=np.bool_),
+        stack=_stacks_of(events, rows, tid),
+        reason=np.zeros(len(rows), dtype=np.uint8),
+        commit=np.full(len(rows), NEVER, dtype=np.int64),
+        commit_dev=np.zeros(len(rows), dtype=np.uint32),
+    )
+
+
+def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
+    """Return the stack id of the WAIT records at `rows`, by threads `tid`; NO_STACK without one.
+
+    The WAIT_STACK record of a wait has its time and its thread.
+    """
+    found = np.full(len(rows), NO_STACK, dtype=np.int32)
+    records = events.fields(Kind.WAIT_STACK, (stacks := events.rows(Kind.WAIT_STACK)))
+    if not len(stacks) or not len(rows):
+        return found
+    # Two threads begin to run in the same nanosecond on different CPUs: time alone is no key.
+    own = np.zeros(len(stacks) + len(rows), dtype=np.bool_)
+    own[len(stacks) :] = True
+    times = np.concatenate([events.ts[stacks], events.ts[rows]])
+    threads = np.concatenate([records["tid"].astype(np.uint32), tid])
+    order = np.lexsort((own, threads, times))
+    before, after = order[:-1], order[1:]
+    same = (times[before] == times[after]) & (threads[before] == threads[after])
+    same &= ~own[before] & own[after]
+    found[after[same] - len(stacks)] = records["stack"][before[same]]
+    return found
+
+
+def commits_of(events: Events) -> Commits:
+    """Return a row for each COMMIT record of a window, in order of time."""
+    rows = events.rows(Kind.COMMIT)
+    records = events.fields(Kind.COMMIT, rows)
+
+    def time(name: str) -> I64:
+        """Return a phase's time in ns, NEVER where it was not seen."""
+        return full_time(events, rows, records[name].astype(np.uint64))
+
+    return Commits(
+        end=events.ts[rows],
+        started=time("started"),
+        locking=time("locking"),
+        flushing=time("flushing"),
+        logging=time("logging"),
+        dev=records["dev"].astype(np.uint32),
+        transaction=records["transaction"].astype(np.uint32),
+        tid=records["tid"].astype(np.uint32),
     )
 
 

@@ -332,7 +332,7 @@ _NOTES: dict[str, Shape] = {
     "names": _object(
         {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
     ),
-    "stacks": _object({"kernel": _stacks, "user": _stacks}),
+    "stacks": _object({"kernel": _stacks, "user": _stacks, "wait": _stacks}),
     "mounts": _mounts,
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }

@@ -135,11 +135,17 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
 def _path(btf: KernelBtf) -> list[Check]:
     """Return a check per part of the path beside the block layer (`record --path`); none required.
 
-    A check fails, with the reason, where this kernel cannot record the part.
+    A check fails, with the reason, where this kernel cannot record the part. What lacks within a
+    part has a check of its own.
     """
     choice = choose_path(MEANINGS, btf, preemptible=False)
     remedy = "none needed: recorded without it"
-    return [
+    within = [
+        Check(f"path {name}", False, reason, remedy, required=False)
+        for name, reason in choice.lacking.items()
+        if name not in MEANINGS
+    ]
+    return within + [
         Check(f"path {part}", False, choice.lacking[part], remedy, required=False)
         if part in choice.lacking
         else Check(f"path {part}", True, f"offered: {meaning}", "", required=False)

@@ -224,7 +224,7 @@ class CoreProbes(MappedProbes):
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
-        self._stacks = StackMaps(bpf, self.config.stacks)
+        self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)
         file_maps.set_size(bpf, self.files)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)

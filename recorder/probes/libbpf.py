@@ -48,6 +48,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
     "libbpf_get_error": (ctypes.c_long, (c_void_p,)),
     "btf__load_vmlinux_btf": (c_void_p, ()),
+    "btf__load_module_btf": (c_void_p, (c_char_p, c_void_p)),
     "btf__free": (None, (c_void_p,)),
     "btf__find_by_name_kind": (ctypes.c_int32, (c_void_p, c_char_p, c_uint32)),
     "btf__type_by_id": (c_void_p, (c_void_p, c_uint32)),

@@ -6,14 +6,16 @@ import platform
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from biotrail.recorder.probes import journal_probes
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 
-_NEEDS = {"wait": "time"}
-"""A part that says nothing without another: the waits are those of timed calls."""
+_NEEDS = {"wait": "time", "fs": "wait"}
+"""A part that says nothing without another: the waits are those of timed calls, the stacks those of
+waits."""
 
 MEANINGS = {
     "call": "the system call that queues each bio",
@@ -21,6 +23,7 @@ MEANINGS = {
     "wait": "waits inside these calls",
     "irq": "the interrupt and softirq of each completion",
     "dirty": "the task that dirtied a page of write-back",
+    "fs": "what each wait is for, and the commits of journals",
 }
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
@@ -92,7 +95,8 @@ class PathChoice:
     """What of the path is recorded on this kernel.
 
     parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for is not recorded, by part.
+    PROBES. lacking: why a part that was asked for, or something of it
+    (`journal_probes.COMMITS`), is not recorded, by part.
     """
 
     parts: frozenset[str] = frozenset()
@@ -138,6 +142,10 @@ def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> P
     for part, needed in _NEEDS.items():
         if part in wanted and (needed not in wanted or needed in lacking):
             lacking.setdefault(part, f"it needs the part {needed}")
+    if journal_probes.PART in wanted and journal_probes.PART not in lacking:
+        commits, reason = journal_probes.journal_programs(btf, preemptible)
+        programs += commits
+        lacking.update({journal_probes.COMMITS: reason} if reason else {})
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     return PathChoice(parts, chosen, lacking)
@@ -164,7 +172,8 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
     plain = [(probe, name) for probe in (*PROBES, OLD_DIRTY) for name in probe.programs.values()]
-    return [name for _, name in plain] + [f"{name}_p" for probe, name in plain if probe.in_task]
+    variants = [f"{name}_p" for probe, name in plain if probe.in_task]
+    return [name for _, name in plain] + variants + journal_probes.all_journal_programs()
 
 
 class PathMaps:

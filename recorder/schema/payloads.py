@@ -217,6 +217,8 @@ class StacksNote(TypedDict, total=False):
 
     kernel: dict[str, list[list[Any]]]
     user: dict[str, list[list[Any]]]
+    wait: dict[str, list[list[Any]]]
+    """Kernel stacks of waits: an id of their own (WAIT_STACK records)."""
 
 
 Note = Mapping[str, Any]

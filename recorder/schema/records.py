@@ -75,9 +75,11 @@ class Kind(IntEnum):
     WAIT = 24
     INTERRUPT = 25
     DIRTIED = 26
+    WAIT_STACK = 31
     TASK = 32
     CGROUP = 33
     FILE_NAME = 34
+    COMMIT = 36
     PAD = 255
 
 
@@ -183,6 +185,7 @@ _ARGS = tuple(
 )
 _NUMBER = Field("number", "i32", "", "number of the system call; -1: a page fault")
 _FOREIGN = Field("foreign", "u8", "", "1: a call of a 32-bit program, whose numbers differ")
+_NOT_SEEN = "0: not seen"
 _AGO = "before this event; 4294967295: none"
 
 RECORDS: tuple[Record, ...] = (
@@ -503,6 +506,43 @@ RECORDS: tuple[Record, ...] = (
             Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),
         ),
         part="dirty",
+    ),
+    Record(
+        Kind.WAIT_STACK,
+        "j",
+        "wait stack",
+        "sched_switch",
+        "What a wait was for: follows its wait with the same head time and thread (--path fs).",
+        (
+            HEAD,
+            _TID,
+            Field(
+                "stack",
+                "i32",
+                "",
+                "id of the kernel stack with which the thread left its CPU; negative: an errno",
+            ),
+        ),
+        part="fs",
+    ),
+    Record(
+        Kind.COMMIT,
+        "z",
+        "commit",
+        "jbd2_end_commit",
+        "A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC.",
+        (
+            HEAD,
+            Field("started", "u64", "ns", f"jbd2_start_commit; {_NOT_SEEN}"),
+            Field("locking", "u64", "ns", f"jbd2_commit_locking; {_NOT_SEEN}"),
+            Field("flushing", "u64", "ns", f"jbd2_commit_flushing; {_NOT_SEEN}"),
+            Field("logging", "u64", "ns", f"jbd2_commit_logging; {_NOT_SEEN}"),
+            Field("dev", "u32", "dev_t", "device of the file system, a partition or a disk"),
+            Field("transaction", "u32", "", "the transaction's id (t_tid)"),
+            Field("tid", "u32", "", "thread that commits: jbd2/DEVICE"),
+            Field("reserved", "u32", "", "zero"),
+        ),
+        part="fs",
     ),
     Record(
         Kind.TASK,

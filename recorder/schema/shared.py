@@ -170,6 +170,7 @@ PATH = Struct(
         Member("wait", "u32", "WAIT records"),
         Member("irq", "u32", "INTERRUPT records behind C"),
         Member("dirty", "u32", "DIRTIED records behind Q"),
+        Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),

@@ -99,7 +99,7 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines as column → value: total, devices, groups, calls, then intervals.
+    """Yield the report's lines as column → value: total, devices, groups, path, then intervals.
 
     Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
     device and its operations (the device's sum first) have lines of bios, then of requests; all
@@ -132,11 +132,11 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, then those of the ways in which requests were completed.
+    """Yield the lines of system calls, of their waits, of commits, and of the ways of completion.
 
     Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
-    it. Column `of` is "calls" or "calls without I/O", or the way of the completion; `ios` is the
-    number of calls or requests.
+    it. Column `of` is "calls" or "calls without I/O", the reason of waits, "commits", or
+    the way of the completion; `ios` is the number of calls, waits, commits or requests.
     """
     for call in report.calls:
         work = {
@@ -149,6 +149,20 @@ def _path_lines(report: Report) -> Iterator[Line]:
         }
         yield {**work, "stage": "all", "share": 1, **summary(call.time, "ns")}
         yield from _parts(work, call.parts)
+    for wait in report.waits:
+        what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
+        share = round(wait.share, 6)
+        yield {**what, "stage": "all", "share": share, **summary(wait.time, "ns")}
+    for journal in report.commits:
+        work = {
+            "section": "commits",
+            "device": journal.device,
+            "dev": journal.dev,
+            "of": "commits",
+            "ios": journal.commits,
+        }
+        yield {**work, "stage": "all", "share": 1, **summary(journal.time, "ns")}
+        yield from _parts(work, journal.phases)
     for device in report.devices:
         for way in device.completions:
             where = {"section": "completions", "device": device.device, "dev": device.dev}

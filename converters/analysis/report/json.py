@@ -7,6 +7,7 @@ from biotrail.converters.analysis.report.tree import (
     FORMAT,
     Buckets,
     CallReport,
+    CommitReport,
     CompletionReport,
     DepthReport,
     DeviceReport,
@@ -19,6 +20,7 @@ from biotrail.converters.analysis.report.tree import (
     StackedReport,
     StageTimes,
     Summary,
+    WaitReport,
 )
 
 _SIZES = ("bytes", "done_bytes")
@@ -70,6 +72,9 @@ def as_dict(report: Report) -> dict[str, Any]:
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
         "calls": [_call(one) for one in report.calls],
+        "waits": [_wait(one) for one in report.waits],
+        "waits_dropped": report.waits_dropped,
+        "commits": [_commit(one) for one in report.commits],
         "calls_until_ns": report.calls_until_ns,
     }
 
@@ -208,6 +213,35 @@ def _call(one: CallReport) -> dict[str, Any]:
         "bios": one.bios,
         "time": summary(one.time, "ns"),
         "parts": [_share(part, "part") for part in one.parts],
+    }
+
+
+def _wait(one: WaitReport) -> dict[str, Any]:
+    """Return waits of one call's name and reason as a dict for json.dumps.
+
+    Keys: call, reason, share, own_io_ns, and the summary in ns.
+    """
+    return {
+        "call": one.call,
+        "reason": one.reason,
+        "share": round(one.share, 6),
+        "own_io_ns": one.own_io_ns,
+        **summary(one.time, "ns"),
+    }
+
+
+def _commit(one: CommitReport) -> dict[str, Any]:
+    """Return the commits of one journal as a dict for json.dumps.
+
+    Keys: device, dev, commits, waits, time (summary in ns), phases (name, share and summary).
+    """
+    return {
+        "device": one.device,
+        "dev": one.dev,
+        "commits": one.commits,
+        "waits": one.waits,
+        "time": summary(one.time, "ns"),
+        "phases": [_share(phase, "phase") for phase in one.phases],
     }
 
 

@@ -45,6 +45,7 @@ from biotrail.converters.analysis.report.tree import (
     Percentiles,
     Report,
 )
+from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -91,6 +92,8 @@ class Reporter:
         self._stacked = Stacked()
         self._tails = Tails()
         self._calls = CallsByName(context)
+        self._waits = WaitsByReason(context)
+        self._commits = CommitsByDevice(context)
         self._completions = Completions()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
@@ -123,6 +126,8 @@ class Reporter:
         self._stacked.add(window)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
+        self._waits.add(window)
+        self._commits.add(window)
         self._completions.add(window)
         if self._interval:
             if self._series is None:
@@ -181,6 +186,9 @@ class Reporter:
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
+            waits=self._waits.reports(),
+            waits_dropped=self._waits.dropped,
+            commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
         )
 

@@ -166,6 +166,36 @@ class CallReport:
 
 
 @dataclass
+class WaitReport:
+    """Waits of the timed calls of one name for one reason, as far as they were recorded."""
+
+    call: str
+    reason: str
+    """As in calls.reason_rules.WAIT_REASON_NAMES."""
+    share: float
+    """Share of the time of the calls of this name that did I/O, 0 to 1."""
+    own_io_ns: int
+    """ns of these waits with a bio in flight that the call itself had queued."""
+    time: Summary
+    """ns of each wait, from leaving the CPU to the wake-up."""
+
+
+@dataclass
+class CommitReport:
+    """Commits of the journal (jbd2) of one file system."""
+
+    device: str
+    dev: int
+    commits: int
+    waits: int
+    """Waits of calls that one of these commits ended."""
+    time: Summary
+    """ns from jbd2_start_commit to jbd2_end_commit, where the start was recorded."""
+    phases: list[StageTimes]
+    """As in waits.PHASES; their shares add up to 1."""
+
+
+@dataclass
 class OperationReport:
     """Bios and requests of one device and operation, or of several together."""
 
@@ -327,6 +357,12 @@ class Report:
     calls: list[CallReport] = field(default_factory=list)
     """Timed system calls by name: those with I/O first, then by time; empty where none were
     recorded."""
+    waits: list[WaitReport] = field(default_factory=list)
+    """What calls waited for, by name and reason, the longest first; empty without the part fs."""
+    waits_dropped: int = 0
+    """Recorded waits that are not in `waits`, as their calls went on for too long."""
+    commits: list[CommitReport] = field(default_factory=list)
+    """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
 
