@@ -166,4 +166,5 @@ def plain(events: Events) -> Bool:
     """Return the mask of events of no lifecycle: names, stacks, files and plugging."""
     names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
     path = (Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED)
-    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, Kind.P, Kind.U])
+    rings = (Kind.SUBMISSION, Kind.RING_COMPLETE)
+    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, *rings, Kind.P, Kind.U])
