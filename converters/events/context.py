@@ -71,8 +71,8 @@ class Context:
     def path_parts(self) -> frozenset[str]:
         """Parts of the path beside the block layer that the log records (`record --path`).
 
-        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty", "uring". Empty for a
-        log without the path.
+        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty", "uring". Empty
+        for a log without the path.
         """
         path = self.header.get("path")
         parts = path.get("parts") if isinstance(path, dict) else None

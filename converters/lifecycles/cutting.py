@@ -114,14 +114,19 @@ def clipped(window: T, begin: int) -> T:
 def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
     """Return a copy of the tables with the calls entered at `begin` (ns) or later, and their waits.
 
+    And with the submissions whose first bio was queued then or later.
+
     A recording that began then would not have the others, as the entry of a call is what makes its
     programs follow it.
     """
     if path is None:
         return None
-    calls, waits = path.calls, path.waits
+    calls, waits, submissions = path.calls, path.waits, path.submissions
     return replace(
-        path, calls=calls.take(calls.entry >= begin), waits=waits.take(waits.entry >= begin)
+        path,
+        calls=calls.take(calls.entry >= begin),
+        waits=waits.take(waits.entry >= begin),
+        submissions=submissions.take(submissions.queued >= begin),
     )
 
 

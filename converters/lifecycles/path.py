@@ -23,6 +23,7 @@ from biotrail.converters.events.tables import (
     NEVER,
 )
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
 from biotrail.recorder.schema.records import Kind
 
 
@@ -41,10 +42,10 @@ def path_tables(
     tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows, open_rows:
     the bios that ended, and those in flight at the window's end. closed: per request, its number,
     -1 if it is in flight. completed: per request, its last C (event), -1 none. The columns that
-    `converters.calls` sets are 0.
+    `converters.calls` sets are 0, and those of `converters.submissions` empty or -1.
     """
     events = a.events
-    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
+    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT, Kind.RING_COMPLETE)):
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
@@ -54,6 +55,24 @@ def path_tables(
         bio_paths(events, number[rows], queued[rows]),
         interrupts(events, closed[ended], completed[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
+        no_submissions(),
+        bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
+        request_ends(events),
+    )
+
+
+def no_tables(tasks: TaskNames) -> PathTables:
+    """Return tables without rows, for a window that has no record of the path. tasks: any names."""
+    events, none = Events.empty(), np.zeros(0, dtype=np.int64)
+    return PathTables(
+        calls_of(events, tasks),
+        waits_of(events, tasks),
+        bio_paths(events, none, none),
+        interrupts(events, none, none),
+        bio_paths(events, none, none),
+        no_submissions(),
+        bio_requests(events, (none, none), (none, none)),
+        request_ends(events),
     )
 
 
@@ -114,7 +133,7 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
     )
 
 
-def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
+def rows_at(events: Events, index: I64) -> NDArray[np.void]:
     """Return the PATH rows of events, NO_PATH where the index is -1 or no path was recorded."""
     if events.path is None or not len(events):
         return np.full(len(index), NO_PATH, PATH)
@@ -124,12 +143,13 @@ def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
 
 
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
-    """Return a row for each bio with a known call or dirtying task, sorted by number.
+    """Return a row for each bio with a known call, dirtying task or request, sorted by number.
 
     number: per bio. queued: per bio, index of its Q in `events`, -1 none.
     """
-    rows = _rows_at(events, queued)
-    known = np.flatnonzero((rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER))
+    rows = rows_at(events, queued)
+    said = (rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER)
+    known = np.flatnonzero(said | (rows["request"]["req"] != 0))
     known = known[np.argsort(number[known])]
     rows = rows[known]
     return BioPaths(
@@ -142,6 +162,7 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
         dirty_tid=rows["tid"].copy(),
         dirty_pid=rows["pid"].copy(),
         dirty_comm=rows["comm"].copy(),
+        submission=np.full(len(rows), -1, dtype=np.int64),
     )
 
 
@@ -150,7 +171,7 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
 
     number: per request. completed: per request, index of its last C in `events`, -1 none.
     """
-    rows = _rows_at(events, completed)
+    rows = rows_at(events, completed)
     known = np.flatnonzero(rows["context"] >= 0)
     known = known[np.argsort(number[known])]
     rows = rows[known]

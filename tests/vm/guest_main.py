@@ -14,6 +14,7 @@ from tests.vm import (
     guest_smoke,
     guest_stack,
     guest_stacked,
+    guest_uring,
 )
 from tests.vm.guest_case import perform
 
@@ -28,6 +29,7 @@ CASES = {
         guest_cgroups,
         guest_files,
         guest_path,
+        guest_uring,
         guest_blktrace,
         guest_bcc,
     )
