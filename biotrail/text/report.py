@@ -23,6 +23,7 @@ from biotrail.text.report_cells import (
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
 from biotrail.text.report_path import calls, completions
 from biotrail.text.report_rows import in_order
+from biotrail.text.report_submissions import submissions
 from biotrail.text.rows import Order, first
 
 MOST_ROWS = 15
@@ -63,6 +64,8 @@ def parts(
         yield stacked(report, width)
     if report.calls:
         yield calls(report, width, most)
+    if report.submissions:
+        yield submissions(report, width)
     if report.by:
         yield from _chosen(report, width, most)
     else:

@@ -85,10 +85,10 @@ class SubmissionJoiner:
     ) -> PathTables | None:
         """Return the window's `path` with `submissions`, and `submission` of its bios' paths.
 
-        None if the window has no path, and no request of earlier windows is pending. window: the log's next, with all of its bios. names: of
-        threads. end: of the window (ns). final: whether it is the last window: requests that are
-        not complete are given as they are. Its tables `bio_requests` and `request_ends` become
-        empty. The tables given are not changed.
+        None if the window has no path, and no request of earlier windows is pending. window: the
+        log's next, with all of its bios. names: of threads. end: of the window (ns). final:
+        whether it is the last window: requests that are not complete are given as they are.
+        Its tables `bio_requests` and `request_ends` become empty. The tables given are not changed.
         """
         path = window.path
         if not len(self._pending.rows) and (path is None or not len(path.bio_requests)):

@@ -132,10 +132,11 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, then those of the ways in which requests were completed.
+    """Yield the lines of calls, of submissions, and of the ways in which requests were completed.
 
     Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
-    it. Column `of` is "calls" or "calls without I/O", or the way of the completion; `ios` is the
+    it; submissions of one operation, which is in the column `call`, likewise. Column `of` is
+    "submissions", "calls" or "calls without I/O", or the way of the completion; `ios` is the
     number of calls or requests.
     """
     for call in report.calls:
@@ -149,6 +150,17 @@ def _path_lines(report: Report) -> Iterator[Line]:
         }
         yield {**work, "stage": "all", "share": 1, **summary(call.time, "ns")}
         yield from _parts(work, call.parts)
+    for one in report.submissions:
+        work = {
+            "section": "submissions",
+            "call": one.operation,
+            "of": "submissions",
+            "ios": one.count,
+            "bytes": one.bytes,
+            "failed": one.failed,
+        }
+        yield {**work, "stage": "all", "share": 1, **summary(one.time, "ns")}
+        yield from _parts(work, one.steps)
     for device in report.devices:
         for way in device.completions:
             where = {"section": "completions", "device": device.device, "dev": device.dev}

@@ -18,6 +18,7 @@ from biotrail.converters.analysis.report.tree import (
     Report,
     StackedReport,
     StageTimes,
+    SubmissionReport,
     Summary,
 )
 
@@ -71,6 +72,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "loss": {**vars(report.loss)},
         "calls": [_call(one) for one in report.calls],
         "calls_until_ns": report.calls_until_ns,
+        "submissions": [_submission(one) for one in report.submissions],
+        "submissions_unknown": report.submissions_unknown,
     }
 
 
@@ -208,6 +211,26 @@ def _call(one: CallReport) -> dict[str, Any]:
         "bios": one.bios,
         "time": summary(one.time, "ns"),
         "parts": [_share(part, "part") for part in one.parts],
+    }
+
+
+def _submission(one: SubmissionReport) -> dict[str, Any]:
+    """Return the submissions of one operation as a dict for json.dumps.
+
+    Keys: operation, count, modes (name → count), completed, failed, errors (name → count), bios,
+    bytes, time (summary in ns), steps (name, share and summary in ns). The dicts are not copied.
+    """
+    return {
+        "operation": one.operation,
+        "count": one.count,
+        "modes": one.modes,
+        "completed": one.completed,
+        "failed": one.failed,
+        "errors": one.errors,
+        "bios": one.bios,
+        "bytes": one.bytes,
+        "time": summary(one.time, "ns"),
+        "steps": [_share(step, "step") for step in one.steps],
     }
 
 

@@ -26,6 +26,7 @@ from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.flushes import Flushes
 from biotrail.converters.analysis.report.interrupts import Completions
 from biotrail.converters.analysis.report.stacked import Stacked
+from biotrail.converters.analysis.report.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -91,6 +92,7 @@ class Reporter:
         self._stacked = Stacked()
         self._tails = Tails()
         self._calls = CallsByName(context)
+        self._submissions = SubmissionsByOperation(context)
         self._completions = Completions()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
@@ -123,6 +125,7 @@ class Reporter:
         self._stacked.add(window)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
+        self._submissions.add(window)
         self._completions.add(window)
         if self._interval:
             if self._series is None:
@@ -182,6 +185,8 @@ class Reporter:
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
             calls_until_ns=context.calls_timed_until,
+            submissions=self._submissions.reports(),
+            submissions_unknown=self._submissions.unknown,
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
