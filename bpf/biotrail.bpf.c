@@ -115,6 +115,15 @@ PROGRAMS(bt_commit_start, jbd2_start_commit, on_commit_phase(ctx, BT_STARTED))
 PROGRAMS(bt_commit_lock, jbd2_commit_locking, on_commit_phase(ctx, BT_LOCKING))
 PROGRAMS(bt_commit_flush, jbd2_commit_flushing, on_commit_phase(ctx, BT_FLUSHING))
 PROGRAMS(bt_commit_log, jbd2_commit_logging, on_commit_phase(ctx, BT_LOGGING))
+PROGRAMS(bt_ring_sub, io_uring_submit_req, on_ring_submit(ctx[0]))
+PROGRAMS(bt_ring_sqe, io_uring_submit_sqe, on_ring_submit(ctx[0]))
+PROGRAMS(bt_ring_async, io_uring_queue_async_work, on_ring_park(ctx[0]))
+PROGRAMS(bt_ring_poll, io_uring_poll_arm, on_ring_park(ctx[0]))
+PROGRAMS(bt_ring_link, io_uring_link, ((void)ctx, on_ring_idle()))
+PROGRAMS(bt_ring_wait, io_uring_cqring_wait, ((void)ctx, on_ring_idle()))
+PROGRAMS(bt_ring_done, io_uring_complete, on_ring_complete(ctx[0], ctx[1], ctx[2]))
+PROGRAMS(bt_ring_end, io_uring_complete, on_ring_result(ctx[0], ctx[1], ctx[2], ctx[3]))
+PROGRAMS(bt_aio_done, iomap_dio_complete, on_dio_complete(ctx[0], ctx[1], ctx[2]))
 
 /* Loaded for --children only. Writes no record. */
 PROGRAM(bt_fork, sched_process_fork,

@@ -155,6 +155,7 @@ struct bt_path {
 	__u32 irq; /* INTERRUPT records behind C */
 	__u32 dirty; /* DIRTIED records behind Q */
 	__u32 fs; /* WAIT_STACK records behind WAIT, and COMMIT records */
+	__u32 uring; /* SUBMISSION records behind Q, RING_COMPLETE records */
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
 	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
@@ -167,7 +168,8 @@ _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
 _Static_assert(__builtin_offsetof(struct bt_path, irq) == 12, "irq");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty) == 16, "dirty");
 _Static_assert(__builtin_offsetof(struct bt_path, fs) == 20, "fs");
-_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 24, "block_softirq");
+_Static_assert(__builtin_offsetof(struct bt_path, uring) == 24, "uring");
+_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 28, "block_softirq");
 _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 32, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, timed) == 40, "timed");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 104, "reaps");
@@ -180,6 +182,23 @@ struct bt_entered {
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
 _Static_assert(__builtin_offsetof(struct bt_entered, pad) == 8, "pad");
+
+/* Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known. */
+struct bt_uring {
+	__u64 iomap_end_io; /* iomap_dio_bio_end_io() */
+	__u64 blkdev_end_io; /* blkdev_bio_end_io() */
+	__u64 blkdev_end_io_async; /* blkdev_bio_end_io_async() */
+	__u64 ring_complete; /* io_complete_rw() */
+	__u64 ring_complete_polled; /* io_complete_rw_iopoll() */
+	__u64 aio_complete; /* aio_complete_rw() */
+};
+_Static_assert(sizeof(struct bt_uring) == 48, "size");
+_Static_assert(__builtin_offsetof(struct bt_uring, iomap_end_io) == 0, "iomap_end_io");
+_Static_assert(__builtin_offsetof(struct bt_uring, blkdev_end_io) == 8, "blkdev_end_io");
+_Static_assert(__builtin_offsetof(struct bt_uring, blkdev_end_io_async) == 16, "blkdev_end_io_async");
+_Static_assert(__builtin_offsetof(struct bt_uring, ring_complete) == 24, "ring_complete");
+_Static_assert(__builtin_offsetof(struct bt_uring, ring_complete_polled) == 32, "ring_complete_polled");
+_Static_assert(__builtin_offsetof(struct bt_uring, aio_complete) == 40, "aio_complete");
 
 /* The first trigger that fired on a CPU since bt_armed changed (trigger.h). */
 struct bt_fired {

@@ -36,6 +36,7 @@ from biotrail.converters.lifecycles.cutting import (
 )
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
+from biotrail.converters.submissions.joining import SubmissionJoiner
 
 Window = TypeVar("Window", bound=dict[str, Any])
 
@@ -221,8 +222,11 @@ class Trace:
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
         divider = CallDivider(self.context)
-        for _, result, begin, end in self._associated(events):
+        joiner = SubmissionJoiner(self.context)
+        for fresh, result, begin, end in self._associated(events):
             result.path = divider.divide(result, self.tasks)
+            final = begin == end and not len(fresh)
+            result.path = joiner.join(result, self.tasks, end, final)
             if end <= first:  # the window lies in the margin before the span
                 continue
             window = self._close_window(result, max(begin, first), end)

@@ -23,6 +23,7 @@ from biotrail.text.report_cells import (
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
 from biotrail.text.report_path import calls, completions
 from biotrail.text.report_rows import in_order
+from biotrail.text.report_submissions import submissions
 from biotrail.text.report_waits import commits, waits
 from biotrail.text.rows import Order, first
 
@@ -62,12 +63,7 @@ def parts(
         yield flushes(report.devices, width)
     if report.stacked:
         yield stacked(report, width)
-    if report.calls:
-        yield calls(report, width, most)
-    if report.waits:
-        yield waits(report, width, most)
-    if report.commits:
-        yield commits(report, width)
+    yield from _path(report, width, most)
     if report.by:
         yield from _chosen(report, width, most)
     else:
@@ -75,6 +71,18 @@ def parts(
     if report.intervals:
         lines = MOST_LINES if limit is None else limit
         yield _intervals(report, width, lines, order or Order.COUNT)
+
+
+def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
+    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
+    if report.calls:
+        yield calls(report, width, most)
+    if report.waits:
+        yield waits(report, width, most)
+    if report.commits:
+        yield commits(report, width)
+    if report.submissions:
+        yield submissions(report, width)
 
 
 def _head(report: Report) -> list[str]:

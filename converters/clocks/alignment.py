@@ -25,6 +25,7 @@ _TIMES = frozenset(
     (
         *("queue", "getrq", "merge", "insert", "issue", "complete", "start", "end", "cut"),
         *("entry", "exit", "out", "woken", "run", "dirtied", "hard", "raised", "soft"),
+        *("submitted", "queued", "ended", "completed", "reaped"),
     )
 )
 """Names of table columns that hold times."""

@@ -79,7 +79,7 @@ class Context:
     def path_parts(self) -> frozenset[str]:
         """Parts of the path beside the block layer that the log records (`record --path`).
 
-        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty", "fs". Empty
+        Names of `schema.records.PATH_PARTS`, such as "call", "time", "fs", "uring". Empty
         for a log without the path.
         """
         path = self.header.get("path")

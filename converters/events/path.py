@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL and DIRTIED records follow their Q, INTERRUPT records their C, each with the same head time.
+CALL, DIRTIED and SUBMISSION records follow their Q, INTERRUPT records their C, each with the same
+head time.
 They are joined to it once, so that later steps can pass the Q or C on without them.
 """
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import NO_PATH, PATH
 from biotrail.converters.events.queued import queued_of
+from biotrail.converters.events.submission_tables import REQUEST
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -22,7 +24,7 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
 def attach_path(events: Events) -> None:
-    """Set `events.path`: a row of PATH per event, by the CALL, DIRTIED and INTERRUPT records.
+    """Set `events.path`: a row of PATH per event, by the records that follow a Q or C.
 
     What is not recorded is as in NO_PATH; only rows of Q and C have anything else. A record whose Q
     or C is not in `events` is ignored. `events.path` is left as it is if there are no such records.
@@ -30,13 +32,14 @@ def attach_path(events: Events) -> None:
     keeps these.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
-    interrupts = events.rows(Kind.INTERRUPT)
-    if not len(calls) and not len(dirtied) and not len(interrupts):
+    interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
+    if not any(map(len, (calls, dirtied, interrupts, submissions))):
         return
     path = np.full(len(events), NO_PATH, PATH)
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_interrupts(events, interrupts, path)
+    _join_submissions(events, submissions, path)
     events.path = path
 
 
@@ -77,6 +80,15 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     path["tid"][queued] = records["tid"]
     path["pid"][queued] = records["tgid"]
     path["comm"][queued] = records["comm"]
+
+
+def _join_submissions(events: Events, rows: I64, path: NDArray[np.void]) -> None:
+    """Write request of the SUBMISSION records at `rows` to their Q's row."""
+    queued = queued_of(events, rows)
+    rows, queued = rows[queued >= 0], queued[queued >= 0]
+    records = events.fields(Kind.SUBMISSION, rows)
+    for name in REQUEST.names or ():
+        path["request"][name][queued] = records[name]
 
 
 def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:

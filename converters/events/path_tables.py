@@ -9,6 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.submission_tables import (
+    REQUEST,
+    BioRequests,
+    RequestEnds,
+    Submissions,
+)
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -41,10 +47,12 @@ PATH = np.dtype(
         ("raised", "<i8"),
         ("soft", "<i8"),
         ("irq", "<u4"),
+        ("request", REQUEST),
     ]
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
-numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm. Of
+numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm, and
+the request (REQUEST) of io_uring or aio that the bio serves. Of
 a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt
 number `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER)."""
 
@@ -196,6 +204,8 @@ class BioPaths(Table):
     """Its process."""
     dirty_comm: NDArray[np.bytes_]
     """Its name then, S16."""
+    submission: I64
+    """`Submissions.number` of the io_uring request or iocb that queued the bio; -1 none known."""
 
 
 @dataclass
@@ -227,4 +237,8 @@ class PathTables:
     interrupts: Interrupts
     open_bios: BioPaths
     """Of `Lifecycles.open_bios`."""
+    submissions: Submissions
+    """Set by `converters.submissions`, from the two tables below."""
+    bio_requests: BioRequests
+    request_ends: RequestEnds
     commits: Commits = field(default_factory=no_commits)

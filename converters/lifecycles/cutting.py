@@ -115,16 +115,18 @@ def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
     """Return a copy of the tables with the calls entered at `begin` (ns) or later, and their waits.
 
     Calls and waits without a known entry are left out, too. A recording that began then would not
-    have the others, as the entry of a call is what makes its programs follow it. None for None.
+    have the others, as the entry of a call is what makes its programs follow it. Submissions are
+    those whose first bio was queued then or later. None for None.
     """
     if path is None:
         return None
-    calls, waits = path.calls, path.waits
+    calls, waits, submissions = path.calls, path.waits, path.submissions
     return replace(
         path,
         calls=calls.take(calls.entry >= begin),
         waits=waits.take(waits.entry >= begin),
         commits=path.commits.take(path.commits.end >= begin),
+        submissions=submissions.take(submissions.queued >= begin),
     )
 
 

@@ -27,6 +27,7 @@ from biotrail.converters.events.tables import (
     U32,
 )
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
 from biotrail.recorder.schema.records import Kind
 
 
@@ -40,17 +41,19 @@ def path_tables(
     closed: I64,
     completed: I64,
 ) -> PathTables | None:
-    """Return one window's calls, waits, bios' paths (Q's call, dirtying task) and interrupts of C.
+    """Return one window's tables of the path: calls, waits, paths of bios, interrupts, and so on.
 
-    From the RETURN and WAIT records, and from `a.events.path` as `attach_path` sets it; None if the
-    window has neither. tasks: the threads' names. number: per queued bio (row of `whole`), its
-    number. rows, open_rows: the bios that ended, and those in flight at the window's end; each have
-    a table of paths. closed: per request, its number, -1 if it is in flight, and then left out.
-    completed: per request, its last C (event), -1 none. The columns that `converters.calls` sets
-    are 0.
+    Also commits of journals, and submissions. From the RETURN, WAIT, COMMIT and RING_COMPLETE
+    records, and from `a.events.path` as `attach_path` sets it; None if the window has none of
+    these. tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows,
+    open_rows: the bios that ended, and those in flight at the window's end; each have a table of
+    paths. closed: per request, its number, -1 if it is in flight, and then left out. completed: per
+    request, its last C (event), -1 none. The columns that `converters.calls` sets are 0, and those
+    of `converters.submissions` empty or -1.
     """
     events = a.events
-    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT, Kind.COMMIT)):
+    kinds = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
+    if events.path is None and not len(events.rows(*kinds)):
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
@@ -60,6 +63,25 @@ def path_tables(
         bio_paths(events, number[rows], queued[rows]),
         interrupts(events, closed[ended], completed[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
+        no_submissions(),
+        bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
+        request_ends(events),
+        commits_of(events),
+    )
+
+
+def no_tables(tasks: TaskNames) -> PathTables:
+    """Return tables without rows, for a window that has no record of the path. tasks: any names."""
+    events, none = Events.empty(), np.zeros(0, dtype=np.int64)
+    return PathTables(
+        calls_of(events, tasks),
+        waits_of(events, tasks),
+        bio_paths(events, none, none),
+        interrupts(events, none, none),
+        bio_paths(events, none, none),
+        no_submissions(),
+        bio_requests(events, (none, none), (none, none)),
+        request_ends(events),
         commits_of(events),
     )
 
@@ -177,7 +199,7 @@ def commits_of(events: Events) -> Commits:
     )
 
 
-def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
+def rows_at(events: Events, index: I64) -> NDArray[np.void]:
     """Return a copy of the PATH rows of events (n,).
 
     NO_PATH where the index is -1, or no path was recorded.
@@ -190,12 +212,13 @@ def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
 
 
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
-    """Return a row for each bio with a known call or dirtying task, sorted by number.
+    """Return a row for each bio with a known call, dirtying task or request, sorted by number.
 
     number: per bio. queued: per bio, index of its Q in `events`, -1 none.
     """
-    rows = _rows_at(events, queued)
-    known = np.flatnonzero((rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER))
+    rows = rows_at(events, queued)
+    said = (rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER)
+    known = np.flatnonzero(said | (rows["request"]["req"] != 0))
     known = known[np.argsort(number[known])]
     rows = rows[known]
     return BioPaths(
@@ -208,6 +231,7 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
         dirty_tid=rows["tid"].copy(),
         dirty_pid=rows["pid"].copy(),
         dirty_comm=rows["comm"].copy(),
+        submission=np.full(len(rows), -1, dtype=np.int64),
     )
 
 
@@ -216,7 +240,7 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
 
     number: per request. completed: per request, index of its last C in `events`, -1 none.
     """
-    rows = _rows_at(events, completed)
+    rows = rows_at(events, completed)
     known = np.flatnonzero(rows["context"] >= 0)
     known = known[np.argsort(number[known])]
     rows = rows[known]

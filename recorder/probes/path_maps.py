@@ -6,7 +6,7 @@ import platform
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from biotrail.recorder.probes import journal_probes
+from biotrail.recorder.probes import journal_probes, uring_maps
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
@@ -24,6 +24,7 @@ MEANINGS = {
     "irq": "the interrupt and softirq of each completion",
     "dirty": "the task that dirtied a page of write-back",
     "fs": "what each wait is for, and the commits of journals",
+    "uring": "the io_uring request or aio iocb of each bio, and its completion",
 }
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
@@ -63,13 +64,15 @@ class PathProbe:
 
     in_task: whether the tracepoint is reached in a task with interrupts on, so that the program has
     a variant that disables preemption: while a task is preempted within a program, the kernel does
-    not run that program for other tasks on the CPU.
+    not run that program for other tasks on the CPU. optional: the part is recorded without it where
+    the kernel has no such tracepoint.
     """
 
     part: str
     tracepoint: str
     programs: dict[int, str]
     in_task: bool = False
+    optional: bool = False
 
 
 PROBES = (
@@ -83,11 +86,22 @@ PROBES = (
     PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
     PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
     PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}, in_task=True),
+    PathProbe("uring", "io_uring_complete", {3: "bt_ring_done", 7: "bt_ring_end"}, True),
+    PathProbe("uring", "iomap_dio_complete", {3: "bt_aio_done"}, True, optional=True),
+    PathProbe("uring", "io_uring_queue_async_work", {2: "bt_ring_async"}, True),
+    PathProbe("uring", "io_uring_poll_arm", {3: "bt_ring_poll"}, True),
+    PathProbe("uring", "io_uring_link", {2: "bt_ring_link"}, True),
+    PathProbe("uring", "io_uring_cqring_wait", {2: "bt_ring_wait"}, True),
+    PathProbe("uring", "io_uring_submit_req", {1: "bt_ring_sub"}, True),
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
 that nothing is ended that was not begun."""
 OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
 """Takes the place of writeback_dirty_folio before 5.16."""
+OLD_SUBMIT = PathProbe("uring", "io_uring_submit_sqe", {2: "bt_ring_sqe"}, True)
+"""Takes the place of io_uring_submit_req before 6.4."""
+_OLD = {"writeback_dirty_folio": OLD_DIRTY, "io_uring_submit_req": OLD_SUBMIT}
+"""The probe that takes a missing tracepoint's place, by its name."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,8 @@ def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> P
         if probe.part not in wanted:
             continue
         program, reason = _offered(probe, btf)
+        if not program and probe.optional:
+            continue
         if not program:
             lacking.setdefault(probe.part, reason)
         else:
@@ -159,9 +175,10 @@ def _has_regs(btf: KernelBtf) -> bool:
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     """Return (program for this kernel's tracepoint, ""), or ("", reason)."""
     count, names = btf.parameters(probe.tracepoint), probe.tracepoint
-    if count is None and probe.part == OLD_DIRTY.part:
-        probe, count = OLD_DIRTY, btf.parameters(OLD_DIRTY.tracepoint)
-        names += f" or {OLD_DIRTY.tracepoint}"
+    if count is None and probe.tracepoint in _OLD:
+        probe = _OLD[probe.tracepoint]
+        count = btf.parameters(probe.tracepoint)
+        names += f" or {probe.tracepoint}"
     if count is None:
         return "", f"this kernel has no tracepoint {names}"
     if count not in probe.programs:
@@ -171,7 +188,8 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
 
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
-    plain = [(probe, name) for probe in (*PROBES, OLD_DIRTY) for name in probe.programs.values()]
+    probes = (*PROBES, *_OLD.values())
+    plain = [(probe, name) for probe in probes for name in probe.programs.values()]
     variants = [f"{name}_p" for probe, name in plain if probe.in_task]
     return [name for _, name in plain] + variants + journal_probes.all_journal_programs()
 
@@ -195,6 +213,7 @@ class PathMaps:
         bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
         folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1
         bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, folios)
+        uring_maps.prepare(bpf, "uring" in choice.parts)
 
     def attach(self) -> None:
         """Attach the chosen programs. Raises RefusedError."""

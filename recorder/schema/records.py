@@ -75,6 +75,8 @@ class Kind(IntEnum):
     WAIT = 24
     INTERRUPT = 25
     DIRTIED = 26
+    SUBMISSION = 29
+    RING_COMPLETE = 30
     WAIT_STACK = 31
     TASK = 32
     CGROUP = 33
@@ -187,6 +189,12 @@ _NUMBER = Field("number", "i32", "", "number of the system call; -1: a page faul
 _FOREIGN = Field("foreign", "u8", "", "1: a call of a 32-bit program, whose numbers differ")
 _NOT_SEEN = "0: not seen"
 _AGO = "before this event; 4294967295: none"
+
+_KIOCB = Field("req", "u64", "", "address of the io_kiocb or aio_kiocb: identity until completed")
+_USER_DATA = Field("user_data", "u64", "", "of the SQE; of aio the address of the struct iocb")
+_SUBMITTED = Field(
+    "submitted", "u64", "ns", "submission or (flag 2) first Q: low 56 bits of CLOCK_MONOTONIC"
+)
 
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -543,6 +551,51 @@ RECORDS: tuple[Record, ...] = (
             Field("reserved", "u32", "", "zero"),
         ),
         part="fs",
+    ),
+    Record(
+        Kind.SUBMISSION,
+        "u",
+        "submission",
+        "block_bio_queue",
+        "The io_uring request or aio iocb of a bio: follows its Q with the same head time "
+        "(--path uring).",
+        (
+            HEAD,
+            _BIO,
+            _KIOCB,
+            _USER_DATA,
+            _SUBMITTED,
+            Field("offset", "u64", "bytes", "position in the file at Q; 2^64-1: none"),
+            Field("length", "u32", "bytes", "of the SQE; 0: not known, as of vectors and aio"),
+            Field("fd", "u32", "", "of the SQE; with flag 1 an index; 4294967295: not known (aio)"),
+            Field("tid", "u32", "", "thread that submitted, or with flag 2 queued the first bio"),
+            Field("opcode", "u8", "", "IORING_OP_*; of aio 0"),
+            Field("runner", "u8", "", "who queued it; 0: inline, 1: io-wq, 2: sqpoll, 3: kernel"),
+            Field("joined", "u8", "", "known by 0: the bio's iocb, 1: the worker, 2: the thread"),
+            Field(
+                "flags", "u8", "", "1: registered file; 2: submission not seen; 4: writes; 8: aio"
+            ),
+        ),
+        part="uring",
+    ),
+    Record(
+        Kind.RING_COMPLETE,
+        "r",
+        "ring complete",
+        "io_uring_complete",
+        "A request completes of which a bio was recorded: its CQE is written (--path uring).",
+        (
+            HEAD,
+            _KIOCB,
+            _USER_DATA,
+            _SUBMITTED,
+            Field("ring", "u64", "", "address of the io_ring_ctx or kioctx"),
+            Field("result", "i32", "", "bytes, or another result; negative: an errno"),
+            _TID,
+            Field("setup", "u32", "", "the ring's flags (IORING_SETUP_*); of aio 0"),
+            Field("reserved", "char4", "", "zero"),
+        ),
+        part="uring",
     ),
     Record(
         Kind.TASK,

@@ -171,6 +171,7 @@ PATH = Struct(
         Member("irq", "u32", "INTERRUPT records behind C"),
         Member("dirty", "u32", "DIRTIED records behind Q"),
         Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
+        Member("uring", "u32", "SUBMISSION records behind Q, RING_COMPLETE records"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
@@ -181,6 +182,18 @@ ENTERED = Struct(
     "bt_entered",
     "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
     (Member("calls", "u64"), Member("pad", "u64", count="7")),
+)
+URING = Struct(
+    "bt_uring",
+    "Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known.",
+    (
+        Member("iomap_end_io", "u64", "iomap_dio_bio_end_io()"),
+        Member("blkdev_end_io", "u64", "blkdev_bio_end_io()"),
+        Member("blkdev_end_io_async", "u64", "blkdev_bio_end_io_async()"),
+        Member("ring_complete", "u64", "io_complete_rw()"),
+        Member("ring_complete_polled", "u64", "io_complete_rw_iopoll()"),
+        Member("aio_complete", "u64", "aio_complete_rw()"),
+    ),
 )
 FIRED = Struct(
     "bt_fired",
@@ -194,7 +207,7 @@ FIRED = Struct(
         Member("trigger", "u32", "enum bt_trigger"),
     ),
 )
-STRUCTS = (FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, FIRED)
+STRUCTS = (FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED)
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""
 
 Layout = list[tuple[str, type[Any]]]

@@ -2,6 +2,7 @@
 """Function names of the running kernel by address, including modules and BPF programs."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,6 +125,19 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
     """
     line = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
     return int(line[1], 16) if line else 0
+
+
+def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
+    """Return the addresses of functions of the kernel itself by name, as `address_of`, in one pass.
+
+    `path`: of kallsyms. Names without a function, or with a hidden address (0), are left out.
+    """
+    any_of = "|".join(map(re.escape, names))
+    line = re.compile(rf"^([0-9a-f]+) [tT] ({any_of})$".encode(), re.MULTILINE)
+    found: dict[str, int] = {}
+    for address, name in line.findall(_read(path)):
+        found.setdefault(name.decode(), int(address, 16))
+    return {name: address for name, address in found.items() if address}
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:

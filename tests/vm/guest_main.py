@@ -14,6 +14,7 @@ from tests.vm import (
     guest_smoke,
     guest_stack,
     guest_stacked,
+    guest_uring,
     guest_waits,
 )
 from tests.vm.guest_case import perform
@@ -30,6 +31,7 @@ CASES = {
         guest_files,
         guest_path,
         guest_waits,
+        guest_uring,
         guest_blktrace,
         guest_bcc,
     )

@@ -132,11 +132,12 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, of their waits, of commits, and of the ways of completion.
+    """Yield the lines of calls, their waits, commits, submissions, and ways of completion.
 
     Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
-    it. Column `of` is "calls" or "calls without I/O", the reason of waits, "commits", or
-    the way of the completion; `ios` is the number of calls, waits, commits or requests.
+    it; submissions of one operation, which is in the column `call`, likewise. Column `of` is
+    "calls" or "calls without I/O", the reason of waits, "commits", "submissions", or the way of the
+    completion; `ios` is the number of calls, waits, commits, submissions or requests.
     """
     for call in report.calls:
         work = {
@@ -163,6 +164,17 @@ def _path_lines(report: Report) -> Iterator[Line]:
         }
         yield {**work, "stage": "all", "share": 1, **summary(journal.time, "ns")}
         yield from _parts(work, journal.phases)
+    for one in report.submissions:
+        work = {
+            "section": "submissions",
+            "call": one.operation,
+            "of": "submissions",
+            "ios": one.count,
+            "bytes": one.bytes,
+            "failed": one.failed,
+        }
+        yield {**work, "stage": "all", "share": 1, **summary(one.time, "ns")}
+        yield from _parts(work, one.steps)
     for device in report.devices:
         for way in device.completions:
             where = {"section": "completions", "device": device.device, "dev": device.dev}

@@ -19,6 +19,7 @@ from biotrail.converters.analysis.report.tree import (
     Report,
     StackedReport,
     StageTimes,
+    SubmissionReport,
     Summary,
     WaitReport,
 )
@@ -76,6 +77,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "waits_dropped": report.waits_dropped,
         "commits": [_commit(one) for one in report.commits],
         "calls_until_ns": report.calls_until_ns,
+        "submissions": [_submission(one) for one in report.submissions],
+        "submissions_unknown": report.submissions_unknown,
     }
 
 
@@ -242,6 +245,26 @@ def _commit(one: CommitReport) -> dict[str, Any]:
         "waits": one.waits,
         "time": summary(one.time, "ns"),
         "phases": [_share(phase, "phase") for phase in one.phases],
+    }
+
+
+def _submission(one: SubmissionReport) -> dict[str, Any]:
+    """Return the submissions of one operation as a dict for json.dumps.
+
+    Keys: operation, count, modes (name → count), completed, failed, errors (name → count), bios,
+    bytes, time (summary in ns), steps (name, share and summary in ns). The dicts are not copied.
+    """
+    return {
+        "operation": one.operation,
+        "count": one.count,
+        "modes": one.modes,
+        "completed": one.completed,
+        "failed": one.failed,
+        "errors": one.errors,
+        "bios": one.bios,
+        "bytes": one.bytes,
+        "time": summary(one.time, "ns"),
+        "steps": [_share(step, "step") for step in one.steps],
     }
 
 

@@ -26,6 +26,7 @@ from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.flushes import Flushes
 from biotrail.converters.analysis.report.interrupts import Completions
 from biotrail.converters.analysis.report.stacked import Stacked
+from biotrail.converters.analysis.report.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -94,6 +95,7 @@ class Reporter:
         self._calls = CallsByName(context)
         self._waits = WaitsByReason(context)
         self._commits = CommitsByDevice(context)
+        self._submissions = SubmissionsByOperation(context)
         self._completions = Completions()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
@@ -128,6 +130,7 @@ class Reporter:
         self._calls.add(window)
         self._waits.add(window)
         self._commits.add(window)
+        self._submissions.add(window)
         self._completions.add(window)
         if self._interval:
             if self._series is None:
@@ -190,6 +193,8 @@ class Reporter:
             waits_dropped=self._waits.dropped,
             commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
+            submissions=self._submissions.reports(),
+            submissions_unknown=self._submissions.unknown,
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:

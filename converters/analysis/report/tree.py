@@ -196,6 +196,30 @@ class CommitReport:
 
 
 @dataclass
+class SubmissionReport:
+    """Requests of io_uring or iocbs of aio of one operation that queued bios."""
+
+    operation: str
+    """read, writev, fsync, … of io_uring; aio read, aio write."""
+    count: int
+    modes: dict[str, int]
+    """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
+    completed: int
+    """Those of them whose completion was recorded."""
+    failed: int
+    errors: dict[str, int]
+    """Name of the error → number of completions with it."""
+    bios: int
+    bytes: int
+    """Sum of the lengths of the bios."""
+    time: Summary
+    """ns from the submission to the completion, where both are known."""
+    steps: list[StageTimes]
+    """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
+    first three add up where all are known."""
+
+
+@dataclass
 class OperationReport:
     """Bios and requests of one device and operation, or of several together."""
 
@@ -365,6 +389,10 @@ class Report:
     """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
+    submissions: list[SubmissionReport] = field(default_factory=list)
+    """io_uring and aio by operation, the most first; empty where none were recorded."""
+    submissions_unknown: int = 0
+    """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     @property
     def span_ns(self) -> int:

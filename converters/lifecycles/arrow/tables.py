@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -70,7 +71,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
 
 
-def thread_columns(table: Bios | Calls | Waits, tasks: Tasks) -> dict[str, pa.Array]:
+def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:
     """Return the columns tid, pid and comm of the rows' threads, by name.
 
     tasks: the threads' names, whose rows `table.task` has. tid is null where it is 0; pid and comm

@@ -28,11 +28,20 @@ MODERN = {
     "softirq_entry": 1,
     "softirq_exit": 1,
     "writeback_dirty_folio": 2,
+    "io_uring_complete": 3,
+    "iomap_dio_complete": 3,
+    "io_uring_queue_async_work": 2,
+    "io_uring_poll_arm": 3,
+    "io_uring_link": 2,
+    "io_uring_cqring_wait": 2,
+    "io_uring_submit_req": 1,
 }
 DEBIAN_5_10 = {
     **{name: count for name, count in MODERN.items() if name != "writeback_dirty_folio"},
     "sched_switch": 3,
     "writeback_dirty_page": 2,
+    "io_uring_complete": 4,
+    "io_uring_queue_async_work": 5,
 }
 ALL = frozenset(PATH_PARTS)
 
@@ -73,7 +82,9 @@ def test_nothing_is_chosen_where_nothing_is_wanted() -> None:
     assert NO_PATH.facts() is None
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.tracepoint)
+@pytest.mark.parametrize(
+    "probe", [probe for probe in PROBES if not probe.optional], ids=lambda probe: probe.tracepoint
+)
 def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> None:
     # GIVEN a kernel that lacks one tracepoint WHEN all parts are wanted
     choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != probe.tracepoint})
@@ -81,6 +92,8 @@ def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> 
     reason = f"this kernel has no tracepoint {probe.tracepoint}"
     if probe.part == "dirty":
         reason = "this kernel has no tracepoint writeback_dirty_folio or writeback_dirty_page"
+    if probe.tracepoint == "io_uring_submit_req":
+        reason = "this kernel has no tracepoint io_uring_submit_req or io_uring_submit_sqe"
     lost = {"time", "wait"} if probe.part == "time" else {probe.part}
     assert choice.parts == ALL - lost
     assert choice.lacking[probe.part] == reason
@@ -96,6 +109,23 @@ def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
     assert choice.parts == ALL - {"wait"}
 
 
+def test_an_optional_tracepoint_takes_no_part_with_it() -> None:
+    # GIVEN a kernel before 6.6, which does not report when direct I/O completes WHEN all is wanted
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != "iomap_dio_complete"})
+    # THEN every part is recorded, without that program
+    assert (choice.parts, choice.lacking) == (ALL, {})
+    assert "bt_aio_done" not in {program for _, program in choice.programs}
+
+
+def test_requests_before_6_4_are_submitted_and_completed_by_older_tracepoints() -> None:
+    # GIVEN the prototypes of 6.1 WHEN submissions are wanted
+    old = {name: n for name, n in MODERN.items() if name != "io_uring_submit_req"}
+    choice = chosen(frozenset({"uring"}), old | {"io_uring_submit_sqe": 2, "io_uring_complete": 7})
+    # THEN their programs are taken
+    programs = [program for _, program in choice.programs]
+    assert (programs[0], programs[-1]) == ("bt_ring_end", "bt_ring_sqe")
+
+
 def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     # GIVEN the prototypes of 5.10, which has no bpf_task_pt_regs() WHEN all parts are wanted
     choice = chosen(ALL, DEBIAN_5_10, regs=False)
@@ -104,11 +134,16 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     assert programs["bt_switch_old"] == "wait"
     assert programs["bt_dirty_page"] == "dirty"
     assert not {"bt_switch", "bt_dirty"} & programs.keys()
-    assert choice.parts == ALL - {"call"}
+    assert choice.parts == ALL - {"call", "uring"}
     assert choice.facts() == {
         "parts": ["time", "wait", "irq", "dirty"],
-        "missing": [{"part": "call", "reason": choice.lacking["call"]}],
+        "missing": [
+            {"part": "uring", "reason": choice.lacking["uring"]},
+            {"part": "call", "reason": choice.lacking["call"]},
+        ],
     }
+    # AND completions of io_uring do not name their request there
+    assert "io_uring_complete has 4 arguments" in choice.lacking["uring"]
     assert "5.15" in choice.lacking["call"]
 
 
@@ -134,6 +169,7 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
     # THEN what a task reaches with interrupts on has the other program, and nothing else has
     held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
+    held |= {name for name in names if name.startswith(("bt_ring_", "bt_aio_"))}
     assert {name for name in names if name.endswith("_p")} == held
     assert names <= set(all_path_programs())
     plain = {name for _, name in chosen(ALL, MODERN).programs}
@@ -223,5 +259,5 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
     maps.stop_timing()
     # THEN programs of calls and waits are gone, and calls that were begun are void
     parts = {name: part for part, name in chosen(ALL, MODERN).programs}
-    assert {parts[name] for name in bpf.attached} == {"irq", "dirty"}
+    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "uring"}
     assert bpf.sections[".data.timing"].timing == 2
