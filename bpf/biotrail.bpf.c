@@ -110,6 +110,31 @@ PROGRAM(bt_soft_exit, softirq_exit, on_softirq_exit(ctx[0]))
 PROGRAMS(bt_dirty, writeback_dirty_folio, on_dirty(ctx[0], ctx[1]))
 PROGRAM(bt_dirty_page, writeback_dirty_page, on_dirty(ctx[0], ctx[1]))
 
+/* Steps of drivers: by the tracepoint's name alone, as the driver may be a module. */
+#define RAW(name, tracepoint, body)                                                                \
+	SEC("raw_tp/" #tracepoint) int name(__u64 *ctx)                                            \
+	{                                                                                          \
+		return body;                                                                       \
+	}
+#define RAWS(name, tracepoint, body)                                                               \
+	RAW(name, tracepoint, body)                                                                \
+	SEC("raw_tp/" #tracepoint) int name##_p(__u64 *ctx)                                        \
+	{                                                                                          \
+		bpf_preempt_disable();                                                             \
+		body;                                                                              \
+		bt_preempt_enable();                                                               \
+		return 0;                                                                          \
+	}
+RAWS(bt_nvme_setup, nvme_setup_cmd, bt_step_begin(ctx[0], BT_NVME))
+RAWS(bt_nvme_sq, nvme_sq, on_nvme_sq(ctx[0], ctx[1], ctx[2]))
+RAWS(bt_nvme_done, nvme_complete_rq, on_nvme_complete(ctx[0]))
+RAWS(bt_scsi_start, scsi_dispatch_cmd_start, bt_step_begin(bt_rq_of(ctx[0]), BT_SCSI))
+RAWS(bt_scsi_done, scsi_dispatch_cmd_done, bt_step_answer(bt_rq_of(ctx[0])))
+RAWS(bt_scsi_error, scsi_dispatch_cmd_error, on_scsi_error(bt_rq_of(ctx[0])))
+RAWS(bt_scsi_late, scsi_dispatch_cmd_timeout, on_scsi_timeout(bt_rq_of(ctx[0])))
+RAWS(bt_loop_begin, iomap_dio_rw_begin, on_loop_begin(ctx[0]))
+RAWS(bt_loop_done, iomap_dio_complete, on_loop_answer(ctx[0]))
+
 /* Loaded for --children only. Writes no record. */
 PROGRAM(bt_fork, sched_process_fork,
 	on_fork((struct task_struct *)ctx[0], (struct task_struct *)ctx[1]))

@@ -43,6 +43,7 @@ enum bt_kind {
 	BT_WAIT = 24,
 	BT_INTERRUPT = 25,
 	BT_DIRTIED = 26,
+	BT_DRIVER = 27,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_FILE_NAME = 34,
@@ -590,6 +591,33 @@ _Static_assert(__builtin_offsetof(struct bt_dirtied, ago) == 16, "bt_dirtied.ago
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tid) == 24, "bt_dirtied.tid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tgid) == 28, "bt_dirtied.tgid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, comm) == 32, "bt_dirtied.comm");
+
+/* v block_rq_complete: What the driver did with a request: follows its C with the same head time. */
+struct bt_driver {
+	__u64 head;
+	__u64 rq;
+	__u64 begun;
+	__u32 answered;
+	__u32 finished;
+	__u16 sq_head;
+	__u16 sq_tail;
+	__u8 driver;
+	__u8 errors;
+	__u8 timeouts;
+	__u8 reserved;
+};
+_Static_assert(sizeof(struct bt_driver) == 40, "size of bt_driver");
+_Static_assert(__builtin_offsetof(struct bt_driver, head) == 0, "bt_driver.head");
+_Static_assert(__builtin_offsetof(struct bt_driver, rq) == 8, "bt_driver.rq");
+_Static_assert(__builtin_offsetof(struct bt_driver, begun) == 16, "bt_driver.begun");
+_Static_assert(__builtin_offsetof(struct bt_driver, answered) == 24, "bt_driver.answered");
+_Static_assert(__builtin_offsetof(struct bt_driver, finished) == 28, "bt_driver.finished");
+_Static_assert(__builtin_offsetof(struct bt_driver, sq_head) == 32, "bt_driver.sq_head");
+_Static_assert(__builtin_offsetof(struct bt_driver, sq_tail) == 34, "bt_driver.sq_tail");
+_Static_assert(__builtin_offsetof(struct bt_driver, driver) == 36, "bt_driver.driver");
+_Static_assert(__builtin_offsetof(struct bt_driver, errors) == 37, "bt_driver.errors");
+_Static_assert(__builtin_offsetof(struct bt_driver, timeouts) == 38, "bt_driver.timeouts");
+_Static_assert(__builtin_offsetof(struct bt_driver, reserved) == 39, "bt_driver.reserved");
 
 /* T: A thread's process and name; repeated whenever either changes. */
 struct bt_task {

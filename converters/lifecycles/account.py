@@ -35,6 +35,7 @@ _PLAIN = {
     Kind.STACK: Reason.STACK,
     Kind.FILE: Reason.FILE,
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
+    Kind.DRIVER: Reason.PATH,
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
     Kind.CHAIN: Reason.NO_ISSUE,

@@ -165,5 +165,5 @@ def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
 def plain(events: Events) -> Bool:
     """Return the mask of events of no lifecycle: names, stacks, files and plugging."""
     names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
-    path = (Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED)
+    path = (Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED, Kind.DRIVER)
     return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, Kind.P, Kind.U])

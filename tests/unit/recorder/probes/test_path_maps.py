@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from biotrail.recorder.probes.drivers import DRIVERS
 from biotrail.recorder.probes.path_maps import (
     NO_PATH,
     PROBES,
@@ -35,6 +36,15 @@ DEBIAN_5_10 = {
     "writeback_dirty_page": 2,
 }
 ALL = frozenset(PATH_PARTS)
+SYMBOLS = (
+    "".join(
+        f"ffffffff8137ba{number:02x} T __traceiter_{tracepoint}\n"
+        for driver in DRIVERS
+        for number, tracepoint in enumerate(driver.programs)
+    ).encode()
+    + b"ffffffff81d710e0 t lo_rw_aio_complete\t[loop]\n"
+)
+"""Of a kernel with the tracepoints of every driver."""
 
 
 class Kernel:
@@ -52,9 +62,14 @@ class Kernel:
 
 
 def chosen(
-    wanted: frozenset[str], parameters: Mapping[str, int], regs: bool = True, hold: bool = False
+    wanted: frozenset[str],
+    parameters: Mapping[str, int],
+    regs: bool = True,
+    hold: bool = False,
+    symbols: bytes = SYMBOLS,
 ) -> PathChoice:
-    return choose_path(wanted, Kernel(parameters, regs), hold)  # type: ignore[arg-type]
+    kernel = Kernel(parameters, regs)
+    return choose_path(wanted, kernel, hold, symbols)  # type: ignore[arg-type]
 
 
 def test_a_modern_kernel_has_every_part() -> None:
@@ -62,8 +77,10 @@ def test_a_modern_kernel_has_every_part() -> None:
     choice = chosen(ALL, MODERN)
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
     assert (choice.parts, choice.lacking) == (ALL, {})
-    assert [part for part, _ in choice.programs] == [probe.part for probe in PROBES]
-    assert choice.facts() == {"parts": list(PATH_PARTS), "missing": []}
+    of_drivers = ["driver"] * len(choice.drivers.programs)
+    assert [part for part, _ in choice.programs] == [probe.part for probe in PROBES] + of_drivers
+    drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
+    assert choice.facts() == {"parts": list(PATH_PARTS), "missing": [], "drivers": drivers}
     assert choice.messages() == []
 
 
@@ -106,8 +123,9 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     assert not {"bt_switch", "bt_dirty"} & programs.keys()
     assert choice.parts == ALL - {"call"}
     assert choice.facts() == {
-        "parts": ["time", "wait", "irq", "dirty"],
+        "parts": ["time", "wait", "irq", "dirty", "driver"],
         "missing": [{"part": "call", "reason": choice.lacking["call"]}],
+        "drivers": dict.fromkeys(("nvme", "scsi", "loop"), ""),
     }
     assert "5.15" in choice.lacking["call"]
 
@@ -134,6 +152,7 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
     # THEN what a task reaches with interrupts on has the other program, and nothing else has
     held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
+    held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
     assert names <= set(all_path_programs())
     plain = {name for _, name in chosen(ALL, MODERN).programs}
@@ -223,5 +242,5 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
     maps.stop_timing()
     # THEN programs of calls and waits are gone, and calls that were begun are void
     parts = {name: part for part, name in chosen(ALL, MODERN).programs}
-    assert {parts[name] for name in bpf.attached} == {"irq", "dirty"}
+    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "driver"}
     assert bpf.sections[".data.timing"].timing == 2
