@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL and DIRTIED records follow their Q, INTERRUPT records their C, each with the same head time.
+CALL and DIRTIED records follow their Q, INTERRUPT and DRIVER records their C, each with the same
+head time.
 They are joined to it once, so that later steps can pass the Q or C on without them.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import NO_PATH, PATH
 from biotrail.converters.events.queued import queued_of
@@ -22,19 +24,21 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
 def attach_path(events: Events) -> None:
-    """Set `events.path`: a row of PATH per event, by the CALL, DIRTIED and INTERRUPT records.
+    """Set `events.path`: a row of PATH per event, by CALL, DIRTIED, INTERRUPT and DRIVER records.
 
     `events.path` is left as it is (None) if there are no such records. `events` must hold all
     events of each time, so that a Q or C and its records are together.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts = events.rows(Kind.INTERRUPT)
-    if not len(calls) and not len(dirtied) and not len(interrupts):
+    steps = events.rows(Kind.DRIVER)
+    if not any(map(len, (calls, dirtied, interrupts, steps))):
         return
     path = np.full(len(events), NO_PATH, PATH)
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_interrupts(events, interrupts, path)
+    join_steps(events, steps, completion_of(events, steps), path)
     events.path = path
 
 
@@ -72,7 +76,7 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     """Write context, irq, hard, raised and soft of the INTERRUPT records to their C's row."""
-    completed = _completion_of(events, rows)
+    completed = completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)
     path["context"][completed] = records["context"].astype(np.int8)
@@ -83,20 +87,23 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
         path[name][completed] = np.where(ago == _NEVER_AGO, NEVER, time)
 
 
-def _completion_of(events: Events, rows: I64) -> I64:
-    """Return per INTERRUPT record at `rows` the event of its C, -1 where it is not in the log.
+def completion_of(events: Events, rows: I64) -> I64:
+    """Return per record at `rows` that follows a C the event of that C, -1: it is not in the log.
 
-    The C of the same request and time; both leave the kernel together.
+    The C of the same request and time; they leave the kernel together. `rows`: of records whose
+    first field is the request's address (INTERRUPT, DRIVER).
     """
     completions = events.rows(Kind.C)
     if not len(completions) or not len(rows):
         return np.full(len(rows), -1, dtype=np.int64)
-    # C is the row just before, unless another CPU's record of that nanosecond came between.
-    before = np.maximum(rows - 1, 0)
-    near = (events.kind[before] == Kind.C) & (events.raw[before, 1] == events.raw[rows, 1])
-    near &= (events.ts[before] == events.ts[rows]) & (rows > 0)
-    completed = np.where(near, before, -1)
-    far = np.flatnonzero(~near)
+    # C is one of the two rows before, unless another CPU's record of that nanosecond came between.
+    completed = np.full(len(rows), -1, dtype=np.int64)
+    for back in (1, 2):
+        before = np.maximum(rows - back, 0)
+        near = (events.kind[before] == Kind.C) & (events.raw[before, 1] == events.raw[rows, 1])
+        near &= (events.ts[before] == events.ts[rows]) & (rows >= back) & (completed < 0)
+        completed[near] = before[near]
+    far = np.flatnonzero(completed < 0)
     if len(far):
         keys = zip(
             events.ts[completions].tolist(), events.raw[completions, 1].tolist(), strict=True

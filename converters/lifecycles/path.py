@@ -14,6 +14,7 @@ from biotrail.converters.events.path_tables import (
     PATH,
     BioPaths,
     Calls,
+    DriverSteps,
     Interrupts,
     PathTables,
     Waits,
@@ -35,13 +36,15 @@ def path_tables(
     open_rows: I64,
     closed: I64,
     completed: I64,
+    start: I64,
 ) -> PathTables | None:
     """Return the tables of one window; None if it has no record of the path.
 
     tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows, open_rows:
     the bios that ended, and those in flight at the window's end. closed: per request, its number,
-    -1 if it is in flight. completed: per request, its last C (event), -1 none. The columns that
-    `converters.calls` sets are 0.
+    -1 if it is in flight. completed: per request, its last C (event), -1 none. start: per request,
+    the time of its first event (ns), NEVER if it has none. The columns that `converters.calls` sets
+    are 0.
     """
     events = a.events
     if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
@@ -53,6 +56,7 @@ def path_tables(
         waits_of(events, tasks),
         bio_paths(events, number[rows], queued[rows]),
         interrupts(events, closed[ended], completed[ended]),
+        driver_steps(events, closed[ended], completed[ended], start[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
     )
 
@@ -161,4 +165,28 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
         soft=rows["soft"].copy(),
         irq=rows["irq"].copy(),
         context=rows["context"].astype(np.uint8),
+    )
+
+
+def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> DriverSteps:
+    """Return a row for each request whose completion has a DRIVER record, by number.
+
+    number: per request. completed: per request, index of its last C in `events`, -1 none. start:
+    per request, the time of its first event (ns), NEVER if it has none. `begun` before that time is
+    NEVER: the beginning of this request was not recorded, and an earlier one's stood in its place.
+    """
+    rows = _rows_at(events, completed)
+    known = np.flatnonzero(rows["driver"] > 0)
+    known = known[np.argsort(number[known])]
+    rows, first = rows[known], start[known]
+    return DriverSteps(
+        number=number[known],
+        driver=rows["driver"].copy(),
+        begun=np.where(rows["begun"] < first, NEVER, rows["begun"]),
+        answered=rows["answered"].copy(),
+        finished=rows["finished"].copy(),
+        errors=rows["errors"].copy(),
+        timeouts=rows["timeouts"].copy(),
+        sq_head=rows["sq_head"].copy(),
+        sq_tail=rows["sq_tail"].copy(),
     )

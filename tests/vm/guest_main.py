@@ -8,6 +8,7 @@ from tests.vm import (
     guest_blktrace,
     guest_cgroups,
     guest_devices,
+    guest_drivers,
     guest_faults,
     guest_files,
     guest_path,
@@ -28,6 +29,7 @@ CASES = {
         guest_cgroups,
         guest_files,
         guest_path,
+        guest_drivers,
         guest_blktrace,
         guest_bcc,
     )

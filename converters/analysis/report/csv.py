@@ -5,6 +5,7 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from biotrail.converters.analysis.report.drivers import SETUP
 from biotrail.converters.analysis.report.json import summary
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
@@ -132,11 +133,12 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, then those of the ways in which requests were completed.
+    """Yield the lines of system calls, then, by device, of ways of completion and of its driver.
 
     Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
-    it. Column `of` is "calls" or "calls without I/O", or the way of the completion; `ios` is the
-    number of calls or requests.
+    it. Column `of` is "calls" or "calls without I/O", the way of the completion, or the driver;
+    `ios` is the number of calls or requests, `failed` of a driver that of failed dispatches. The
+    setup of NVMe commands has no share, as it is before the issue.
     """
     for call in report.calls:
         work = {
@@ -153,6 +155,12 @@ def _path_lines(report: Report) -> Iterator[Line]:
         for way in device.completions:
             where = {"section": "completions", "device": device.device, "dev": device.dev}
             yield from _parts({**where, "of": way.way, "ios": way.requests}, way.steps)
+        for one in device.drivers:
+            where = {"section": "drivers", "device": device.device, "dev": device.dev}
+            work = {**where, "of": one.driver, "ios": one.requests, "failed": one.errors}
+            if one.setup is not None:
+                yield {**work, "stage": SETUP, **summary(one.setup, "ns")}
+            yield from _parts(work, one.steps)
 
 
 def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
