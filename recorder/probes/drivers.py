@@ -54,7 +54,7 @@ DRIVERS = (
     Driver(
         "loop",
         {"iomap_dio_rw_begin": "bt_loop_begin", "iomap_dio_complete": "bt_loop_done"},
-        "they came with Linux 6.6",
+        "6.1 has none, 6.12 has them",
     ),
 )
 """In the order of the `driver` field's numbers, from 1 on."""

@@ -8,7 +8,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, Interrupts, Waits
+from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, Interrupts, Waits
 from biotrail.converters.events.tables import Bios, Requests
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.syscalls import numbers
@@ -33,6 +33,7 @@ class RecordedPath:
     waits: Waits
     paths: BioPaths
     interrupts: Interrupts
+    steps: DriverSteps
     bio_comms: NDArray[np.object_]
     call_comms: NDArray[np.object_]
 
@@ -71,6 +72,7 @@ def recorded_path(source: Path | BinaryIO, window_events: int = WINDOW_EVENTS) -
         Waits.concatenate([one.waits for one in tables]),
         BioPaths.concatenate([one.bios for one in tables]),
         Interrupts.concatenate([one.interrupts for one in tables]),
+        DriverSteps.concatenate([one.steps for one in tables]),
         names[bios.task],
         names[calls.task],
     )
