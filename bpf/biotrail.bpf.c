@@ -125,6 +125,31 @@ PROGRAMS(bt_ring_done, io_uring_complete, on_ring_complete(ctx[0], ctx[1], ctx[2
 PROGRAMS(bt_ring_end, io_uring_complete, on_ring_result(ctx[0], ctx[1], ctx[2], ctx[3]))
 PROGRAMS(bt_aio_done, iomap_dio_complete, on_dio_complete(ctx[0], ctx[1], ctx[2]))
 
+/* Steps of drivers: by the tracepoint's name alone, as the driver may be a module. */
+#define RAW(name, tracepoint, body)                                                                \
+	SEC("raw_tp/" #tracepoint) int name(__u64 *ctx)                                            \
+	{                                                                                          \
+		return body;                                                                       \
+	}
+#define RAWS(name, tracepoint, body)                                                               \
+	RAW(name, tracepoint, body)                                                                \
+	SEC("raw_tp/" #tracepoint) int name##_p(__u64 *ctx)                                        \
+	{                                                                                          \
+		bpf_preempt_disable();                                                             \
+		body;                                                                              \
+		bt_preempt_enable();                                                               \
+		return 0;                                                                          \
+	}
+RAWS(bt_nvme_setup, nvme_setup_cmd, bt_step_begin(ctx[0], BT_NVME))
+RAWS(bt_nvme_sq, nvme_sq, on_nvme_sq(ctx[0], ctx[1], ctx[2]))
+RAWS(bt_nvme_done, nvme_complete_rq, on_nvme_complete(ctx[0]))
+RAWS(bt_scsi_start, scsi_dispatch_cmd_start, bt_step_begin(bt_rq_of(ctx[0]), BT_SCSI))
+RAWS(bt_scsi_done, scsi_dispatch_cmd_done, bt_step_answer(bt_rq_of(ctx[0])))
+RAWS(bt_scsi_error, scsi_dispatch_cmd_error, on_scsi_error(bt_rq_of(ctx[0])))
+RAWS(bt_scsi_late, scsi_dispatch_cmd_timeout, on_scsi_timeout(bt_rq_of(ctx[0])))
+RAWS(bt_loop_begin, iomap_dio_rw_begin, on_loop_begin(ctx[0]))
+RAWS(bt_loop_done, iomap_dio_complete, on_loop_answer(ctx[0]))
+
 /* Loaded for --children only. Writes no record. */
 PROGRAM(bt_fork, sched_process_fork,
 	on_fork((struct task_struct *)ctx[0], (struct task_struct *)ctx[1]))

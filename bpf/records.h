@@ -47,6 +47,7 @@ enum bt_kind {
 	BT_COMMIT = 36,
 	BT_SUBMISSION = 29,
 	BT_RING_COMPLETE = 30,
+	BT_DRIVER = 27,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_FILE_NAME = 34,
@@ -682,6 +683,33 @@ _Static_assert(__builtin_offsetof(struct bt_ring_complete, result) == 40, "bt_ri
 _Static_assert(__builtin_offsetof(struct bt_ring_complete, tid) == 44, "bt_ring_complete.tid");
 _Static_assert(__builtin_offsetof(struct bt_ring_complete, setup) == 48, "bt_ring_complete.setup");
 _Static_assert(__builtin_offsetof(struct bt_ring_complete, reserved) == 52, "bt_ring_complete.reserved");
+
+/* v block_rq_complete: What the driver did with a request: follows its C with the same head time. */
+struct bt_driver {
+	__u64 head;
+	__u64 rq;
+	__u64 begun;
+	__u32 answered;
+	__u32 finished;
+	__u16 sq_head;
+	__u16 sq_tail;
+	__u8 driver;
+	__u8 errors;
+	__u8 timeouts;
+	__u8 reserved;
+};
+_Static_assert(sizeof(struct bt_driver) == 40, "size of bt_driver");
+_Static_assert(__builtin_offsetof(struct bt_driver, head) == 0, "bt_driver.head");
+_Static_assert(__builtin_offsetof(struct bt_driver, rq) == 8, "bt_driver.rq");
+_Static_assert(__builtin_offsetof(struct bt_driver, begun) == 16, "bt_driver.begun");
+_Static_assert(__builtin_offsetof(struct bt_driver, answered) == 24, "bt_driver.answered");
+_Static_assert(__builtin_offsetof(struct bt_driver, finished) == 28, "bt_driver.finished");
+_Static_assert(__builtin_offsetof(struct bt_driver, sq_head) == 32, "bt_driver.sq_head");
+_Static_assert(__builtin_offsetof(struct bt_driver, sq_tail) == 34, "bt_driver.sq_tail");
+_Static_assert(__builtin_offsetof(struct bt_driver, driver) == 36, "bt_driver.driver");
+_Static_assert(__builtin_offsetof(struct bt_driver, errors) == 37, "bt_driver.errors");
+_Static_assert(__builtin_offsetof(struct bt_driver, timeouts) == 38, "bt_driver.timeouts");
+_Static_assert(__builtin_offsetof(struct bt_driver, reserved) == 39, "bt_driver.reserved");
 
 /* T: A thread's process and name; repeated whenever either changes. */
 struct bt_task {

@@ -156,12 +156,15 @@ struct bt_path {
 	__u32 dirty; /* DIRTIED records behind Q */
 	__u32 fs; /* WAIT_STACK records behind WAIT, and COMMIT records */
 	__u32 uring; /* SUBMISSION records behind Q, RING_COMPLETE records */
+	__u32 driver; /* DRIVER records behind C */
+	__u32 reserved;
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
 	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
+	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
 };
-_Static_assert(sizeof(struct bt_path) == 168, "size");
+_Static_assert(sizeof(struct bt_path) == 184, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -169,10 +172,13 @@ _Static_assert(__builtin_offsetof(struct bt_path, irq) == 12, "irq");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty) == 16, "dirty");
 _Static_assert(__builtin_offsetof(struct bt_path, fs) == 20, "fs");
 _Static_assert(__builtin_offsetof(struct bt_path, uring) == 24, "uring");
-_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 28, "block_softirq");
-_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 32, "over_ns");
-_Static_assert(__builtin_offsetof(struct bt_path, timed) == 40, "timed");
-_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 104, "reaps");
+_Static_assert(__builtin_offsetof(struct bt_path, driver) == 28, "driver");
+_Static_assert(__builtin_offsetof(struct bt_path, reserved) == 32, "reserved");
+_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 36, "block_softirq");
+_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
+_Static_assert(__builtin_offsetof(struct bt_path, timed) == 48, "timed");
+_Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
+_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
 
 /* System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line. */
 struct bt_entered {

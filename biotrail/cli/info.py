@@ -187,10 +187,15 @@ def _recorded(header: Mapping[str, Any]) -> str:
 def _path_parts(path: Mapping[str, Any]) -> str:
     """Return which parts of the path were recorded, and why others were not, from "; path" on.
 
-    path: the header's entry `path`.
+    path: the header's entry `path`. The drivers of the part driver are named, and why others have
+    no steps.
     """
-    text = "; path: " + (", ".join(path.get("parts", ())) or "no part of it")
-    missing = "; ".join(f"{m['part']}: {m['reason']}" for m in path.get("missing", []))
+    drivers = path.get("drivers", {})
+    named = {"driver": f"driver ({', '.join(name for name, why in drivers.items() if not why)})"}
+    parts = [named[part] if drivers and part in named else part for part in path.get("parts", ())]
+    text = "; path: " + (", ".join(parts) or "no part of it")
+    lacking = [f"{m['part']}: {m['reason']}" for m in path.get("missing", [])]
+    missing = "; ".join(lacking + [f"{name}: {why}" for name, why in drivers.items() if why])
     return f"{text} (not {missing})" if missing else text
 
 

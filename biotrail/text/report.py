@@ -21,7 +21,7 @@ from biotrail.text.report_cells import (
     work,
 )
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report_path import calls, completions
+from biotrail.text.report_path import calls, completions, drivers
 from biotrail.text.report_rows import in_order
 from biotrail.text.report_submissions import submissions
 from biotrail.text.report_waits import commits, waits
@@ -57,6 +57,8 @@ def parts(
             yield stages(device, width)
         if any(way.steps for way in device.completions):
             yield completions(device, width)
+        if any(one.steps for one in device.drivers):
+            yield drivers(device, width)
     yield queues(report.devices, width)
     yield patterns(report.devices, width)
     if any(device.flushes for device in report.devices):

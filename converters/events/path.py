@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL, DIRTIED and SUBMISSION records follow their Q, INTERRUPT records their C, each with the same
-head time.
+CALL, DIRTIED and SUBMISSION records follow their Q, INTERRUPT and DRIVER records their C, each with
+the same head time.
 They are joined to it once, so that later steps can pass the Q or C on without them.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import NO_PATH, PATH
 from biotrail.converters.events.queued import queued_of
@@ -33,13 +34,15 @@ def attach_path(events: Events) -> None:
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
-    if not any(map(len, (calls, dirtied, interrupts, submissions))):
+    steps = events.rows(Kind.DRIVER)
+    if not any(map(len, (calls, dirtied, interrupts, submissions, steps))):
         return
     path = np.full(len(events), NO_PATH, PATH)
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_interrupts(events, interrupts, path)
     _join_submissions(events, submissions, path)
+    join_steps(events, steps, completion_of(events, steps), path)
     events.path = path
 
 
@@ -97,7 +100,7 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     rows: of these records in `events`, whose times before the C (ns ago) become absolute; 2^32 - 1
     becomes NEVER. Records whose C is not in `events` are ignored.
     """
-    completed = _completion_of(events, rows)
+    completed = completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)
     path["context"][completed] = records["context"].astype(np.int8)
@@ -108,21 +111,24 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
         path[name][completed] = np.where(ago == _NEVER_AGO, NEVER, time)
 
 
-def _completion_of(events: Events, rows: I64) -> I64:
-    """Return per INTERRUPT record at `rows` the row of its C in `events`, -1 where it is not there.
+def completion_of(events: Events, rows: I64) -> I64:
+    """Return per record at `rows` that follows a C the row of that C in `events`, -1: not there.
 
-    That is the C with the record's request and time (both leave the kernel together): the row just
-    before it, else the last such row.
+    That is the C with the record's request and time (all leave the kernel together): one of the two
+    rows just before it, else the last such row. rows: of records whose first field is the request's
+    address (INTERRUPT, DRIVER).
     """
     completions = events.rows(Kind.C)
     if not len(completions) or not len(rows):
         return np.full(len(rows), -1, dtype=np.int64)
-    # C is the row just before, unless another CPU's record of that nanosecond came between.
-    before = np.maximum(rows - 1, 0)
-    near = (events.kind[before] == Kind.C) & (events.raw[before, 1] == events.raw[rows, 1])
-    near &= (events.ts[before] == events.ts[rows]) & (rows > 0)
-    completed = np.where(near, before, -1)
-    far = np.flatnonzero(~near)
+    # C is one of the two rows before, unless another CPU's record of that nanosecond came between.
+    completed = np.full(len(rows), -1, dtype=np.int64)
+    for back in (1, 2):
+        before = np.maximum(rows - back, 0)
+        near = (events.kind[before] == Kind.C) & (events.raw[before, 1] == events.raw[rows, 1])
+        near &= (events.ts[before] == events.ts[rows]) & (rows >= back) & (completed < 0)
+        completed[near] = before[near]
+    far = np.flatnonzero(completed < 0)
     if len(far):
         keys = zip(
             events.ts[completions].tolist(), events.raw[completions, 1].tolist(), strict=True

@@ -48,19 +48,28 @@ PATH = np.dtype(
         ("soft", "<i8"),
         ("irq", "<u4"),
         ("request", REQUEST),
+        ("driver", "u1"),
+        ("errors", "u1"),
+        ("timeouts", "u1"),
+        ("sq_head", "<u2"),
+        ("sq_tail", "<u2"),
+        ("begun", "<i8"),
+        ("answered", "<i8"),
+        ("finished", "<i8"),
     ]
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
 numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm, and
-the request (REQUEST) of io_uring or aio that the bio serves. Of
-a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt
-number `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER)."""
+the request (REQUEST) of io_uring or aio that the bio serves. Of a C: context (0 task, 1 softirq, 2
+interrupt; -1 not recorded), and when the device's interrupt number `irq` was entered, the BLOCK
+softirq raised and entered (ns; NEVER); and the driver's steps, as in DriverSteps (driver 0: not
+recorded)."""
 
 NO_PATH = np.zeros(1, dtype=PATH)[0]
 """A row of PATH of which nothing is known."""
 NO_PATH["call"] = NO_CALL
 NO_PATH["context"] = -1
-for _time in ("entry", "dirtied", "hard", "raised", "soft"):
+for _time in ("entry", "dirtied", "hard", "raised", "soft", "begun", "answered", "finished"):
     NO_PATH[_time] = NEVER
 
 
@@ -227,6 +236,37 @@ class Interrupts(Table):
 
 
 @dataclass
+class DriverSteps(Table):
+    """What the driver did with some of the window's `requests`, sorted by `number`.
+
+    Of the attempt that completed: a request that was issued again has the last one's times.
+    """
+
+    number: I64
+    """`Requests.number`."""
+    driver: U8
+    """1 nvme, 2 scsi, 3 loop: `drivers.DRIVERS`."""
+    begun: I64
+    """Time when the driver began: it set the NVMe command up (before D), passed the SCSI command to
+    the host adapter's driver, or began the I/O on a loop device's file. NEVER: before the request
+    was there, so it is a former request's."""
+    answered: I64
+    """Time when the driver had the device's answer: the NVMe completion entry, the adapter's
+    scsi_done(), the end of the file's I/O; NEVER if not recorded."""
+    finished: I64
+    """Time when the driver ended its part (nvme_complete_rq); NEVER: not recorded, not NVMe."""
+    errors: U8
+    """SCSI: dispatches that failed, since the request's address had its last completion; 255: that
+    many or more."""
+    timeouts: U8
+    """SCSI: commands that timed out since then, likewise."""
+    sq_head: U16
+    """NVMe: head of the submission queue as the device told it with its answer."""
+    sq_tail: U16
+    """NVMe: the driver's tail of that queue then: entries from head to tail are not fetched yet."""
+
+
+@dataclass
 class PathTables:
     """The path beside the block layer of one window; a part that is not recorded has no rows."""
 
@@ -235,6 +275,7 @@ class PathTables:
     bios: BioPaths
     """Of `Lifecycles.bios`."""
     interrupts: Interrupts
+    steps: DriverSteps
     open_bios: BioPaths
     """Of `Lifecycles.open_bios`."""
     submissions: Submissions

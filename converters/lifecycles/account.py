@@ -37,6 +37,7 @@ _PLAIN = {
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
     **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
+    Kind.DRIVER: Reason.PATH,
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
     Kind.CHAIN: Reason.NO_ISSUE,

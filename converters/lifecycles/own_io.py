@@ -151,6 +151,7 @@ def _path_without(result: "Result") -> PathTables | None:
         waits=path.waits.take(~path.waits.own),
         bios=path.bios.take(~np.isin(path.bios.number, bios.number[bios.own])),
         interrupts=path.interrupts.take(~np.isin(path.interrupts.number, own_requests)),
+        steps=path.steps.take(~np.isin(path.steps.number, own_requests)),
         open_bios=path.open_bios.take(~np.isin(path.open_bios.number, still.number[still.own])),
     )
 

@@ -16,6 +16,7 @@ from biotrail.converters.events.path_tables import (
     BioPaths,
     Calls,
     Commits,
+    DriverSteps,
     Interrupts,
     PathTables,
     Waits,
@@ -40,6 +41,7 @@ def path_tables(
     open_rows: I64,
     closed: I64,
     completed: I64,
+    start: I64,
 ) -> PathTables | None:
     """Return one window's tables of the path: calls, waits, paths of bios, interrupts, and so on.
 
@@ -49,7 +51,8 @@ def path_tables(
     open_rows: the bios that ended, and those in flight at the window's end; each have a table of
     paths. closed: per request, its number, -1 if it is in flight, and then left out. completed: per
     request, its last C (event), -1 none. The columns that `converters.calls` sets are 0, and those
-    of `converters.submissions` empty or -1.
+    of `converters.submissions` empty or -1. start: per request, the time of its first event (ns),
+    NEVER if it has none.
     """
     events = a.events
     kinds = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
@@ -62,6 +65,7 @@ def path_tables(
         waits_of(events, tasks),
         bio_paths(events, number[rows], queued[rows]),
         interrupts(events, closed[ended], completed[ended]),
+        driver_steps(events, closed[ended], completed[ended], start[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
         no_submissions(),
         bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
@@ -78,6 +82,7 @@ def no_tables(tasks: TaskNames) -> PathTables:
         waits_of(events, tasks),
         bio_paths(events, none, none),
         interrupts(events, none, none),
+        driver_steps(events, none, none, none),
         bio_paths(events, none, none),
         no_submissions(),
         bio_requests(events, (none, none), (none, none)),
@@ -251,4 +256,28 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
         soft=rows["soft"].copy(),
         irq=rows["irq"].copy(),
         context=rows["context"].astype(np.uint8),
+    )
+
+
+def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> DriverSteps:
+    """Return a row for each request whose completion has a DRIVER record, by number.
+
+    number: per request. completed: per request, index of its last C in `events`, -1 none. start:
+    per request, the time of its first event (ns), NEVER if it has none. `begun` before that time is
+    NEVER: the beginning of this request was not recorded, and an earlier one's stood in its place.
+    """
+    rows = rows_at(events, completed)
+    known = np.flatnonzero(rows["driver"] > 0)
+    known = known[np.argsort(number[known])]
+    rows, first = rows[known], start[known]
+    return DriverSteps(
+        number=number[known],
+        driver=rows["driver"].copy(),
+        begun=np.where(rows["begun"] < first, NEVER, rows["begun"]),
+        answered=rows["answered"].copy(),
+        finished=rows["finished"].copy(),
+        errors=rows["errors"].copy(),
+        timeouts=rows["timeouts"].copy(),
+        sq_head=rows["sq_head"].copy(),
+        sq_tail=rows["sq_tail"].copy(),
     )

@@ -62,6 +62,7 @@ def _path_of(
         path,
         bios=path.bios.take(np.isin(path.bios.number, bios)),
         interrupts=path.interrupts.take(np.isin(path.interrupts.number, requests)),
+        steps=path.steps.take(np.isin(path.steps.number, requests)),
         open_bios=path.open_bios.take(np.isin(path.open_bios.number, open_bios)),
     )
 

@@ -6,8 +6,9 @@ import platform
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from biotrail.recorder.probes import journal_probes, uring_maps
+from biotrail.recorder.probes import drivers, journal_probes, uring_maps
 from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
@@ -25,6 +26,7 @@ MEANINGS = {
     "dirty": "the task that dirtied a page of write-back",
     "fs": "what each wait is for, and the commits of journals",
     "uring": "the io_uring request or aio iocb of each bio, and its completion",
+    "driver": "steps of the drivers nvme, scsi and loop",
 }
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
@@ -110,12 +112,14 @@ class PathChoice:
 
     parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
     PROBES. lacking: why a part that was asked for, or something of it
-    (`journal_probes.COMMITS`), is not recorded, by part.
+    (`journal_probes.COMMITS`), is not recorded, by part. drivers: which drivers' steps are
+    recorded, if the part driver was asked for.
     """
 
     parts: frozenset[str] = frozenset()
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
+    drivers: DriverChoice = NO_DRIVERS
 
     def facts(self) -> PathFacts | None:
         """Return the log header's entry `path`; None if no part was asked for."""
@@ -124,22 +128,41 @@ class PathChoice:
         missing: list[MissingPart] = [
             {"part": part, "reason": why} for part, why in self.lacking.items()
         ]
-        return {"parts": [part for part in PATH_PARTS if part in self.parts], "missing": missing}
+        found: PathFacts = {
+            "parts": [part for part in PATH_PARTS if part in self.parts],
+            "missing": missing,
+        }
+        if drivers.PART in self.parts:
+            found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
+            found["drivers"].update(self.drivers.lacking)
+        return found
 
     def messages(self) -> list[str]:
-        """Return a message for each part that was asked for and is not recorded."""
-        return [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
+        """Return a message for each part that was asked for and is not recorded.
+
+        Where steps of some drivers alone are recorded, one for each driver that is lacking.
+        """
+        found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
+        if drivers.PART in self.parts:
+            found += [
+                f"--path driver: requests of {name} have no steps: {why}"
+                for name, why in self.drivers.lacking
+            ]
+        return found
 
 
 NO_PATH = PathChoice()
 """Nothing of the path is recorded."""
 
 
-def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> PathChoice:
+def choose_path(
+    wanted: Collection[str], btf: KernelBtf, preemptible: bool, symbols: bytes | None = None
+) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
     preemptible: whether tracepoints leave preemption on, as `programs.is_preemptible` says. A part
-    of which one tracepoint is missing is left out whole.
+    of which one tracepoint is missing is left out whole; `driver` has a driver's steps where all
+    tracepoints of that driver are there, which `symbols` say (`drivers.choose_drivers`).
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -162,9 +185,13 @@ def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> P
         commits, reason = journal_probes.journal_programs(btf, preemptible)
         programs += commits
         lacking.update({journal_probes.COMMITS: reason} if reason else {})
+    known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
+    programs += [(drivers.PART, program) for program in known.programs]
+    if drivers.PART in wanted and known.reason:
+        lacking[drivers.PART] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
-    return PathChoice(parts, chosen, lacking)
+    return PathChoice(parts, chosen, lacking, known)
 
 
 def _has_regs(btf: KernelBtf) -> bool:
@@ -190,8 +217,9 @@ def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
     probes = (*PROBES, *_OLD.values())
     plain = [(probe, name) for probe in probes for name in probe.programs.values()]
-    variants = [f"{name}_p" for probe, name in plain if probe.in_task]
-    return [name for _, name in plain] + variants + journal_probes.all_journal_programs()
+    held = [f"{name}_p" for probe, name in plain if probe.in_task]
+    others = journal_probes.all_journal_programs() + drivers.driver_programs()
+    return [name for _, name in plain] + held + others
 
 
 class PathMaps:
@@ -208,7 +236,10 @@ class PathMaps:
         chosen = {program for _, program in choice.programs}
         for program in all_path_programs():
             bpf.set_autoload(program, program in chosen)
-        bpf.set_initial_value(".rodata.path", _constants(choice.parts, over_ns))
+        constants = _constants(choice.parts, over_ns)
+        constants.loop_complete = choice.drivers.loop_complete
+        bpf.set_initial_value(".rodata.path", constants)
+        drivers.set_size(bpf, drivers.PART in choice.parts)
         calls = _CALL_SLOTS if "time" in choice.parts else 1
         bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
         folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1

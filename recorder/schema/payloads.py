@@ -114,6 +114,8 @@ class PathFacts(TypedDict):
 
     parts: list[str]
     missing: list[MissingPart]
+    drivers: NotRequired[dict[str, str]]
+    """Only with the part driver: driver → why its steps are not recorded, "" if they are."""
 
 
 class RingFacts(TypedDict):

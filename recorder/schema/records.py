@@ -75,6 +75,7 @@ class Kind(IntEnum):
     WAIT = 24
     INTERRUPT = 25
     DIRTIED = 26
+    DRIVER = 27
     SUBMISSION = 29
     RING_COMPLETE = 30
     WAIT_STACK = 31
@@ -596,6 +597,27 @@ RECORDS: tuple[Record, ...] = (
             Field("reserved", "char4", "", "zero"),
         ),
         part="uring",
+    ),
+    Record(
+        Kind.DRIVER,
+        "v",
+        "driver",
+        "block_rq_complete",
+        "What the driver did with a request: follows its C with the same head time.",
+        (
+            HEAD,
+            _RQ,
+            Field("begun", "u64", "ns", "the driver began the request, before this event"),
+            Field("answered", "u32", "ns", f"the device's answer reached the driver, {_AGO}"),
+            Field("finished", "u32", "ns", f"the driver had done its part (nvme), {_AGO}"),
+            Field("sq_head", "u16", "", "nvme: head of the submission queue at the answer"),
+            Field("sq_tail", "u16", "", "nvme: tail of the submission queue at the answer"),
+            Field("driver", "u8", "", "1: nvme, 2: scsi, 3: loop"),
+            Field("errors", "u8", "", "scsi: dispatches that failed since the request's last C"),
+            Field("timeouts", "u8", "", "scsi: commands that timed out since the last C"),
+            Field("reserved", "u8", "", "zero"),
+        ),
+        part="driver",
     ),
     Record(
         Kind.TASK,

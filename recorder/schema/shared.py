@@ -172,9 +172,12 @@ PATH = Struct(
         Member("dirty", "u32", "DIRTIED records behind Q"),
         Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
         Member("uring", "u32", "SUBMISSION records behind Q, RING_COMPLETE records"),
+        Member("driver", "u32", "DRIVER records behind C"),
+        Member("reserved", "u32"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
+        Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
     ),
 )

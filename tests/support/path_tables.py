@@ -8,7 +8,14 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, Commits, Interrupts, Waits
+from biotrail.converters.events.path_tables import (
+    BioPaths,
+    Calls,
+    Commits,
+    DriverSteps,
+    Interrupts,
+    Waits,
+)
 from biotrail.converters.events.tables import Bios, Requests
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.syscalls import numbers
@@ -34,6 +41,7 @@ class RecordedPath:
     paths: BioPaths
     interrupts: Interrupts
     commits: Commits
+    steps: DriverSteps
     bio_comms: NDArray[np.object_]
     call_comms: NDArray[np.object_]
 
@@ -77,6 +85,7 @@ def recorded_path(source: Path | BinaryIO, window_events: int = WINDOW_EVENTS) -
         BioPaths.concatenate([one.bios for one in tables]),
         Interrupts.concatenate([one.interrupts for one in tables]),
         Commits.concatenate([one.commits for one in tables]),
+        DriverSteps.concatenate([one.steps for one in tables]),
         names[bios.task],
         names[calls.task],
     )

@@ -8,6 +8,7 @@ from tests.vm import (
     guest_blktrace,
     guest_cgroups,
     guest_devices,
+    guest_drivers,
     guest_faults,
     guest_files,
     guest_path,
@@ -32,6 +33,7 @@ CASES = {
         guest_path,
         guest_waits,
         guest_uring,
+        guest_drivers,
         guest_blktrace,
         guest_bcc,
     )

@@ -11,6 +11,7 @@ from biotrail.converters.analysis.report.tree import (
     CompletionReport,
     DepthReport,
     DeviceReport,
+    DriverReport,
     FlushReport,
     GroupReport,
     IntervalDepth,
@@ -165,7 +166,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
     Keys: device (name), dev (major:minor), kind, stacked_on (names of the devices right below),
     total, operations (as `operation`), events (name → count), depth and pattern (of bios and of
     requests), flushes, which is None if the device had no flush requests and no bios waiting for
-    any, and completions (a list, empty where interrupts were not recorded).
+    any, and completions and drivers (lists, empty where interrupts and drivers were not recorded).
     """
     return {
         "device": device.device,
@@ -179,6 +180,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         "pattern": {"q2q": _pattern(device.q2q), "d2d": _pattern(device.d2d)},
         "flushes": _flushes(device.flushes) if device.flushes else None,
         "completions": [_completion(one) for one in device.completions],
+        "drivers": [_driver(one) for one in device.drivers],
     }
 
 
@@ -191,6 +193,23 @@ def _completion(one: CompletionReport) -> dict[str, Any]:
         "way": one.way,
         "requests": one.requests,
         "undivided": one.undivided,
+        "steps": [_share(step, "step") for step in one.steps],
+    }
+
+
+def _driver(one: DriverReport) -> dict[str, Any]:
+    """Return what a device's driver did with requests as a dict for json.dumps.
+
+    Keys: driver, requests, undivided (requests without steps), errors, timeouts, setup (summary in
+    ns, None where the driver has none), steps (name, share and summary in ns).
+    """
+    return {
+        "driver": one.driver,
+        "requests": one.requests,
+        "undivided": one.undivided,
+        "errors": one.errors,
+        "timeouts": one.timeouts,
+        "setup": None if one.setup is None else summary(one.setup, "ns"),
         "steps": [_share(step, "step") for step in one.steps],
     }
 

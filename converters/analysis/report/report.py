@@ -23,6 +23,7 @@ from biotrail.converters.analysis.distributions.samples import of_bios, of_reque
 from biotrail.converters.analysis.distributions.series import Series, check_interval
 from biotrail.converters.analysis.report.calls import CallsByName
 from biotrail.converters.analysis.report.devices import Devices
+from biotrail.converters.analysis.report.drivers import Drivers
 from biotrail.converters.analysis.report.flushes import Flushes
 from biotrail.converters.analysis.report.interrupts import Completions
 from biotrail.converters.analysis.report.stacked import Stacked
@@ -97,6 +98,7 @@ class Reporter:
         self._commits = CommitsByDevice(context)
         self._submissions = SubmissionsByOperation(context)
         self._completions = Completions()
+        self._drivers = Drivers()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
@@ -132,6 +134,7 @@ class Reporter:
         self._commits.add(window)
         self._submissions.add(window)
         self._completions.add(window)
+        self._drivers.add(window)
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
@@ -234,6 +237,7 @@ class Reporter:
                 self._devices.get(dev),
                 self._flushes.by_dev.get(dev),
                 self._completions.reports(dev),
+                self._drivers.reports(dev),
                 operation_reports(
                     dev, bios, requests, self._devices.get(dev).operations, span, self._context
                 ),

@@ -145,6 +145,25 @@ class CompletionReport:
 
 
 @dataclass
+class DriverReport:
+    """What a device's driver did with its requests."""
+
+    driver: str
+    """A name of drivers.STEPS."""
+    requests: int
+    undivided: int
+    """Requests of these whose time has no steps: issued again, or a step was not recorded."""
+    errors: int
+    """SCSI: dispatches that failed."""
+    timeouts: int
+    """SCSI: commands that timed out."""
+    setup: Summary | None
+    """ns from the setup of the command to D, before the steps; None for other drivers than NVMe."""
+    steps: list[StageTimes]
+    """Steps from the issue to the completion, as in drivers.STEPS."""
+
+
+@dataclass
 class CallReport:
     """System calls of one name, as far as they were timed."""
 
@@ -256,6 +275,8 @@ class DeviceReport:
     """None where the device had no flushes."""
     completions: list[CompletionReport] = field(default_factory=list)
     """Ways in which requests were completed; empty where interrupts were not recorded."""
+    drivers: list[DriverReport] = field(default_factory=list)
+    """Steps of the device's driver; empty where they were not recorded."""
 
 
 @dataclass

@@ -30,6 +30,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
     WALL,
     stage_column,
 )
+from biotrail.converters.lifecycles.arrow.drivers import driver_columns
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.recorder.schema.records import NO_TAG
 
@@ -94,7 +95,8 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of REQUEST_SCHEMA with a row per request that ended in the window.
 
     In the order of `window.requests`. context: gives the names of devices and operations. Times,
-    numbers and tags that are not known are null.
+    numbers and tags that are not known are null; the columns of the driver are where the log has no
+    --path driver.
     """
     requests = window.requests
     columns = {
@@ -108,6 +110,7 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
         "bios": requests.bios,
         "others": requests.others,
         "absorbed_by": nullable(requests.absorbed_by),
+        **driver_columns(window),
     }
     return pa.table({name: columns[name] for name in REQUEST_SCHEMA.names}, schema=REQUEST_SCHEMA)
 
