@@ -66,6 +66,8 @@ class FilterFacts(TypedDict, total=False):
     tids: list[int]
     comms: list[str]
     cgroups: list[str]
+    files: list[str]
+    dirs: list[str]
     ops: list[str]
     flags: list[str]
     min_bytes: int
