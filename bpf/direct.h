@@ -45,6 +45,10 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+struct block_device___held {
+	void *bd_holder;
+};
+
 struct task_struct___files {
 	struct files_struct *files;
 };
@@ -179,21 +183,26 @@ static __always_inline bool bt_is_programs(__u64 page, __u32 opf)
 	return (mapping & BT_NO_FILE) != BT_MOVABLE;
 }
 
-/* Returns the dev_t of the device that an inode is, or whose file system has it; 0: neither. */
-static __always_inline __u32 bt_device_of(const struct bt_host *host)
+/*
+ * Whether a bio goes to the device that an inode is, or to one that its file system holds. Before
+ * 6.6 a device's holder may be the type of file system alone; that tells the file system's devices
+ * from those below them, which the bios of device mapper and md go to.
+ */
+static __always_inline bool bt_goes_to(struct bio *bio, const struct bt_host *host)
 {
 	struct super_block___files *sb = NULL;
-	struct block_device *bdev = NULL;
 	struct inode *inode = NULL;
-	__u64 at;
+	__u64 super, holder;
 
 	if ((host->mode & BT_MODE_TYPE) == BT_MODE_BLOCK)
-		return bt_read_u32(host->address + bpf_core_field_offset(inode->i_rdev));
-	if ((host->mode & BT_MODE_TYPE) != BT_MODE_FILE)
-		return 0;
-	at = bt_read_u64(host->address + bpf_core_field_offset(inode->i_sb));
-	at = bt_read_u64(at + bpf_core_field_offset(sb->s_bdev));
-	return at ? bt_read_u32(at + bpf_core_field_offset(bdev->bd_dev)) : 0;
+		return bt_read_u32(host->address + bpf_core_field_offset(inode->i_rdev)) ==
+		       bt_bio_place(bio).part;
+	if ((host->mode & BT_MODE_TYPE) != BT_MODE_FILE || !bt_has_bdev() || !bio->bi_bdev)
+		return false;
+	super = bt_read_u64(host->address + bpf_core_field_offset(inode->i_sb));
+	holder = (__u64)((struct block_device___held *)bio->bi_bdev)->bd_holder;
+	return holder && (holder == super ||
+			  holder == bt_read_u64(super + bpf_core_field_offset(sb->s_type)));
 }
 
 /* By the running system call. page: a scalar to the verifier. */
@@ -202,7 +211,6 @@ static __always_inline bool bt_host_by_call(struct bio *bio, __u64 page, __u32 o
 {
 	struct file *file = NULL;
 	struct bt_regs now = {};
-	__u32 dev;
 	__u64 at;
 
 	if (!ways.direct_flag || opf & ways.not_data || (opf & BT_OP_MASK) > BT_OP_WRITES)
@@ -215,8 +223,7 @@ static __always_inline bool bt_host_by_call(struct bio *bio, __u64 page, __u32 o
 		return false;
 	if (!bt_host_at(bt_read_u64(at + bpf_core_field_offset(file->f_inode)), host))
 		return false;
-	dev = bt_device_of(host);
-	return dev && dev == bt_bio_place(bio).part && bt_is_programs(page, opf);
+	return bt_goes_to(bio, host) && bt_is_programs(page, opf);
 }
 
 /* Whether bv_page of the first bio_vec is the bio's first page, and no tail page. */

@@ -58,10 +58,11 @@ struct dentry___flat {
 	struct hlist_node d_alias;
 };
 
+struct file_system_type;
 struct super_block___files {
 	unsigned long s_magic;
 	struct dentry *s_root;
-	struct block_device *s_bdev;
+	struct file_system_type *s_type;
 };
 
 #pragma clang attribute pop

@@ -194,9 +194,20 @@ def _path_parts(path: Mapping[str, Any]) -> str:
     return f"{text} (not {missing})" if missing else text
 
 
+_WAYS = {
+    "iomap": "where iomap does it",
+    "device": "on block devices",
+    "dio": "where fs/direct-io.c does it",
+    "btrfs": "on btrfs",
+    "call": "by the running call elsewhere",
+}
+"""By what the file of direct I/O is known (recorder/probes/file_ways.py)."""
+
+
 def _direct(files: Mapping[str, Any]) -> str:
-    if files.get("direct"):
-        return ", of direct I/O where iomap does it"
+    ways = files.get("ways", ["iomap"] if files.get("direct") else [])
+    if ways:
+        return ", of direct I/O " + ", ".join(_WAYS.get(way, way) for way in ways)
     return " (direct I/O: file not known)"
 
 

@@ -23,9 +23,9 @@ REASONS = (
 )
 """Why something was left out, in the order of enum bt_reason (bpf/filters.h).
 
-The filter that a bio did not match; no_file: --file or --dir is given, and the bio's file is not
-known; no_dir: its directory is not known, or is too deep for --dir; no_bio: a request or plug without a bio, where filters ask
-for bios.
+The filter that a bio did not match. no_file: --file or --dir is given, and the bio's file is not
+known; no_dir: its directory is not known, or is too deep for --dir. no_bio: a request or plug
+without a bio, where filters ask for bios.
 """
 
 TABLE_FULL = len(REASONS)

@@ -223,7 +223,8 @@ def _symbols() -> Check:
     return Check(
         name,
         False,
-        "hidden: call stacks (--stacks) are addresses; direct I/O (--files) has no file",
+        "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
+        "--dir) has a file only where the call that does it is a read or write",
         "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1",
         False,
     )

@@ -10,9 +10,8 @@ from typing import ClassVar, Self
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import admission, file_maps, file_ways
+from biotrail.recorder.probes import admission, file_ways
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
@@ -108,8 +107,7 @@ class CoreProbes(MappedProbes):
         self._generation = 1
         self._locked: str | None = None
         self._hold_irqs = False
-        self._ways = file_ways.NO_WAYS
-        self._wanted: list[Wanted] = []
+        self._by_file = file_ways.NO_CHOICE
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
@@ -152,7 +150,10 @@ class CoreProbes(MappedProbes):
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
-            self._choose_files(btf)
+            self._by_file = file_ways.choose(
+                btf, self.enums, self.config.files, self.config.filters
+            )
+            self.files = self._by_file.files
             preemptible = self.config.preemptible
             preemptible = is_preemptible(btf) if preemptible is None else preemptible
             self.path = choose_path(self.config.path, btf, preemptible)
@@ -166,25 +167,6 @@ class CoreProbes(MappedProbes):
                 raise
             names = " or ".join(name for name, recorded in wanted.items() if recorded)
             raise ProbeError(f"{error}\nIt may be {names}: try without.") from error
-
-    def _choose_files(self, btf: KernelBtf) -> None:
-        """Set `files` and `_ways`: what the programs know of files, if these are asked for.
-
-        They are with `config.files`, which alone has them recorded, and with a filter by file.
-        Raises ProbeError: there is such a filter, and this kernel does not tell files, or a file or
-        directory of it cannot be known (see `wanted_files`).
-        """
-        by_file, recorded = self.config.filters.by_file, self.config.files
-        if not by_file and not recorded:
-            return
-        found = file_maps.files_of(btf)
-        if by_file and not found.recorded:
-            raise ProbeError(f"--file and --dir cannot be judged: {found.lacking}")
-        self._ways = file_ways.ways_of(btf, self.enums)
-        self._wanted = wanted_files(self.config.filters, self._ways.subvolumes)
-        lacking = found.lacking if recorded else ""
-        ways = self._ways.names(found.iomap_end_io)
-        self.files = found._replace(recorded=found.recorded and recorded, lacking=lacking, ways=ways)
 
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
@@ -250,8 +232,7 @@ class CoreProbes(MappedProbes):
         self._triggers = TriggerMaps(bpf, self.config.triggers)
         self._stacks = StackMaps(bpf, self.config.stacks)
         self._own_files = OwnFiles(bpf)
-        file_maps.set_size(bpf, self.files)
-        file_ways.prepare(bpf, self._ways, self._wanted)
+        self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
@@ -259,7 +240,7 @@ class CoreProbes(MappedProbes):
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         bpf.set_map_size("bt_followed", 8, filters.max_followed if config.follow else 1)
         bpf.load()
-        file_ways.fill(bpf, self._wanted)
+        self._by_file.fill(bpf)
         for pid in filters.pids:
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
         for tid in filters.tids:

@@ -11,11 +11,16 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from biotrail.recorder.filters.wanted_files import Wanted
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
+from biotrail.recorder.probes import file_maps
 from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.symbols.kallsyms import addresses_of
 
@@ -118,7 +123,8 @@ def _all(found: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...]:
 
 def _known(**offsets: int | None) -> dict[str, int]:
     """Return the offsets; {} where one is not known."""
-    return {name: at for name, at in offsets.items() if at is not None and None not in offsets.values()}
+    known = {name: at for name, at in offsets.items() if at is not None}
+    return known if len(known) == len(offsets) else {}
 
 
 def _subvolume_offsets(btf: KernelBtf) -> dict[str, int]:
@@ -149,23 +155,58 @@ def _copy_offsets(btf: KernelBtf) -> dict[str, int]:
     )
 
 
-def prepare(bpf: BpfObject, ways: Ways, wanted: Sequence[Wanted]) -> None:
-    """Set constants and the sizes of the maps, before `bpf` is loaded.
+class FileChoice(NamedTuple):
+    """What the programs know of files, and which are filtered by.
 
-    `wanted`: files and directories to be filtered by; empty: there is no such filter.
+    files: what is recorded. ways: by which a bio's file is known; none where neither files are
+    recorded nor filtered by. wanted: files and directories to be filtered by; empty: there is no
+    such filter.
     """
-    bpf.set_initial_value(".rodata.files", _section(ways, wanted))
-    bpf.set_map_size("bt_wanted_files", ctypes.sizeof(_Generation), max(1, len(wanted)))
-    directories = any(one.directory for one in wanted)
-    bpf.set_map_size("bt_directories", 8, _DIRECTORIES if directories else 1)
+
+    files: Files = NO_FILES
+    ways: Ways = NO_WAYS
+    wanted: tuple[Wanted, ...] = ()
+
+    def prepare(self, bpf: BpfObject) -> None:
+        """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
+        file_maps.set_size(bpf, self.files)
+        bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted))
+        size = ctypes.sizeof(_Generation)
+        bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
+        directories = any(one.directory for one in self.wanted)
+        bpf.set_map_size("bt_directories", 8, _DIRECTORIES if directories else 1)
+
+    def fill(self, bpf: BpfObject) -> None:
+        """Put the wanted files and directories into the map of the loaded `bpf`."""
+        for one in self.wanted:
+            key = _Key(one.inode, one.dev, one.directory)
+            known = one.generation is not None
+            bpf.put("bt_wanted_files", key, _Generation(one.generation or 0, known))
 
 
-def fill(bpf: BpfObject, wanted: Sequence[Wanted]) -> None:
-    """Put the files and directories of the filter into the map of a loaded `bpf`."""
-    for one in wanted:
-        key = _Key(one.inode, one.dev, one.directory)
-        known = one.generation is not None
-        bpf.put("bt_wanted_files", key, _Generation(one.generation or 0, known))
+NO_CHOICE = FileChoice()
+
+
+def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters) -> FileChoice:
+    """Return what the programs are to know of files.
+
+    `recorded`: whether files are to be recorded; where this kernel does not tell files, the
+    result's `files` says so. Files and directories of `filters` are looked up now. Raises
+    ProbeError: there are some, and this kernel does not tell files, or one of them cannot be known
+    (see `wanted_files`).
+    """
+    if not recorded and not filters.by_file:
+        return NO_CHOICE
+    found = file_maps.files_of(btf)
+    if filters.by_file and not found.recorded:
+        raise ProbeError(f"--file and --dir cannot be used: {found.lacking}")
+    ways = ways_of(btf, enums)
+    files = found._replace(
+        recorded=found.recorded and recorded,
+        lacking=found.lacking if recorded else "",
+        ways=ways.names(found.iomap_end_io),
+    )
+    return FileChoice(files, ways, tuple(wanted_files(filters, ways.subvolumes)))
 
 
 def _section(ways: Ways, wanted: Sequence[Wanted]) -> _Ways:

@@ -102,6 +102,9 @@ class FileFacts(TypedDict, total=False):
     """Files are recorded; `direct`: those of iomap's direct I/O, too."""
 
     direct: bool
+    ways: list[str]
+    """By what files are known beside the page cache (probes.file_ways.Ways.names); not in logs of
+    earlier versions, which knew iomap's direct I/O at most."""
 
 
 class MissingPart(TypedDict):

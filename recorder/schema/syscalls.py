@@ -155,8 +155,8 @@ IO_CALLS = frozenset(_IO.split())
 READS_OF_FD = frozenset({"read", "pread64", "readv", "preadv", "preadv2"})
 """Calls that read the file that is open as their first argument."""
 WRITES_OF_FD = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})
-"""Calls that write it. Not those that only have cached pages written back (fsync and the like): what
-they queue has the file's pages, or is the file system's own."""
+"""Calls that write it. Not those that only have cached pages written back (fsync and the like):
+what they queue has the file's pages, or is the file system's own."""
 
 REAPING_CALLS = frozenset({"io_getevents", "io_pgetevents", "io_uring_enter"})
 """Calls that wait for I/O which other calls submitted."""
