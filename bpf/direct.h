@@ -32,10 +32,6 @@ struct iomap_dio {
 	struct kiocb *iocb;
 };
 
-struct dio {
-	struct inode *inode;
-};
-
 struct fdtable {
 	__u32 max_fds;
 	struct file **fd;
@@ -89,12 +85,7 @@ static __always_inline bool bt_host_of_iomap(struct bio *bio, struct bt_host *ho
 /* Fills `host` for a bio of fs/direct-io.c, from its struct dio; false: not found. */
 static __always_inline bool bt_host_of_dio(struct bio *bio, struct bt_host *host)
 {
-	struct dio *dio = NULL;
-
-	if (!bpf_core_field_exists(dio->inode))
-		return false;
-	return bt_host_at(bt_read_u64((__u64)bio->bi_private + bpf_core_field_offset(dio->inode)),
-			  host);
+	return bt_host_at(bt_read_u64((__u64)bio->bi_private + ways.dio_inode), host);
 }
 
 /* Fills `host` for a bio inside a struct btrfs_bio; false: it is of no inode (scrub). */

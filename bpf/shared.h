@@ -209,6 +209,7 @@ struct bt_file_ways {
 	__u64 writes[BT_CALL_WORDS]; /* bit per call of these that writes */
 	__u32 direct_flag; /* O_DIRECT; 0: not by the running call */
 	__u32 not_data; /* REQ_META and the like: never a file's data */
+	__u32 dio_inode; /* offset of dio.inode */
 	__u32 btrfs_bio; /* offset of btrfs_bio.bio */
 	__u32 btrfs_bio_inode; /* offset of btrfs_bio.inode */
 	__u32 btrfs_bio_vfs; /* offset of the struct inode in what that points to */
@@ -221,8 +222,9 @@ struct bt_file_ways {
 	__u32 btrfs_root_dev; /* offset of btrfs_root.anon_dev */
 	__u32 by_file; /* only bios of these files (bt_wanted_files) */
 	__u32 by_dir; /* or of files below these directories */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct bt_file_ways) == 240, "size");
+_Static_assert(sizeof(struct bt_file_ways) == 248, "size");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, device_ends) == 0, "device_ends");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, dio_ends) == 16, "dio_ends");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_ends) == 32, "btrfs_ends");
@@ -231,18 +233,20 @@ _Static_assert(__builtin_offsetof(struct bt_file_ways, calls) == 56, "calls");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, writes) == 120, "writes");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, direct_flag) == 184, "direct_flag");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, not_data) == 188, "not_data");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio) == 192, "btrfs_bio");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio_inode) == 196, "btrfs_bio_inode");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio_vfs) == 200, "btrfs_bio_vfs");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_stripe_context) == 204, "btrfs_stripe_context");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_context_bio) == 208, "btrfs_context_bio");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs) == 212, "btrfs");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_vfs_inode) == 216, "btrfs_vfs_inode");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root) == 220, "btrfs_root");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_id) == 224, "btrfs_root_id");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_dev) == 228, "btrfs_root_dev");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, by_file) == 232, "by_file");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, by_dir) == 236, "by_dir");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, dio_inode) == 192, "dio_inode");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio) == 196, "btrfs_bio");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio_inode) == 200, "btrfs_bio_inode");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio_vfs) == 204, "btrfs_bio_vfs");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_stripe_context) == 208, "btrfs_stripe_context");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_context_bio) == 212, "btrfs_context_bio");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs) == 216, "btrfs");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_vfs_inode) == 220, "btrfs_vfs_inode");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root) == 224, "btrfs_root");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_id) == 228, "btrfs_root_id");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_dev) == 232, "btrfs_root_dev");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, by_file) == 236, "by_file");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, by_dir) == 240, "by_dir");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, reserved) == 244, "reserved");
 
 /* A file or directory whose bios are recorded, as stat() names it: a key of bt_wanted_files. */
 struct bt_wanted_file {

@@ -12,6 +12,7 @@ from biotrail.cli.options.record_keeping import let_pass_text
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
 from biotrail.text.printing import say_all, say_json
@@ -194,20 +195,10 @@ def _path_parts(path: Mapping[str, Any]) -> str:
     return f"{text} (not {missing})" if missing else text
 
 
-_WAYS = {
-    "iomap": "where iomap does it",
-    "device": "on block devices",
-    "dio": "where fs/direct-io.c does it",
-    "btrfs": "on btrfs",
-    "call": "by the running call elsewhere",
-}
-"""By what the file of direct I/O is known (recorder/probes/file_ways.py)."""
-
-
 def _direct(files: Mapping[str, Any]) -> str:
     ways = files.get("ways", ["iomap"] if files.get("direct") else [])
     if ways:
-        return ", of direct I/O " + ", ".join(_WAYS.get(way, way) for way in ways)
+        return ", of direct I/O " + ", ".join(WAYS.get(way, way) for way in ways)
     return " (direct I/O: file not known)"
 
 

@@ -103,13 +103,14 @@ def ways_of(btf: KernelBtf, enums: KernelEnums) -> Ways:
         subvolumes = _subvolume_offsets(types)
         bios = _bio_offsets(types) if subvolumes else {}
         copies = _copy_offsets(types) if bios else {}
+    dio = _known(dio_inode=btf.offset("dio", "inode"))
     bits = enums.get("flag_bits", {})
     return Ways(
         device_ends=_all(found, _DEVICE_ENDS),
-        dio_ends=_all(found, _DIO_ENDS) if btf.has_member("dio", "inode") else (),
+        dio_ends=_all(found, _DIO_ENDS) if dio else (),
         btrfs_ends=_all(found, _BTRFS_ENDS) if bios else (),
         btrfs_copy_end=found.get(_BTRFS_COPY_END, 0) if copies else 0,
-        offsets=tuple((subvolumes | bios | copies).items()),
+        offsets=tuple((dio | subvolumes | bios | copies).items()),
         by_call="BPF_FUNC_task_pt_regs" in (btf.enum("bpf_func_id") or {}),
         not_data=sum(1 << bits[name] for name in _NOT_DATA if name in bits),
         subvolumes=bool(subvolumes),

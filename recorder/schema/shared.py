@@ -206,6 +206,7 @@ FILE_WAYS = Struct(
         Member("writes", "u64", "bit per call of these that writes", "BT_CALL_WORDS"),
         Member("direct_flag", "u32", "O_DIRECT; 0: not by the running call"),
         Member("not_data", "u32", "REQ_META and the like: never a file's data"),
+        Member("dio_inode", "u32", "offset of dio.inode"),
         Member("btrfs_bio", "u32", "offset of btrfs_bio.bio"),
         Member("btrfs_bio_inode", "u32", "offset of btrfs_bio.inode"),
         Member("btrfs_bio_vfs", "u32", "offset of the struct inode in what that points to"),
@@ -218,6 +219,7 @@ FILE_WAYS = Struct(
         Member("btrfs_root_dev", "u32", "offset of btrfs_root.anon_dev"),
         Member("by_file", "u32", "only bios of these files (bt_wanted_files)"),
         Member("by_dir", "u32", "or of files below these directories"),
+        Member("reserved", "u32"),
     ),
 )
 WANTED_FILE = Struct(
