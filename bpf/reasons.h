@@ -1,45 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * What a wait inside a timed call is for: the kernel stack with which the thread left its CPU.
- * The map below holds each distinct stack once; a WAIT_STACK record behind the WAIT has its id.
- * Readers find the reason by the names of the functions.
- */
+/* Why a bio is left out of a recording. */
 #ifndef BIOTRAIL_REASONS_H
 #define BIOTRAIL_REASONS_H
 
-#include "path.h"
-#include "stacks.h"
+#include "ring.h"
 
-/* The loader sets the sizes if reasons are recorded: few frames, as the innermost ones tell. */
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(__u64));
-} bt_wait_stacks SEC(".maps");
-
-/* The running thread's kernel stack in bt_wait_stacks, as bt_kernel_stack() has it. */
-static __always_inline int bt_wait_stack_id(void *ctx)
-{
-	int id = bpf_get_stackid(ctx, &bt_wait_stacks, 0);
-
-	for (int skip = 1; skip <= BT_OWN_FRAMES && id == -BT_EEXIST; skip++)
-		id = bpf_get_stackid(ctx, &bt_wait_stacks, skip);
-	return id;
-}
-
-/* Writes the WAIT_STACK record of a wait whose WAIT record was just written. */
-static __always_inline void bt_reason(struct bt_writer *w, __u32 tid, __s32 stack)
-{
-	struct bt_wait_stack *r;
-
-	if (!path.fs)
-		return;
-	r = bt_reserve(w, BT_WAIT_STACK, sizeof(*r));
-	if (!r)
-		return;
-	r->tid = tid;
-	r->stack = stack;
-}
+/* Why a bio was left out; recorder/filters/filters.py names them in this order. */
+enum bt_reason {
+	BT_BY_DEVICE,
+	BT_BY_OP,
+	BT_BY_FLAGS,
+	BT_BY_SIZE,
+	BT_BY_SECTORS,
+	BT_BY_PID,
+	BT_BY_TID,
+	BT_BY_COMM,
+	BT_BY_CGROUP,
+	BT_BY_FILE,
+	BT_FILE_UNKNOWN, /* where files are filtered by: its file is not known */
+	BT_DIR_UNKNOWN, /* its file's directory is not known, or is too deep */
+	BT_NO_BIO, /* a request without bio, or a plug, where a filter needs a bio */
+	BT_TABLE_FULL, /* wanted, but bt_followed is full: counted as lost */
+	BT_BY_OWN, /* wanted, but the recorder's own I/O */
+	BT_ADMITTED,
+};
+_Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
 
 #endif

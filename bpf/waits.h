@@ -8,7 +8,7 @@
 #define BIOTRAIL_WAITS_H
 
 #include "calls.h"
-#include "reasons.h"
+#include "wait_stacks.h"
 
 #define BT_UNINTERRUPTIBLE 2 /* TASK_UNINTERRUPTIBLE, include/linux/sched.h */
 

@@ -12,6 +12,7 @@ from biotrail.cli.options.record_keeping import let_pass_text
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
 from biotrail.text.printing import say_all, say_json
@@ -200,8 +201,9 @@ def _path_parts(path: Mapping[str, Any]) -> str:
 
 
 def _direct(files: Mapping[str, Any]) -> str:
-    if files.get("direct"):
-        return ", of direct I/O where iomap does it"
+    ways = files.get("ways", ["iomap"] if files.get("direct") else [])
+    if ways:
+        return ", of direct I/O " + ", ".join(WAYS.get(way, way) for way in ways)
     return " (direct I/O: file not known)"
 
 

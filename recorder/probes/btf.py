@@ -14,6 +14,7 @@ from biotrail.recorder.probes.libbpf import RefusedError, load_library
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 
+_BTF = Path("/sys/kernel/btf")
 _KIND_PTR = 2
 _KIND_STRUCT = 4
 _KIND_UNION = 5
@@ -65,17 +66,31 @@ class _Member(ctypes.Structure):
 class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
-    def __init__(self) -> None:
-        """Load /sys/kernel/btf/vmlinux by libbpf.
+    def __init__(self, module: str = "") -> None:
+        """Load /sys/kernel/btf/vmlinux by libbpf and, on top of it, the BTF of a module.
 
-        Raises ProbeError: it cannot be read, or libbpf is missing or too old.
+        `module`: name of a kernel module whose types are to be found too; "": none. It has no
+        effect where the module is not loaded or is part of the kernel, where its types are in
+        vmlinux, or where modules have no BTF (before 5.11). Raises ProbeError: the BTF cannot be
+        read, or libbpf is missing or too old.
         """
         self._lib = load_library()
+        self._base: int | None = None
         self._btf: int | None = self._lib.pointer(
             "the kernel's type information (BTF) cannot be read from /sys/kernel/btf/vmlinux, "
             "use a kernel built with CONFIG_DEBUG_INFO_BTF",
             "btf__load_vmlinux_btf",
         )
+        if module and (_BTF / module).exists():
+            self._base = self._btf
+            doing = f"the type information (BTF) of the module {module} cannot be read"
+            try:
+                name = module.encode()
+                self._btf = self._lib.pointer(doing, "btf__load_module_btf", name, self._base)
+            except ProbeError:
+                self._btf = self._base
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         """Return this object."""
@@ -92,9 +107,9 @@ class KernelBtf:
 
     def close(self) -> None:
         """Free the BTF; nothing can be read afterwards. Closing again has no effect."""
-        if self._btf is not None:
-            self._lib.void("btf__free", self._btf)
-            self._btf = None
+        for btf in {self._btf, self._base} - {None}:
+            self._lib.void("btf__free", btf)
+        self._btf = self._base = None
 
     def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
         """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type.
@@ -195,6 +210,43 @@ class KernelBtf:
         """
         number = self._find(name, _KIND_STRUCT)
         return number is not None and self._holds(number, member)
+
+    def offset(self, name: str, member: str) -> int | None:
+        """Return the offset in bytes of a direct member of a struct.
+
+        None: there is no such struct `name`, or no such member (that of an anonymous struct or
+        union inside is not found), or it is a bit field.
+        """
+        found = self._member(name, member)
+        return None if found is None or found.offset % 8 else found.offset // 8
+
+    def pointed(self, name: str, member: str) -> str:
+        """Return the name of the struct that a direct member of a struct points to.
+
+        "": there is no such struct `name` or member, or it is no pointer to a named type; const and
+        the like count.
+        """
+        found = self._member(name, member)
+        kind = None if found is None else self._type(found.type)
+        if kind is None or kind.kind != _KIND_PTR or not kind.size_or_type:
+            return ""
+        return self._name(self._type(kind.size_or_type).name_off)
+
+    def _member(self, name: str, member: str) -> _Member | None:
+        """Return the direct member `member` of struct `name`; None: there is none."""
+        number = self._find(name, _KIND_STRUCT)
+        if number is None:
+            return None
+        address = self._address(number)
+        # Where a struct has bit fields, the upper byte of an offset is the field's size.
+        sized = _Type.from_address(address).info >> 31
+        count = _Type.from_address(address).count
+        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
+        for one in members:
+            if self._name(one.name_off) == member:
+                at = one.offset & 0xFFFFFF if sized else one.offset
+                return _Member(one.name_off, one.type, at)
+        return None
 
     def _holds(self, number: int, member: str) -> bool:
         """Return whether the struct or union of BTF id `number` has `member`.

@@ -3,7 +3,7 @@
 
 import ctypes
 import platform
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from biotrail.recorder.probes import drivers, journal_probes, uring_maps
@@ -272,13 +272,6 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ)
     for part in parts:
         setattr(path, part, 1)
-    _set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
-    _set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
+    syscalls.set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
+    syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
     return path
-
-
-def _set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
-    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
-    for number in numbers:
-        if number < len(words) * 64:
-            words[number >> 6] |= 1 << (number & 63)
