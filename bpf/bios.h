@@ -9,6 +9,7 @@
 #include "follow.h"
 #include "stacks.h"
 #include "trigger.h"
+#include "uring.h"
 
 /* Fills the members that all bio records share. */
 #define FILL_BIO(record, bio_, place)                                                              \
@@ -49,6 +50,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		bt_file(&w, bio, r);
 		bt_call(&w, bio, tid);
 		bt_dirtied(&w, bio, r);
+		bt_submission(&w, bio, tid);
 	}
 	bt_trigger_queue(bio, w.now);
 	bt_end(&w);

@@ -5,29 +5,13 @@
 
 #include "block.h"
 #include "dictionary.h"
+#include "file_filter.h"
 #include "own.h"
+#include "reasons.h"
 #include "ring.h"
 
 #define BT_CGROUP_DEPTH 32
 #define BT_VERDICTS 1024
-
-/* Why a bio was left out; recorder/filters/filters.py names them in this order. */
-enum bt_reason {
-	BT_BY_DEVICE,
-	BT_BY_OP,
-	BT_BY_FLAGS,
-	BT_BY_SIZE,
-	BT_BY_SECTORS,
-	BT_BY_PID,
-	BT_BY_TID,
-	BT_BY_COMM,
-	BT_BY_CGROUP,
-	BT_NO_BIO, /* a request without bio, or a plug, where a filter needs a bio */
-	BT_TABLE_FULL, /* wanted, but bt_followed is full: counted as lost */
-	BT_BY_OWN, /* wanted, but the recorder's own I/O */
-	BT_ADMITTED,
-};
-_Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
 
 #define BT_ID_PID (1ULL << 32)
 #define BT_ID_TID (2ULL << 32)
@@ -45,6 +29,30 @@ struct {
  * never torn. An answer stays right because a cgroup never changes its parent.
  */
 __u64 bt_verdicts[BT_VERDICTS] = {};
+
+static __always_inline struct bt_area *bt_this_area(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&bt_rings, &cpu);
+}
+
+/*
+ * Returns memory for a value that the verifier shall not track, which would multiply the program
+ * states; NULL: nested too deep.
+ */
+static __always_inline volatile __u64 *bt_scratch(void)
+{
+	struct bt_area *area = bt_this_area();
+	__u64 level;
+
+	if (!area)
+		return NULL;
+	level = *(volatile __u64 *)&area->depth;
+	if (level >= BT_LEVELS)
+		return NULL;
+	return &area->scratch[level];
+}
 
 static __always_inline bool bt_id_wanted(__u64 id)
 {
@@ -150,6 +158,14 @@ static __always_inline bool bt_sectors_wanted(__u64 start, __u64 end)
 	return !config.nr_ranges;
 }
 
+/* Filters by the file whose data the bio moves. */
+static __always_inline enum bt_reason bt_file_reason(struct bio *bio)
+{
+	volatile __u64 *word = bt_scratch();
+
+	return word ? bt_judge_file(bio, word) : BT_FILE_UNKNOWN;
+}
+
 /* Applies all filters to a bio: BT_ADMITTED, or the first reason to leave it out. */
 static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place place)
 {
@@ -173,6 +189,11 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 		return reason;
 	if (config.nr_cgroups && !bt_cgroup_wanted(bio))
 		return BT_BY_CGROUP;
+	if (ways.by_file) {
+		reason = bt_file_reason(bio);
+		if (reason != BT_ADMITTED)
+			return reason;
+	}
 	if (config.leave_own && bt_bio_is_own(bio))
 		return BT_BY_OWN;
 	return BT_ADMITTED;
@@ -181,7 +202,8 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 /* Whether there is a filter that only a bio can be tested by. */
 static __always_inline bool bt_asks_bios(void)
 {
-	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups;
+	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups ||
+	       ways.by_file;
 }
 
 /* Filters a request that has no queued bio: the flush machinery's (flush_rq), or passthrough. */

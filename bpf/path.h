@@ -83,7 +83,7 @@ struct bt_call_slot {
 	__u32 context; /* enum bt_context of the wake-up */
 	__u32 uninterruptible; /* times that it waited in state D */
 	__u32 foreign; /* a 32-bit program's call */
-	__u32 reserved;
+	__s32 stack; /* with which it left its CPU, if path.fs; negative: an errno */
 };
 
 struct {

@@ -12,6 +12,7 @@ from biotrail.cli.options.record_keeping import let_pass_text
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
 from biotrail.text.printing import say_all, say_json
@@ -187,16 +188,22 @@ def _recorded(header: Mapping[str, Any]) -> str:
 def _path_parts(path: Mapping[str, Any]) -> str:
     """Return which parts of the path were recorded, and why others were not, from "; path" on.
 
-    path: the header's entry `path`.
+    path: the header's entry `path`. The drivers of the part driver are named, and why others have
+    no steps.
     """
-    text = "; path: " + (", ".join(path.get("parts", ())) or "no part of it")
-    missing = "; ".join(f"{m['part']}: {m['reason']}" for m in path.get("missing", []))
+    drivers = path.get("drivers", {})
+    named = {"driver": f"driver ({', '.join(name for name, why in drivers.items() if not why)})"}
+    parts = [named[part] if drivers and part in named else part for part in path.get("parts", ())]
+    text = "; path: " + (", ".join(parts) or "no part of it")
+    lacking = [f"{m['part']}: {m['reason']}" for m in path.get("missing", [])]
+    missing = "; ".join(lacking + [f"{name}: {why}" for name, why in drivers.items() if why])
     return f"{text} (not {missing})" if missing else text
 
 
 def _direct(files: Mapping[str, Any]) -> str:
-    if files.get("direct"):
-        return ", of direct I/O where iomap does it"
+    ways = files.get("ways", ["iomap"] if files.get("direct") else [])
+    if ways:
+        return ", of direct I/O " + ", ".join(WAYS.get(way, way) for way in ways)
     return " (direct I/O: file not known)"
 
 

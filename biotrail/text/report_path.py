@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a report on the path beside the block layer: calls, and ways of completion."""
+"""Tables of a report on the path beside the block layer: calls, ways of completion, drivers."""
 
 from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from biotrail.converters.analysis.report.drivers import SETUP
 from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
@@ -107,4 +108,32 @@ def completions(device: DeviceReport, width: int) -> RenderableType:
         *TIMES,
     ]
     title = f"From issue to completion: {device.device}"
+    return table(title, columns, without_repeats(rows, 1), width)
+
+
+def drivers(device: DeviceReport, width: int) -> RenderableType:
+    """Return the table of the steps of a device's driver; NVMe's setup, before them, comes first.
+
+    The title has the failed dispatches and the time-outs, where there are any.
+    """
+    rows = []
+    for one in device.drivers:
+        if one.setup is not None:
+            rows.append([one.driver, SETUP, units.count(one.setup.count), _NONE, *times(one.setup)])
+        for step in one.steps:
+            cells = [one.driver, step.stage, units.count(step.time.count), _percent(step.share)]
+            rows.append([*cells, *times(step.time)])
+    columns = [
+        Column("driver", left=True),
+        Column("step", left=True),
+        Column("count", 1),
+        Column("share"),
+        *TIMES,
+    ]
+    title = f"Steps of the driver: {device.device}"
+    failed = sum(one.errors for one in device.drivers)
+    late = sum(one.timeouts for one in device.drivers)
+    if failed or late:
+        title += f" ({units.plural(failed, 'failed dispatch', 'failed dispatches')}"
+        title += f", {units.plural(late, 'time-out')})"
     return table(title, columns, without_repeats(rows, 1), width)

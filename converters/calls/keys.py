@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from biotrail.converters.events.path_tables import BioPaths
+from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -89,7 +89,10 @@ class Keys:
 
     @classmethod
     def among(cls, *tables: tuple[I64 | U32, I64]) -> Self:
-        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows."""
+        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows.
+
+        An entry of NEVER counts as a time like any other: such calls of one thread are one.
+        """
         tid = np.concatenate([np.asarray(one, dtype=np.int64) for one, _ in tables])
         entry = np.concatenate([one for _, one in tables])
         order = np.lexsort((entry, tid))
@@ -124,3 +127,20 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
     found = np.empty(len(order), dtype=np.int64)
     found[order] = ends[latest]
     return found[len(key) :]
+
+
+def rows_of_calls(table: Calls, waits: Waits) -> I64:
+    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
+    if not len(table) or not len(waits):
+        return np.full(len(waits), -1, dtype=np.int64)
+    order = np.lexsort((table.tid, table.entry))
+    entry, tid = table.entry[order], table.tid[order]
+    first = np.searchsorted(entry, waits.entry, side="left")
+    stop = np.searchsorted(entry, waits.entry, side="right")
+    row = np.full(len(waits), -1, dtype=np.int64)
+    # Two threads rarely enter in the same nanosecond, so this loop is short.
+    for ahead in range(int((stop - first).max(initial=0))):
+        place = np.minimum(first + ahead, len(order) - 1)
+        same = (first + ahead < stop) & (tid[place] == waits.tid)
+        row[same] = order[place[same]]
+    return row

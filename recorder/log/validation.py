@@ -235,6 +235,7 @@ _filters = _object(
     {
         "devices": _each(_object({"spec": _text})),
         **dict.fromkeys(("pids", "tids", "comms", "cgroups", "ops", "flags"), _each(_any)),
+        **dict.fromkeys(("files", "dirs"), _each(_text)),
         "sectors": _each(_pair),
     }
 )
@@ -269,7 +270,7 @@ HEADER = _object(
         "command": _each(_text),
         "filters": _filters,
         "stacks": _object({"user": _flag}),
-        "files": _object({"direct": _flag}),
+        "files": _object({"direct": _flag, "ways": _each(_text)}),
         "series": _object({}),
         "kept": _kept,
         "absent": _names(_each(_text)),
@@ -332,7 +333,7 @@ _NOTES: dict[str, Shape] = {
     "names": _object(
         {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
     ),
-    "stacks": _object({"kernel": _stacks, "user": _stacks}),
+    "stacks": _object({"kernel": _stacks, "user": _stacks, "wait": _stacks}),
     "mounts": _mounts,
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }

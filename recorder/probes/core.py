@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import admission, file_maps
+from biotrail.recorder.probes import admission, file_ways
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
@@ -40,6 +40,8 @@ _OLD_LIMIT = 4 << 20
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
 _FORK_PROGRAM = "bt_fork"
+_ONE = ctypes.c_uint64(1)
+"""Value of a key that is only to be there."""
 
 
 class _Data(ctypes.Structure):
@@ -105,6 +107,7 @@ class CoreProbes(MappedProbes):
         self._generation = 1
         self._locked: str | None = None
         self._hold_irqs = False
+        self._by_file = file_ways.NO_CHOICE
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
@@ -147,7 +150,10 @@ class CoreProbes(MappedProbes):
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
-            self.files = file_maps.files_of(btf) if self.config.files else self.files
+            self._by_file = file_ways.choose(
+                btf, self.enums, self.config.files, self.config.filters
+            )
+            self.files = self._by_file.files
             preemptible = self.config.preemptible
             preemptible = is_preemptible(btf) if preemptible is None else preemptible
             self.path = choose_path(self.config.path, btf, preemptible)
@@ -224,9 +230,9 @@ class CoreProbes(MappedProbes):
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
-        self._stacks = StackMaps(bpf, self.config.stacks)
+        self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)
-        file_maps.set_size(bpf, self.files)
+        self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
@@ -234,10 +240,11 @@ class CoreProbes(MappedProbes):
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         bpf.set_map_size("bt_followed", 8, filters.max_followed if config.follow else 1)
         bpf.load()
+        self._by_file.fill(bpf)
         for pid in filters.pids:
-            bpf.add_key("bt_ids", admission.ID_PID | pid)
+            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
         for tid in filters.tids:
-            bpf.add_key("bt_ids", admission.ID_TID | tid)
+            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
 
     def attach(self) -> None:
@@ -269,7 +276,7 @@ class CoreProbes(MappedProbes):
         added: set[int] = set()
         while new := descendants(self.config.filters.pids) - added:
             for pid in new:
-                bpf.add_key("bt_ids", admission.ID_PID | pid)
+                bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
             added |= new
 
     def detach(self) -> None:

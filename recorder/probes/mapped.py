@@ -78,7 +78,7 @@ class MappedProbes:
 
     def fresh_stacks(self) -> FreshStacks:
         """Return no stacks: for a backend without call stacks."""
-        return FreshStacks({}, {})
+        return FreshStacks({}, {}, {})
 
     def own_file(self, file: OwnFile) -> None:
         """Do nothing: for a backend that does not recognize the recorder's own files."""

@@ -5,6 +5,9 @@ Numbers are never reused by the kernel, so one table serves every version; a num
 here belongs to a kernel newer than the table.
 """
 
+import ctypes
+from collections.abc import Iterable
+
 _X86_RUNS = (
     (
         0,
@@ -149,6 +152,12 @@ _IO = (
 IO_CALLS = frozenset(_IO.split())
 """Calls that read or change a file system or device: those that --path time times."""
 
+READS_OF_FD = frozenset({"read", "pread64", "readv", "preadv", "preadv2"})
+"""Calls that read the file that is open as their first argument."""
+WRITES_OF_FD = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})
+"""Calls that write it. Not those that only have cached pages written back (fsync and the like):
+what they queue has the file's pages, or is the file system's own."""
+
 REAPING_CALLS = frozenset({"io_getevents", "io_pgetevents", "io_uring_enter"})
 """Calls that wait for I/O which other calls submitted."""
 
@@ -176,3 +185,10 @@ def shown_name(number: int, foreign: bool, machine: str) -> str:
 def numbers(names: frozenset[str], machine: str) -> list[int]:
     """Return the numbers of the calls named, ascending; empty for an unknown machine."""
     return [number for number, name in _BY_MACHINE.get(machine, {}).items() if name in names]
+
+
+def set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
+    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
+    for number in numbers:
+        if number < len(words) * 64:
+            words[number >> 6] |= 1 << (number & 63)

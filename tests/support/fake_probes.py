@@ -68,7 +68,7 @@ class FakeProbes:
         return LeftOut()
 
     def fresh_stacks(self) -> FreshStacks:
-        return FreshStacks({}, {})
+        return FreshStacks({}, {}, {})
 
     def timed_calls(self) -> int:
         return 0

@@ -24,6 +24,9 @@ MOST = {
     "stacked": 50,
     "calls": 64,
     "call_groups": 50,
+    "waits": 0,
+    "commits": 0,
+    "submissions": 0,
 }
 """Rows of each list at most; `left_out` counts the others."""
 ROOM = {

@@ -361,7 +361,7 @@ def _step(context: Context, events: Events, event: int, request: int) -> Step:
     """Return one event of an I/O, with offset_ns as CLOCK_MONOTONIC and without the thread's name.
 
     events: of a window. event: index in them. request: number of the event's request; NEVER: it is
-    the bio's alone. What the event's kind does not record is None.
+    the bio's alone. What the event's kind does not record is None, but `bytes` is 0.
     """
     kind = Kind(int(events.kind[event]))
     record = BY_KIND[kind]

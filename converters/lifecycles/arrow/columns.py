@@ -96,6 +96,16 @@ BIOS = (
     Column("family", pa.int64(), "", "number of the topmost known ancestor"),
     *_STAGES,
 )
+_DRIVER = (
+    Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),
+    Column("driver_begun_ns", pa.int64(), MONOTONIC, "NVMe: setup; SCSI: dispatch; loop: file I/O"),
+    Column("driver_answered_ns", pa.int64(), MONOTONIC, "the device's answer reached the driver"),
+    Column("driver_finished_ns", pa.int64(), MONOTONIC, "NVMe: the driver ended its part"),
+    Column("driver_errors", pa.uint8(), "", "SCSI: dispatches that failed"),
+    Column("driver_timeouts", pa.uint8(), "", "SCSI: commands that timed out"),
+    Column("sq_head", pa.uint16(), "", "NVMe: head of the submission queue at the answer"),
+    Column("sq_tail", pa.uint16(), "", "NVMe: its tail then"),
+)
 REQUESTS = (
     _NUMBER,
     *_DEVICE,
@@ -104,6 +114,7 @@ REQUESTS = (
     Column("tag", pa.uint16(), "", "driver tag at the last issue"),
     Column("sched_tag", pa.uint16(), "", "scheduler tag"),
     Column("hctx", pa.uint16(), "", "hardware queue"),
+    *_DRIVER,
     Column("start_time", WALL, "UTC", "when it began, by the wall clock"),
     Column("start_ns", pa.int64(), MONOTONIC, "s, or G of its first bio, or the first event seen"),
     Column("insert_ns", pa.int64(), MONOTONIC, "first I"),
@@ -130,3 +141,5 @@ BIO_SCHEMA = schema(BIOS)
 PATH_NAMES = tuple(column.name for column in _PATH)
 """Columns of bios that logs recorded without --path leave null."""
 REQUEST_SCHEMA = schema(REQUESTS)
+DRIVER_NAMES = tuple(column.name for column in _DRIVER)
+"""Columns of requests that logs recorded without --path driver leave null."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -27,6 +28,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
     WALL,
     stage_column,
 )
+from biotrail.converters.lifecycles.arrow.drivers import driver_columns
 from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullable
 from biotrail.converters.lifecycles.arrow.path import path_columns
 from biotrail.converters.lifecycles.operations import operations
@@ -70,10 +72,11 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
 
 
-def thread_columns(table: Bios | Calls | Waits, tasks: Tasks) -> dict[str, pa.Array]:
-    """Return the columns tid, pid and comm of the rows' threads; null where not known.
+def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:
+    """Return the columns tid, pid and comm of the rows' threads, by name.
 
-    tasks: the threads that `table.task` is the row of.
+    tasks: the threads' names, whose rows `table.task` has. tid is null where it is 0; pid and comm
+    are where `task` is -1.
     """
     pids = np.append(tasks.tgid, np.uint32(0))[table.task]
     return {
@@ -92,7 +95,8 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of REQUEST_SCHEMA with a row per request that ended in the window.
 
     In the order of `window.requests`. context: gives the names of devices and operations. Times,
-    numbers and tags that are not known are null.
+    numbers and tags that are not known are null; the columns of the driver are where the log has no
+    --path driver.
     """
     requests = window.requests
     columns = {
@@ -106,6 +110,7 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
         "bios": requests.bios,
         "others": requests.others,
         "absorbed_by": nullable(requests.absorbed_by),
+        **driver_columns(window),
     }
     return pa.table({name: columns[name] for name in REQUEST_SCHEMA.names}, schema=REQUEST_SCHEMA)
 
