@@ -108,11 +108,17 @@ class PathLog:
         tid: int = 42,
         *,
         state: int = 2,
+        stack: int | None = None,
         **values: int,
     ) -> None:
-        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
+        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`.
+
+        stack: id of the stack with which it waited.
+        """
         times = {"blocked": woken - out, "runnable": run - woken}
         self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times, **values)
+        if stack is not None:
+            self.add(Kind.WAIT_STACK, run, tid=tid, stack=stack)
 
     def request(self, issue: int, end: int, **interrupt: Any) -> None:
         """A bio with a request, completed as the fields of its INTERRUPT record say."""
