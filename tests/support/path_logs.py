@@ -119,11 +119,12 @@ class PathLog:
         cuts: Sequence[int] = (),
         parts: Sequence[str] = ALL_PARTS,
         notes: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        end: Mapping[str, Any] = MappingProxyType({}),
         **header: Any,
     ) -> bytes:
         """The log's bytes; a new chunk begins at each of the times `cuts` (ns since START).
 
-        notes: payload by name, written before the chunks.
+        notes: payload by name, written before the chunks. end: more facts for the END frame.
         """
         stream = io.BytesIO()
         host = {"host": {"name": "made", "machine": "x86_64"}, "path": {"parts": list(parts)}}
@@ -140,7 +141,7 @@ class PathLog:
             writer.write_chunk([Segment(0, 0, position, data)], clock(START + until + 1))
             position += len(data)
             begin = until
-        writer.close({"clocks": clock(START + last + 1)})
+        writer.close({"clocks": clock(START + last + 1), **end})
         return stream.getvalue()
 
     def write(self, target: Path, *arguments: Any, **header: Any) -> Path:
