@@ -3,11 +3,13 @@
  * System calls. A CALL record behind Q has the running call's number and arguments, from the
  * registers that the thread had when it entered the kernel (bpf_task_pt_regs(), since 5.15). If
  * calls are timed, a RETURN record is written when a call ends that queued a bio, waited in state
- * D, reaped I/O after a wait, or took longer than path.over_ns.
+ * D, reaped I/O after a wait, or took longer than path.over_ns; unless it queued bios, and the
+ * filters left out all of them.
  */
 #ifndef BIOTRAIL_CALLS_H
 #define BIOTRAIL_CALLS_H
 
+#include "follow.h"
 #include "path.h"
 
 enum bpf_func_id___regs { BPF_FUNC_task_pt_regs___regs = 175 };
@@ -121,16 +123,51 @@ static __always_inline bool bt_names(const volatile __u64 *bits, __u64 number)
 	return bits[word & (BT_CALL_WORDS - 1)] >> (number & 63) & 1;
 }
 
+/*
+ * Whether the filters by task let the running thread's calls be timed: as they judge the bios that
+ * it queues, its cgroup taken for theirs. The recorder's own calls are not, unless its bios are.
+ */
+static __always_inline bool bt_call_wanted(__u64 ids)
+{
+	if (config.leave_own && bt_by_recorder(ids >> 32))
+		return false;
+	return bt_judge_task() == BT_ADMITTED && (!config.nr_cgroups || bt_cgroup_of_task_wanted());
+}
+
+/* The running thread queued a bio that a filter left out, if calls are timed. */
+static __always_inline void bt_call_left_out(void)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct bt_call_slot *slot;
+
+	if (!path.time)
+		return;
+	slot = bt_call_slot(tid);
+	if (bt_is_inside(slot, tid))
+		slot->left_out++;
+}
+
+/* Whether the call has queued bios, of which filters left out all. */
+static __always_inline bool bt_is_of_others(struct bt_call_slot *slot)
+{
+	return slot->left_out && !slot->bios;
+}
+
 static __always_inline int on_sys_enter(__u64 number)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
+	struct bt_entered *runs = bt_runs();
 	struct bt_call_slot *slot;
+	__u64 ids;
 	__u32 tid;
 
-	bt_entered[cpu & (BT_PATH_CPUS - 1)].calls++;
+	runs->calls++;
 	if (!bt_names(path.timed, number))
 		return 0;
-	tid = bpf_get_current_pid_tgid();
+	ids = bpf_get_current_pid_tgid();
+	if (!bt_call_wanted(ids))
+		return 0;
+	runs->timed++;
+	tid = ids;
 	slot = bt_call_slot(tid);
 	if (!slot)
 		return 0;
@@ -141,6 +178,7 @@ static __always_inline int on_sys_enter(__u64 number)
 	slot->blocked = 0;
 	slot->runnable = 0;
 	slot->bios = 0;
+	slot->left_out = 0;
 	slot->waits = 0;
 	slot->uninterruptible = 0;
 	slot->timing = bt_timing;
@@ -167,7 +205,13 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 	if (!bt_is_inside(slot, tid))
 		return 0;
 	slot->tid = 0;
-	if (!bt_call_counts(slot, bt_now() - slot->entry) || !bt_begin(&w, BT_RETURN))
+	if (!bt_call_counts(slot, bt_now() - slot->entry))
+		return 0;
+	if (bt_is_of_others(slot)) {
+		bt_left_event(BT_RETURN);
+		return 0;
+	}
+	if (!bt_begin(&w, BT_RETURN))
 		return 0;
 	bt_task(&w);
 	r = bt_reserve(&w, BT_RETURN, sizeof(*r));

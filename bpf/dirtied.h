@@ -47,6 +47,7 @@ static __always_inline int on_dirty(__u64 folio, __u64 mapping)
 	struct bt_task_slot now;
 	__u64 at = 0, key = 0;
 
+	bt_runs()->dirty++;
 	bpf_probe_read_kernel(&key, sizeof(key), &folio);
 	bpf_probe_read_kernel(&at, sizeof(at), &mapping);
 	slot = bt_dirty_slot(key);

@@ -29,6 +29,23 @@ enum bt_reason {
 };
 _Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* The cgroups of a thread: in each hierarchy that of each controller. */
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp; /* in the default hierarchy, cgroup v2 */
+};
+
+struct task_struct___cgroups {
+	struct css_set *cgroups;
+};
+
+#pragma clang attribute pop
+
+/* io_cgrp_id is there if the kernel has the io (v1: blkio) controller. */
+enum cgroup_subsys_id { io_cgrp_id };
+
 #define BT_ID_PID (1ULL << 32)
 #define BT_ID_TID (2ULL << 32)
 
@@ -113,6 +130,52 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 			break;
 		}
 		css = css->parent;
+	}
+	*(volatile __u64 *)verdict = id << 1 | wanted;
+	return wanted;
+}
+
+/* Returns the id of a css's cgroup. The address is a scalar to the verifier. */
+static __always_inline __u64 bt_id_of_css(__u64 css)
+{
+	struct cgroup_subsys_state *state = NULL;
+	struct cgroup *group = NULL;
+	struct kernfs_node *kn = NULL;
+
+	css = bt_read_u64(css + bpf_core_field_offset(state->cgroup));
+	css = bt_read_u64(css + bpf_core_field_offset(group->kn));
+	return bt_read_u64(css + bpf_core_field_offset(kn->id));
+}
+
+/*
+ * Filters by the cgroup that bios of the running thread are charged to where nothing else decides
+ * (its css of the io controller), or an ancestor of that cgroup. As bt_cgroup_wanted, but by
+ * addresses that are scalars to the verifier, as tasks' cgroups are RCU pointers.
+ */
+static __always_inline bool bt_cgroup_of_task_wanted(void)
+{
+	struct css_set *set = NULL;
+	struct cgroup_subsys_state *none = NULL;
+	struct task_struct___cgroups *task = NULL;
+	__u64 css, id, wanted = 0;
+	__u64 *verdict;
+
+	if (!bpf_core_field_exists(task->cgroups) || !bpf_core_field_exists(set->subsys) ||
+	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
+		return false;
+	css = bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->cgroups));
+	css = bt_read_u64(css + bpf_core_field_offset(set->subsys) +
+			  8 * bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id));
+	id = bt_id_of_css(css);
+	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
+	if (*(volatile __u64 *)verdict >> 1 == id)
+		return *(volatile __u64 *)verdict & 1;
+	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
+		if (bt_cgroup_listed(bt_id_of_css(css))) {
+			wanted = 1;
+			break;
+		}
+		css = bt_read_u64(css + bpf_core_field_offset(none->parent));
 	}
 	*(volatile __u64 *)verdict = id << 1 | wanted;
 	return wanted;

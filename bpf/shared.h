@@ -170,14 +170,22 @@ _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 24, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, timed) == 32, "timed");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 96, "reaps");
 
-/* System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line. */
+/* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {
-	__u64 calls;
-	__u64 pad[7];
+	__u64 calls; /* system calls that entered the kernel while calls were timed */
+	__u64 timed; /* of these, calls whose return was waited for */
+	__u64 wait; /* runs of the programs of the part wait */
+	__u64 irq; /* of irq */
+	__u64 dirty; /* of dirty */
+	__u64 pad[3];
 };
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
-_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 8, "pad");
+_Static_assert(__builtin_offsetof(struct bt_entered, timed) == 8, "timed");
+_Static_assert(__builtin_offsetof(struct bt_entered, wait) == 16, "wait");
+_Static_assert(__builtin_offsetof(struct bt_entered, irq) == 24, "irq");
+_Static_assert(__builtin_offsetof(struct bt_entered, dirty) == 32, "dirty");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 40, "pad");
 
 /* The first trigger that fired on a CPU since bt_armed changed (trigger.h). */
 struct bt_fired {

@@ -43,8 +43,8 @@ class Context:
 
     `cgroups` maps cgroup ids to paths, `files` holds the files of bios, and `clocks` the complete
     clock readings (name → ns) met so far; all three grow while the log is read.
-    `calls_timed_until` is when the recorder ceased to time calls (ns), as that took more than
-    `--call-budget`; None: it did not, as far as the log was read.
+    `call_timing` is the note that says when the recorder ceased to time calls, as that took more
+    than `--call-budget`; None: it did not, as far as the log was read.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -60,7 +60,15 @@ class Context:
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
         self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
-        self.calls_timed_until: int | None = None
+        self.call_timing: dict[str, Any] | None = None
+
+    @property
+    def calls_timed_until(self) -> int | None:
+        """When the recorder ceased to time calls (ns), as that took more than its budget.
+
+        None: calls were timed to the log's end, or not at all.
+        """
+        return None if self.call_timing is None else int(self.call_timing["until"])
 
     @property
     def has_files(self) -> bool:
@@ -95,7 +103,7 @@ class Context:
         """Take the facts from a note of the log; a note of another name is ignored.
 
         `devices`, `cgroups` and `mounts` add to what is known of these; `call_timing` sets
-        `calls_timed_until`.
+        `call_timing`.
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))
@@ -104,8 +112,8 @@ class Context:
             self.cgroups.update({int(k): str(v) for k, v in paths.items()})
         elif name == "mounts":
             self.files.add_mounts(dict(payload))
-        elif name == "call_timing" and isinstance(payload.get("until"), int):
-            self.calls_timed_until = payload["until"]
+        elif name == "call_timing":
+            self.call_timing = dict(payload)
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").

@@ -3,7 +3,7 @@
 
 import ctypes
 import platform
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from biotrail.recorder.probes.btf import KernelBtf
@@ -27,6 +27,8 @@ _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can
 
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
 _DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
+_COUNTED = ("wait", "irq", "dirty")
+"""Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
@@ -113,6 +115,19 @@ class PathChoice:
         return [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
 
 
+@dataclass(frozen=True)
+class PathRuns:
+    """How often the programs of the path ran since open, as they count it themselves.
+
+    calls: system calls that entered the kernel while calls were timed. timed: of these, the calls
+    whose return was waited for. by_part: runs of the programs of the parts that count them.
+    """
+
+    calls: int = 0
+    timed: int = 0
+    by_part: Mapping[str, int] = field(default_factory=dict)
+
+
 NO_PATH = PathChoice()
 """Nothing of the path is recorded."""
 
@@ -161,6 +176,15 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
+def tracepoint_of(program: str) -> str:
+    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
+
+    Raises KeyError: there is no such program.
+    """
+    name = program.removesuffix("_p")
+    return {name: p.tracepoint for p in (*PROBES, OLD_DIRTY) for name in p.programs.values()}[name]
+
+
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
     plain = [(probe, name) for probe in (*PROBES, OLD_DIRTY) for name in probe.programs.values()]
@@ -192,11 +216,19 @@ class PathMaps:
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
-    def entered(self) -> int:
-        """Return how many calls entered the kernel while calls were timed. Raises RefusedError."""
+    def runs(self) -> PathRuns:
+        """Return how often the programs ran so far, over all CPUs. Raises RefusedError."""
+        if not self._choice.programs:
+            return PathRuns()
         counts = _Entered()
         self._bpf.read_section(".data.entered", counts)
-        return sum(slot.calls for slot in counts.slots)
+
+        def total(name: str) -> int:
+            """Return the sum of a member of `struct bt_entered` over all CPUs."""
+            return sum(getattr(slot, name) for slot in counts.slots)
+
+        by_part = {part: total(part) for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(total("calls"), total("timed"), by_part)
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""

@@ -587,6 +587,11 @@ PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
 """Names of the parts of the path beside the block layer, in RECORDS' order."""
 
 
+def letter_of_part(part: str) -> str:
+    """Return the letter of the first record of a part of the path. Raises StopIteration: none."""
+    return next(r.letter for r in RECORDS if r.part == part)
+
+
 def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:
     """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order.
 

@@ -178,8 +178,15 @@ PATH = Struct(
 )
 ENTERED = Struct(
     "bt_entered",
-    "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
-    (Member("calls", "u64"), Member("pad", "u64", count="7")),
+    "How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line.",
+    (
+        Member("calls", "u64", "system calls that entered the kernel while calls were timed"),
+        Member("timed", "u64", "of these, calls whose return was waited for"),
+        Member("wait", "u64", "runs of the programs of the part wait"),
+        Member("irq", "u64", "of irq"),
+        Member("dirty", "u64", "of dirty"),
+        Member("pad", "u64", count="3"),
+    ),
 )
 FIRED = Struct(
     "bt_fired",
