@@ -135,16 +135,43 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 	return wanted;
 }
 
-/* Returns the id of a css's cgroup. The address is a scalar to the verifier. */
-static __always_inline __u64 bt_id_of_css(__u64 css)
+/* Returns the id of a cgroup. The address is a scalar to the verifier, as those below. */
+static __always_inline __u64 bt_id_of_cgroup(__u64 address)
 {
-	struct cgroup_subsys_state *state = NULL;
 	struct cgroup *group = NULL;
 	struct kernfs_node *kn = NULL;
 
-	css = bt_read_u64(css + bpf_core_field_offset(state->cgroup));
-	css = bt_read_u64(css + bpf_core_field_offset(group->kn));
-	return bt_read_u64(css + bpf_core_field_offset(kn->id));
+	address = bt_read_u64(address + bpf_core_field_offset(group->kn));
+	return bt_read_u64(address + bpf_core_field_offset(kn->id));
+}
+
+static __always_inline __u64 bt_id_of_css(__u64 css)
+{
+	struct cgroup_subsys_state *state = NULL;
+
+	return bt_id_of_cgroup(bt_read_u64(css + bpf_core_field_offset(state->cgroup)));
+}
+
+/* Returns the address of the running thread's css_set; 0: not known. */
+static __always_inline __u64 bt_css_set(void)
+{
+	struct task_struct___cgroups *task = NULL;
+
+	if (!bpf_core_field_exists(task->cgroups))
+		return 0;
+	return bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->cgroups));
+}
+
+/* Returns the address of the running thread's css of the io (v1: blkio) controller; 0: none. */
+static __always_inline __u64 bt_css_of_task(void)
+{
+	struct css_set *set = NULL;
+
+	if (!bpf_core_field_exists(set->subsys) ||
+	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
+		return 0;
+	return bt_read_u64(bt_css_set() + bpf_core_field_offset(set->subsys) +
+			   8 * bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id));
 }
 
 /*
@@ -154,18 +181,12 @@ static __always_inline __u64 bt_id_of_css(__u64 css)
  */
 static __always_inline bool bt_cgroup_of_task_wanted(void)
 {
-	struct css_set *set = NULL;
 	struct cgroup_subsys_state *none = NULL;
-	struct task_struct___cgroups *task = NULL;
-	__u64 css, id, wanted = 0;
+	__u64 css = bt_css_of_task(), id, wanted = 0;
 	__u64 *verdict;
 
-	if (!bpf_core_field_exists(task->cgroups) || !bpf_core_field_exists(set->subsys) ||
-	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
+	if (!css)
 		return false;
-	css = bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->cgroups));
-	css = bt_read_u64(css + bpf_core_field_offset(set->subsys) +
-			  8 * bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id));
 	id = bt_id_of_css(css);
 	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
 	if (*(volatile __u64 *)verdict >> 1 == id)

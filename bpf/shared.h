@@ -155,20 +155,24 @@ struct bt_path {
 	__u32 irq; /* INTERRUPT records behind C */
 	__u32 dirty; /* DIRTIED records behind Q */
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
+	__u32 unified; /* block I/O is charged in cgroup v2's hierarchy, not in v1's */
+	__u32 reserved;
 	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
 };
-_Static_assert(sizeof(struct bt_path) == 160, "size");
+_Static_assert(sizeof(struct bt_path) == 168, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
 _Static_assert(__builtin_offsetof(struct bt_path, irq) == 12, "irq");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty) == 16, "dirty");
 _Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 20, "block_softirq");
-_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 24, "over_ns");
-_Static_assert(__builtin_offsetof(struct bt_path, timed) == 32, "timed");
-_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 96, "reaps");
+_Static_assert(__builtin_offsetof(struct bt_path, unified) == 24, "unified");
+_Static_assert(__builtin_offsetof(struct bt_path, reserved) == 28, "reserved");
+_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 32, "over_ns");
+_Static_assert(__builtin_offsetof(struct bt_path, timed) == 40, "timed");
+_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 104, "reaps");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {

@@ -60,7 +60,7 @@ def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write dirtied, tid, pid and comm of the DIRTIED records at `rows` to their Q's row."""
+    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.DIRTIED, rows)
@@ -68,6 +68,7 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     path["tid"][queued] = records["tid"]
     path["pid"][queued] = records["tgid"]
     path["comm"][queued] = records["comm"]
+    path["cgroup"][queued] = records["cgroup"]
 
 
 def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:

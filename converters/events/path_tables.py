@@ -35,6 +35,7 @@ PATH = np.dtype(
         ("tid", "<u4"),
         ("pid", "<u4"),
         ("comm", "S16"),
+        ("cgroup", "<u8"),
         ("hard", "<i8"),
         ("raised", "<i8"),
         ("soft", "<i8"),
@@ -42,9 +43,10 @@ PATH = np.dtype(
     ]
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
-numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm. Of
-a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt
-number `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER)."""
+numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm in
+cgroup (id; 0 not known). Of a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and
+when the device's interrupt number `irq` was entered, the BLOCK softirq raised and entered (ns;
+NEVER)."""
 
 NO_PATH = np.zeros(1, dtype=PATH)[0]
 """A row of PATH of which nothing is known."""
@@ -153,6 +155,8 @@ class BioPaths(Table):
     """Its process."""
     dirty_comm: NDArray[np.bytes_]
     """Its name then, S16."""
+    dirty_cgroup: U64
+    """Id of the cgroup that it was in then; 0 if not known."""
 
 
 @dataclass

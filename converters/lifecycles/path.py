@@ -142,6 +142,7 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
         dirty_tid=rows["tid"].copy(),
         dirty_pid=rows["pid"].copy(),
         dirty_comm=rows["comm"].copy(),
+        dirty_cgroup=rows["cgroup"].copy(),
     )
 
 

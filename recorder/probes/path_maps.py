@@ -6,6 +6,7 @@ import platform
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
@@ -26,7 +27,7 @@ MEANINGS = {
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
-_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
+_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 56
 _COUNTED = ("wait", "irq", "dirty")
 """Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
@@ -242,7 +243,9 @@ class PathMaps:
 def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded."""
     machine = platform.machine()
-    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ)
+    where = cgroups.hierarchy()
+    unified = where is not None and where.unified
+    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     for part in parts:
         setattr(path, part, 1)
     _set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))

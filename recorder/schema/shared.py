@@ -171,6 +171,8 @@ PATH = Struct(
         Member("irq", "u32", "INTERRUPT records behind C"),
         Member("dirty", "u32", "DIRTIED records behind Q"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
+        Member("unified", "u32", "block I/O is charged in cgroup v2's hierarchy, not in v1's"),
+        Member("reserved", "u32"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),

@@ -49,22 +49,29 @@ class PathLog:
         own: bool = False,
         opf: int = 0,
         dirtied: tuple[int, int, bytes] | None = None,
+        dirtied_in: int = 0,
         foreign: bool = False,
+        flags: int = 0,
+        size: int = 4096,
+        part: int = DEV,
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
-        dirtied: (ns before Q, tid, name) of the task that dirtied its page.
+        dirtied: (ns before Q, tid, name) of the task that dirtied its page; dirtied_in: its cgroup.
+        flags: more of Q's.
         """
         self.bios += 1
         bio = {"bio": self.bios << 6}
         place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
-        self.add(Kind.Q, at, **bio, **place, bytes=4096, part=DEV, tid=tid, flags=int(own))
+        marks = int(own) | flags
+        self.add(Kind.Q, at, **bio, **place, bytes=size, part=part, tid=tid, flags=marks)
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
             self.add(Kind.CALL, at, **bio, **begun, number=call, foreign=foreign)
         if dirtied is not None:
             ago, by, comm = dirtied
-            self.add(Kind.DIRTIED, at, **bio, ago=ago, tid=by, tgid=by, comm=comm)
+            who = {"tid": by, "tgid": by, "comm": comm, "cgroup": dirtied_in}
+            self.add(Kind.DIRTIED, at, **bio, ago=ago, **who)
         if end is not None:
             self.add(Kind.BIO_COMPLETE, end, **bio, **place)
 
