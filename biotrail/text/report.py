@@ -21,7 +21,7 @@ from biotrail.text.report_cells import (
     work,
 )
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report_path import calls, completions, drivers
+from biotrail.text.report_path import call_groups, calls, completions, drivers
 from biotrail.text.report_rows import in_order
 from biotrail.text.report_submissions import submissions
 from biotrail.text.report_waits import commits, waits
@@ -79,6 +79,8 @@ def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
     """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
     if report.calls:
         yield calls(report, width, most)
+    if report.call_groups:
+        yield call_groups(report, width, most)
     if report.waits:
         yield waits(report, width, most)
     if report.commits:

@@ -11,7 +11,8 @@ from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycles, WaitCause
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
-from biotrail.converters.lifecycles.arrow.tables import named, nullable, thread_columns, wall_clock
+from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
 
 _THREAD = (
     Column("tid", pa.uint32(), "", "thread"),

@@ -40,17 +40,27 @@ class CallBios(Table):
         paths: of these bios, and others or fewer; both sorted by number. Bios without a Q are left
         out.
         """
-        place, known = rows_of(paths.number, bios.number)
-        rows = np.flatnonzero(known & (bios.queue != NEVER))
-        rows = rows[paths.entry[place[rows]] != NEVER]
+        rows, entry = rows_with_entry(bios, paths)
         complete = bios.complete[rows]
         return cls(
             tid=bios.tid[rows].astype(np.int64),
-            entry=paths.entry[place[rows]],
+            entry=entry,
             queue=bios.queue[rows],
             end=np.where(complete == NEVER, FAR, complete),
             own=bios.own[rows],
         )
+
+
+def rows_with_entry(bios: Bios, paths: BioPaths) -> tuple[I64, I64]:
+    """Return (rows, entry): the bios of timed calls, and the entry time (ns) of each one's call.
+
+    rows: of `bios`, ascending; bios without a Q are left out. paths: of these bios, and others or
+    fewer; both sorted by number.
+    """
+    place, known = rows_of(paths.number, bios.number)
+    rows = np.flatnonzero(known & (bios.queue != NEVER))
+    rows = rows[paths.entry[place[rows]] != NEVER]
+    return rows, paths.entry[place[rows]]
 
 
 def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:

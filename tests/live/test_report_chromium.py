@@ -24,6 +24,8 @@ from tests.support.stack_logs import DEV, START
 pytestmark = pytest.mark.xdist_group("the sample's page")
 
 LEAST_FIGURES = 200
+DIVISION = "share of the calls' time by part"
+"""Label of the chart of system calls."""
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +216,35 @@ def test_files_are_listed(tmp_path: Path) -> None:
     }
     for cell in ("/srv/db/table", "(file not known: direct I/O, buffers)", "(vda: metadata, or"):
         assert cell in found.text
+
+
+def test_calls_and_completions_are_shown(tmp_path: Path) -> None:
+    # GIVEN a log with the path
+    log = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
+    # WHEN a browser opens its page
+    found = visit(opened := make(log, tmp_path / "x.html"))
+    # THEN it has the report's calls, the parts of their time, and the steps to the completion
+    check(found, found.data["report"])
+    paths = [path for path, *_ in found.figures]
+    calls = found.data["report"]["calls"]
+    assert {path.split(".")[1] for path in paths if path.startswith("calls.")} == {
+        str(place) for place in range(len(calls))
+    }
+    for place, call in enumerate(calls):
+        assert call["call"] in found.text
+        for part in range(len(call["parts"])):
+            assert f"calls.{place}.parts.{part}.share" in paths
+    assert any(".completions." in path for path in paths)
+    # AND a chart
+    assert DIVISION in found.labels
+    # AND of a chosen device its own completions
+    device = found.data["report"]["devices"][1]["device"]
+    steps = [p for p, *_ in visit(opened, f"device={device}").figures if ".completions." in p]
+    assert {path.split(".")[1] for path in steps} == {"1"}
+
+
+def test_a_log_without_calls_has_no_such_card(page: Path) -> None:
+    # GIVEN the sample's page, which has no path WHEN it is opened THEN there is no card of calls
+    found = visit(page)
+    assert DIVISION not in found.labels
+    assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]

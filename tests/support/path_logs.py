@@ -54,20 +54,23 @@ class PathLog:
         flags: int = 0,
         size: int = 4096,
         part: int = DEV,
+        args: Sequence[int] = (),
+        cgroup: int = 0,
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
         dirtied: (ns before Q, tid, name) of the task that dirtied its page; dirtied_in: its cgroup.
-        flags: more of Q's.
+        flags: more of Q's. args: the first arguments of its call.
         """
         self.bios += 1
         bio = {"bio": self.bios << 6}
         place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
-        marks = int(own) | flags
-        self.add(Kind.Q, at, **bio, **place, bytes=size, part=part, tid=tid, flags=marks)
+        task = {"tid": tid, "flags": int(own) | flags, "cgroup": cgroup}
+        self.add(Kind.Q, at, **bio, **place, bytes=size, part=part, **task)
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
-            self.add(Kind.CALL, at, **bio, **begun, number=call, foreign=foreign)
+            given = {f"arg{place}": value for place, value in enumerate(args)}
+            self.add(Kind.CALL, at, **bio, **begun, **given, number=call, foreign=foreign)
         if dirtied is not None:
             ago, by, comm = dirtied
             who = {"tid": by, "tgid": by, "comm": comm, "cgroup": dirtied_in}
@@ -101,11 +104,19 @@ class PathLog:
         )
 
     def waits(
-        self, entry: int, out: int, woken: int, run: int, tid: int = 42, *, state: int = 2
+        self,
+        entry: int,
+        out: int,
+        woken: int,
+        run: int,
+        tid: int = 42,
+        *,
+        state: int = 2,
+        **values: int,
     ) -> None:
         """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
         times = {"blocked": woken - out, "runnable": run - woken}
-        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times)
+        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times, **values)
 
     def request(self, issue: int, end: int, **interrupt: Any) -> None:
         """A bio with a request, completed as the fields of its INTERRUPT record say."""

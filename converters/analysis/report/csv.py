@@ -142,16 +142,20 @@ def _path_lines(report: Report) -> Iterator[Line]:
 
 
 def _call_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, then of their waits, then of the commits of journals.
+    """Yield the lines of calls by name and by group, of their waits, and of journals' commits.
 
     Calls of one name, and commits of one device, give a line for their whole time (`stage` is
     "all") and one for each part of it; waits one line for each call's name and reason. Column `of`
     is "calls" or "calls without I/O", the reason, or "commits"; `ios` is the number of calls, waits
     or commits.
     """
-    for call in report.calls:
+    for section, call in (
+        *(("calls", call) for call in report.calls),
+        *(("call groups", call) for call in report.call_groups),
+    ):
         work = {
-            "section": "calls",
+            "section": section,
+            **call.name,
             "call": call.call,
             "of": "calls" if call.io else "calls without I/O",
             "ios": call.count,

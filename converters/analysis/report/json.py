@@ -73,7 +73,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "intervals_left_out": report.intervals_left_out,
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
-        "calls": [_call(one) for one in report.calls],
+        "calls": [call(one) for one in report.calls],
+        "call_groups": [call(one) for one in report.call_groups],
         "waits": [_wait(one) for one in report.waits],
         "waits_dropped": report.waits_dropped,
         "commits": [_commit(one) for one in report.commits],
@@ -219,13 +220,14 @@ def _share(one: StageTimes, key: str) -> dict[str, Any]:
     return {key: one.stage, "share": round(one.share, 6), **summary(one.time, "ns")}
 
 
-def _call(one: CallReport) -> dict[str, Any]:
+def call(one: CallReport) -> dict[str, Any]:
     """Return the calls of one name as a dict for json.dumps.
 
     Keys: call, io, count, failed, errors (name → count), bytes, bios, time (summary in ns), parts
     (name, share and summary in ns). `errors` is not copied.
     """
     return {
+        **one.name,
         "call": one.call,
         "io": one.io,
         "count": one.count,

@@ -21,6 +21,7 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.call_groups import OF_CALLS, CallsByGroup
 from biotrail.converters.analysis.report.calls import CallsByName
 from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.drivers import Drivers
@@ -94,6 +95,7 @@ class Reporter:
         self._stacked = Stacked()
         self._tails = Tails()
         self._calls = CallsByName(context)
+        self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
         self._waits = WaitsByReason(context)
         self._commits = CommitsByDevice(context)
         self._submissions = SubmissionsByOperation(context)
@@ -130,6 +132,8 @@ class Reporter:
         self._stacked.add(window)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
+        if self._call_groups is not None:
+            self._call_groups.add(window)
         self._waits.add(window)
         self._commits.add(window)
         self._submissions.add(window)
@@ -192,6 +196,7 @@ class Reporter:
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
+            call_groups=self._call_groups.reports() if self._call_groups else [],
             waits=self._waits.reports(),
             waits_dropped=self._waits.dropped,
             commits=self._commits.reports(),

@@ -182,6 +182,8 @@ class CallReport:
     """ns from entry to return."""
     parts: list[StageTimes]
     """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
+    name: Name = field(default_factory=dict)
+    """Name of the group of --by that the calls are of; empty: they are all calls of that name."""
 
 
 @dataclass
@@ -402,6 +404,9 @@ class Report:
     calls: list[CallReport] = field(default_factory=list)
     """Timed system calls by name: those with I/O first, then by time; empty where none were
     recorded."""
+    call_groups: list[CallReport] = field(default_factory=list)
+    """The same by group of --by and name, groups with most time first; empty unless --by is of
+    call_groups.OF_CALLS."""
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
     waits_dropped: int = 0
