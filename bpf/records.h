@@ -10,6 +10,9 @@
 #define BT_CHAIN_SLOTS 6
 #define BT_CHAIN_COUNT 0x4000000000000000ULL
 #define BT_Q_FLAG_OWN 1
+#define BT_Q_FLAG_FILE 2
+#define BT_Q_FLAG_DEVICE 4
+#define BT_Q_FLAG_SWAP 8
 #define BT_D_FLAG_CHAIN_CUT 1
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
@@ -587,14 +590,16 @@ struct bt_dirtied {
 	__u32 tid;
 	__u32 tgid;
 	char comm[16];
+	__u64 cgroup;
 };
-_Static_assert(sizeof(struct bt_dirtied) == 48, "size of bt_dirtied");
+_Static_assert(sizeof(struct bt_dirtied) == 56, "size of bt_dirtied");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, head) == 0, "bt_dirtied.head");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, bio) == 8, "bt_dirtied.bio");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, ago) == 16, "bt_dirtied.ago");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tid) == 24, "bt_dirtied.tid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tgid) == 28, "bt_dirtied.tgid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, comm) == 32, "bt_dirtied.comm");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, cgroup) == 48, "bt_dirtied.cgroup");
 
 /* j sched_switch: What a wait was for: follows its wait with the same head time and thread (--path fs). */
 struct bt_wait_stack {

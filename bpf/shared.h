@@ -157,8 +157,8 @@ struct bt_path {
 	__u32 fs; /* WAIT_STACK records behind WAIT, and COMMIT records */
 	__u32 uring; /* SUBMISSION records behind Q, RING_COMPLETE records */
 	__u32 driver; /* DRIVER records behind C */
-	__u32 reserved;
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
+	__u32 unified; /* block I/O is charged in cgroup v2's hierarchy, not in v1's */
 	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
 	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
@@ -173,21 +173,29 @@ _Static_assert(__builtin_offsetof(struct bt_path, dirty) == 16, "dirty");
 _Static_assert(__builtin_offsetof(struct bt_path, fs) == 20, "fs");
 _Static_assert(__builtin_offsetof(struct bt_path, uring) == 24, "uring");
 _Static_assert(__builtin_offsetof(struct bt_path, driver) == 28, "driver");
-_Static_assert(__builtin_offsetof(struct bt_path, reserved) == 32, "reserved");
-_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 36, "block_softirq");
+_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 32, "block_softirq");
+_Static_assert(__builtin_offsetof(struct bt_path, unified) == 36, "unified");
 _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, timed) == 48, "timed");
 _Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
 
-/* System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line. */
+/* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {
-	__u64 calls;
-	__u64 pad[7];
+	__u64 calls; /* system calls that entered the kernel while calls were timed */
+	__u64 timed; /* of these, calls whose return was waited for */
+	__u64 wait; /* runs of the programs of the part wait */
+	__u64 irq; /* of irq */
+	__u64 dirty; /* of dirty */
+	__u64 pad[3];
 };
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
-_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 8, "pad");
+_Static_assert(__builtin_offsetof(struct bt_entered, timed) == 8, "timed");
+_Static_assert(__builtin_offsetof(struct bt_entered, wait) == 16, "wait");
+_Static_assert(__builtin_offsetof(struct bt_entered, irq) == 24, "irq");
+_Static_assert(__builtin_offsetof(struct bt_entered, dirty) == 32, "dirty");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 40, "pad");
 
 /* Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known. */
 struct bt_uring {

@@ -105,13 +105,18 @@ static __always_inline void bt_enter_cpu(struct task_struct *task)
 	slot->waits++;
 	if (slot->state & BT_UNINTERRUPTIBLE)
 		slot->uninterruptible++;
-	if (bt_wait_counts(slot, slot->state))
+	if (!bt_wait_counts(slot, slot->state))
+		return;
+	if (bt_is_of_others(slot))
+		bt_left_event(BT_WAIT);
+	else
 		bt_write_wait(slot, tid, blocked, runnable);
 }
 
 static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct *prev,
 				     struct task_struct *next, __u32 state)
 {
+	bt_runs()->wait++;
 	bt_leave_cpu(ctx, prev, preempt, state);
 	bt_enter_cpu(next);
 	return 0;
@@ -122,6 +127,7 @@ static __always_inline int on_waking(struct task_struct *task)
 	__u32 tid = task->pid;
 	struct bt_call_slot *slot = bt_call_slot(tid);
 
+	bt_runs()->wait++;
 	if (!bt_is_inside(slot, tid) || !slot->out || slot->waking)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();

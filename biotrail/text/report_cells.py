@@ -40,7 +40,8 @@ FIELDS = {
     "dir": ("dir", "inodes"),
     "cpu": ("cpu",),
     "call": ("call",),
-    "writer": ("process", "pid"),
+    "writer": ("process", "pid", "cgroup"),
+    "purpose": ("purpose",),
 }
 """Fields of a group's name, by the word of --by."""
 

@@ -72,7 +72,7 @@ def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write dirtied, tid, pid and comm of the DIRTIED records at `rows` to their Q's row of `path`.
+    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row.
 
     Records whose Q is not in `events` are ignored.
     """
@@ -83,6 +83,7 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     path["tid"][queued] = records["tid"]
     path["pid"][queued] = records["tgid"]
     path["comm"][queued] = records["comm"]
+    path["cgroup"][queued] = records["cgroup"]
 
 
 def _join_submissions(events: Events, rows: I64, path: NDArray[np.void]) -> None:

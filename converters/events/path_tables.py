@@ -43,6 +43,7 @@ PATH = np.dtype(
         ("tid", "<u4"),
         ("pid", "<u4"),
         ("comm", "S16"),
+        ("cgroup", "<u8"),
         ("hard", "<i8"),
         ("raised", "<i8"),
         ("soft", "<i8"),
@@ -59,11 +60,11 @@ PATH = np.dtype(
     ]
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
-numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm, and
-the request (REQUEST) of io_uring or aio that the bio serves. Of a C: context (0 task, 1 softirq, 2
-interrupt; -1 not recorded), and when the device's interrupt number `irq` was entered, the BLOCK
-softirq raised and entered (ns; NEVER); and the driver's steps, as in DriverSteps (driver 0: not
-recorded)."""
+numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm in
+cgroup (id; 0 not known), and the request (REQUEST) of io_uring or aio that the bio serves. Of a C:
+context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt number
+`irq` was entered, the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps, as in
+DriverSteps (driver 0: not recorded)."""
 
 NO_PATH = np.zeros(1, dtype=PATH)[0]
 """A row of PATH of which nothing is known."""
@@ -215,6 +216,8 @@ class BioPaths(Table):
     """Its name then, S16."""
     submission: I64
     """`Submissions.number` of the io_uring request or iocb that queued the bio; -1 none known."""
+    dirty_cgroup: U64
+    """Id of the cgroup that it was in then; 0 if not known."""
 
 
 @dataclass

@@ -237,6 +237,7 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
         dirty_pid=rows["pid"].copy(),
         dirty_comm=rows["comm"].copy(),
         submission=np.full(len(rows), -1, dtype=np.int64),
+        dirty_cgroup=rows["cgroup"].copy(),
     )
 
 

@@ -47,6 +47,11 @@ def journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str,
     return [(PART, name + "_p" * preemptible) for name in _PROGRAMS.values()], ""
 
 
+def tracepoints() -> dict[str, str]:
+    """Return the tracepoint of each program, by the program's name without the variant's _p."""
+    return {program: tracepoint for tracepoint, program in _PROGRAMS.items()}
+
+
 def all_journal_programs() -> list[str]:
     """Return the names of the object's programs for commits, variants included."""
     return [name + suffix for name in _PROGRAMS.values() for suffix in ("", "_p")]

@@ -3,9 +3,10 @@
 
 import ctypes
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes import drivers, journal_probes, uring_maps
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
@@ -32,7 +33,9 @@ MEANINGS = {
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
-_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
+_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 56
+_COUNTED = ("wait", "irq", "dirty")
+"""Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
@@ -151,6 +154,19 @@ class PathChoice:
         return found
 
 
+@dataclass(frozen=True)
+class PathRuns:
+    """How often the programs of the path ran since open, as they count it themselves.
+
+    calls: system calls that entered the kernel while calls were timed. timed: of these, the calls
+    whose return was waited for. by_part: runs of the programs of the parts that count them.
+    """
+
+    calls: int = 0
+    timed: int = 0
+    by_part: Mapping[str, int] = field(default_factory=dict)
+
+
 NO_PATH = PathChoice()
 """Nothing of the path is recorded."""
 
@@ -213,6 +229,16 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
+def tracepoint_of(program: str) -> str:
+    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
+
+    Raises KeyError: there is no such program.
+    """
+    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
+    found |= journal_probes.tracepoints() | drivers.tracepoints()
+    return found[program.removesuffix("_p")]
+
+
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
     probes = (*PROBES, *_OLD.values())
@@ -251,11 +277,19 @@ class PathMaps:
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
-    def entered(self) -> int:
-        """Return how many calls entered the kernel while calls were timed. Raises RefusedError."""
+    def runs(self) -> PathRuns:
+        """Return how often the programs ran so far, over all CPUs. Raises RefusedError."""
+        if not self._choice.programs:
+            return PathRuns()
         counts = _Entered()
         self._bpf.read_section(".data.entered", counts)
-        return sum(slot.calls for slot in counts.slots)
+
+        def total(name: str) -> int:
+            """Return the sum of a member of `struct bt_entered` over all CPUs."""
+            return sum(getattr(slot, name) for slot in counts.slots)
+
+        by_part = {part: total(part) for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(total("calls"), total("timed"), by_part)
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
@@ -269,7 +303,9 @@ class PathMaps:
 def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded."""
     machine = platform.machine()
-    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ)
+    where = cgroups.hierarchy()
+    unified = where is not None and where.unified
+    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     for part in parts:
         setattr(path, part, 1)
     syscalls.set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))

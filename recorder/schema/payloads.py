@@ -254,6 +254,17 @@ class RecorderCost(TypedDict, total=False):
     """How often the threads were made real-time."""
 
 
+class PathCost(TypedDict):
+    """What the programs of the path cost; in the END frame of a whole recording."""
+
+    calls: int
+    """System calls that entered the kernel while calls were timed."""
+    timed: int
+    """Of these, the calls whose return was waited for: of chosen tasks, by their number."""
+    seconds: dict[str, float]
+    """CPU time by part, as estimated; a part without an estimate is absent."""
+
+
 class End(TypedDict, total=False):
     """A log's END frame; the log writer adds `log`, the log's size."""
 
@@ -272,6 +283,8 @@ class End(TypedDict, total=False):
     recorder: RecorderCost
     events: int
     ns_per_event: float
+    path: PathCost
+    """Only where the path was recorded."""
     rights_kept: list[str]
     trigger: dict[str, Any]
     triggers_let_pass: int

@@ -32,6 +32,12 @@ CHAIN_COUNT = 1 << 62
 
 Q_FLAG_OWN = 1
 """queue.flags: the recorder queued the bio, or the bio writes a file of the recorder."""
+Q_FLAG_FILE = 2
+"""queue.flags: the bio's first page is a file's, and the page cache does the I/O (--path dirty)."""
+Q_FLAG_DEVICE = 4
+"""queue.flags: the bio's first page is a block device's own, of the page cache (--path dirty)."""
+Q_FLAG_SWAP = 8
+"""queue.flags: the bio's first page is swapped in or out (--path dirty)."""
 
 FILE_NAME_LAST = 1
 """file name.flags: this is the path's last record."""
@@ -513,6 +519,7 @@ RECORDS: tuple[Record, ...] = (
             _TID,
             Field("tgid", "u32", "", "process"),
             Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),
+            Field("cgroup", "u64", "", "id of the cgroup that it was in then; 0: not known"),
         ),
         part="dirty",
     ),
@@ -700,6 +707,11 @@ BLK_STATUS = {
 
 PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
 """Names of the parts of the path beside the block layer, in RECORDS' order."""
+
+
+def letter_of_part(part: str) -> str:
+    """Return the letter of the first record of a part of the path. Raises StopIteration: none."""
+    return next(r.letter for r in RECORDS if r.part == part)
 
 
 def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:

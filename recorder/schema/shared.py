@@ -173,8 +173,8 @@ PATH = Struct(
         Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
         Member("uring", "u32", "SUBMISSION records behind Q, RING_COMPLETE records"),
         Member("driver", "u32", "DRIVER records behind C"),
-        Member("reserved", "u32"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
+        Member("unified", "u32", "block I/O is charged in cgroup v2's hierarchy, not in v1's"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
         Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
@@ -183,8 +183,15 @@ PATH = Struct(
 )
 ENTERED = Struct(
     "bt_entered",
-    "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
-    (Member("calls", "u64"), Member("pad", "u64", count="7")),
+    "How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line.",
+    (
+        Member("calls", "u64", "system calls that entered the kernel while calls were timed"),
+        Member("timed", "u64", "of these, calls whose return was waited for"),
+        Member("wait", "u64", "runs of the programs of the part wait"),
+        Member("irq", "u64", "of irq"),
+        Member("dirty", "u64", "of dirty"),
+        Member("pad", "u64", count="3"),
+    ),
 )
 URING = Struct(
     "bt_uring",

@@ -193,7 +193,7 @@ class Running:
 
     def _watch_cost(self, now_ns: int) -> None:
         """Let the cost be watched, and report its warning if there is one."""
-        if warning := self.watch.tick(now_ns, self.progress.events()):
+        if warning := self.watch.tick(now_ns, self.progress.block_events()):
             self.progress.report(now_ns, warning)
 
     def _watch_calls(self, now_ns: int) -> None:
@@ -249,7 +249,7 @@ def start(
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
-        watch=CostWatch(probes.programs, opened.count_runs, options.max_cpu, now_ns),
+        watch=CostWatch(probes, opened.count_runs, options.max_cpu, now_ns),
         call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),

@@ -81,6 +81,7 @@ BIOS = (
     *_PATH,
     Column("ioprio", pa.uint16(), "", "I/O priority: class << 13 | data"),
     Column("hint", pa.uint8(), "", "write life-time hint"),
+    Column("purpose", NAME, "", "data, metadata, journal, swap, readahead; null: it has no data"),
     Column("cpu", pa.uint16(), "", "CPU that queued it"),
     Column("queue_time", WALL, "UTC", "when it was queued, by the wall clock"),
     Column("queue_ns", pa.int64(), MONOTONIC, "Q"),

@@ -32,6 +32,7 @@ from biotrail.converters.lifecycles.arrow.drivers import driver_columns
 from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullable
 from biotrail.converters.lifecycles.arrow.path import path_columns
 from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema.records import NO_TAG
 
 _NO_SECTOR = np.uint64(2**64 - 1)
@@ -60,6 +61,9 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         **path_columns(window, context.machine),
         "ioprio": bios.ioprio,
         "hint": bios.hint,
+        "purpose": named(
+            purposes(bios, tasks, context), lambda purpose: PURPOSE_NAMES.get(Purpose(purpose))
+        ),
         "cpu": nullable(bios.cpu, NO_CPU),
         "queue_time": wall_clock(context, bios.queue),
         "queue_ns": nullable(bios.queue),

@@ -84,6 +84,8 @@ PATH_BIO_ARGUMENTS = (
     Argument("dirtied_by", "thread that dirtied its first page", "not known, or not recorded"),
     Argument("dirtied_pid", "that thread's process", "as dirtied_by"),
     Argument("dirtied_before_ns", "time from there to its queueing", "as dirtied_by"),
+    Argument("dirtied_in", "cgroup that it was in then", "not known, or not recorded"),
+    Argument("purpose", "metadata, journal, swap or readahead", "data, none, or not recorded"),
 )
 PATH_REQUEST_ARGUMENTS = (
     Argument("completed_in", "interrupt, softirq or task", "not recorded"),

@@ -210,8 +210,9 @@ def test_by_writer(cli: Cli, tmp_path: Path) -> None:
     log = PathLog()
     log.task(7, b"kworker/u8:1")
     for at, dirtied in enumerate([(5, 42, b"db"), (5, 42, b"db"), (9, 50, b"cp"), None]):
-        log.bio(100 + at, 200 + at, 7, call=None, opf=WRITE, dirtied=dirtied)
-    path = log.write(tmp_path / "x.biotrail")
+        group = 77 if dirtied and dirtied[2] == b"db" else 0
+        log.bio(100 + at, 200 + at, 7, call=None, opf=WRITE, dirtied=dirtied, dirtied_in=group)
+    path = log.write(tmp_path / "x.biotrail", notes={"cgroups": {"77": "/shop/db"}})
 
     def groups(word: str) -> list[tuple[Any, ...]]:
         found = report(cli, path, "--by", word)["groups"]
@@ -219,6 +220,14 @@ def test_by_writer(cli: Cli, tmp_path: Path) -> None:
 
     # WHEN it is grouped by writer  THEN each is charged, the rest to who submitted it
     assert groups("writer") == [(1, "cp", 50), (1, "kworker/u8:1", 7), (2, "db", 42)]
+    # AND to the cgroup in which it was
+    found = [
+        (g["process"], g["cgroup"], g["cgroup_id"])
+        for g in report(cli, path, "--by", "writer")["groups"]
+    ]
+    assert ("db", "/shop/db", 77) in found
+    assert ("cp", None, 0) in found
+    assert "/shop/db" in cli("report", "--by", "writer", path).out
     # AND by process it stays with the submitter
     assert groups("process") == [(4, "kworker/u8:1", 7)]
 
