@@ -67,6 +67,7 @@ _PATH = (
     Column("dirty_tid", pa.uint32(), "", "thread that dirtied that page, its first"),
     Column("dirty_pid", pa.uint32(), "", "its process"),
     Column("dirty_comm", NAME, "", "its name then"),
+    Column("dirty_cgroup", NAME, "", "path of the cgroup that it was in then, or its id"),
 )
 BIOS = (
     _NUMBER,
