@@ -29,13 +29,10 @@ class Found(NamedTuple):
 def found_in(case: Case, driver: str) -> Found:
     """What a case's log has; fails where a completed request of data lacks its steps."""
     read = recorded_path(case.log.path)
-    steps = read.steps
-    assert set(steps.driver.tolist()) == {DRIVERS.index(driver)}
+    assert set(read.steps.driver.tolist()) == {DRIVERS.index(driver)}
     data = read.requests.take(read.requests.bytes > 0)
     assert len(data) >= 256
-    rows = np.searchsorted(steps.number, data.number)
-    assert np.array_equal(steps.number[rows], data.number)
-    return Found(data, steps.take(rows))
+    return Found(data, read.steps_of(data))
 
 
 def test_drivers_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[str]) -> None:
