@@ -4,6 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.association.completion.completion import RequestEnds
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
@@ -22,6 +23,7 @@ from biotrail.converters.events.path_tables import (
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
+    Requests,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import Kind
@@ -35,28 +37,28 @@ def path_tables(
     rows: I64,
     open_rows: I64,
     closed: I64,
-    completed: I64,
-    start: I64,
+    ends: RequestEnds,
+    requests: Requests,
 ) -> PathTables | None:
     """Return the tables of one window; None if it has no record of the path.
 
     tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows, open_rows:
     the bios that ended, and those in flight at the window's end. closed: per request, its number,
-    -1 if it is in flight. completed: per request, its last C (event), -1 none. start: per request,
-    the time of its first event (ns), NEVER if it has none. The columns that `converters.calls` sets
-    are 0.
+    -1 if it is in flight. ends: per request, its last C. requests: per request, its start. The
+    columns that `converters.calls` sets are 0.
     """
     events = a.events
     if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
+    completed = ends.end[ended]
     return PathTables(
         calls_of(events, tasks),
         waits_of(events, tasks),
         bio_paths(events, number[rows], queued[rows]),
-        interrupts(events, closed[ended], completed[ended]),
-        driver_steps(events, closed[ended], completed[ended], start[ended]),
+        interrupts(events, closed[ended], completed),
+        driver_steps(events, closed[ended], completed, requests.start[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
     )
 
