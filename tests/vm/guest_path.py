@@ -42,7 +42,7 @@ def path_cgroups(case: Case) -> None:
         stack.enter_context(mounted(name))
         pairs = ((mine, MINE), (theirs, THEIRS))
         lines = [inside(place, written(text, BLOCKS)) for place, text in pairs]
-        text = "\n".join(["set -e", *lines, f"sync -f {MOUNT}", f"rm {MOUNT}/*", "sync"])
+        text = "\n".join(["set -e", *lines, f"sync -f {MOUNT}", f"rm {MOUNT}/vm-*", "sync"])
         script.write_text(text + "\n", encoding="utf-8")
         load, more = ["bash", str(script)], ["--path=all", "--files"]
         numbers = {text: place.stat().st_ino for place, text in pairs}
