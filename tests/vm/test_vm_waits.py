@@ -41,7 +41,7 @@ def test_each_wait_has_its_reason(vm: Machine) -> None:
     found = recorded_path(vm.case("waits", lossy=True).log.path)
     syncs = reasons(found, of_process(found, "syncer", "fsync"))
     reads = [reasons(found, of_process(found, who, "pread64")) for who in ("pages", "others")]
-    direct = reasons(found, of_process(found, "direct", "preadv"))
+    direct = reasons(found, of_process(found, "direct", "preadv", "preadv2"))
     writes = reasons(found, of_process(found, "writer", "write"))
     # THEN each fsync waited for a commit
     assert syncs["journal commit"] >= FSYNCS - 1, syncs
