@@ -48,7 +48,7 @@ class ReasonText:
 REASONS = {
     WaitReason.UNKNOWN: ReasonText(
         "unknown",
-        "no stack: not recorded, refused by the kernel, or without names (kernel.kptr_restrict)",
+        "no stack, or one without names: too many waits, refused by the kernel, kptr_restrict",
     ),
     WaitReason.OTHER: ReasonText("other", "a stack in which no rule names a function"),
     WaitReason.PAGE_READ: ReasonText(
