@@ -19,7 +19,7 @@ struct {
 } bt_wait_stacks SEC(".maps");
 
 #define BT_STACKS_SHIFT 27 /* a span is 2^27 ns, 134 ms */
-#define BT_STACKS_MOST 1000 /* in a span and on a CPU: 7450 a second, 2 % of it */
+#define BT_STACKS_MOST 2000 /* in a span and on a CPU: 14,900 a second, 4 % of it */
 #define BT_EAGAIN 11 /* errno of a stack that was not asked for, as there were too many */
 
 /* How many stacks a CPU has taken in the span of time `span`. */
