@@ -48,9 +48,28 @@ def parts(
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
     yield block([first, *words, *others])
+    if report.devices:
+        yield from _of_devices(report, width, limit or 0)
+    if report.calls:
+        yield calls(report, width, most)
+    if report.waits:
+        yield waits(report, width, most)
+    if report.commits:
+        yield commits(report, width)
     if not report.devices:
         return
-    yield operations(report, width, limit or 0)
+    if report.by:
+        yield from _chosen(report, width, most)
+    else:
+        yield from _lists(report, width, most)
+    if report.intervals:
+        lines = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, lines, order or Order.COUNT)
+
+
+def _of_devices(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of devices with I/O. limit: rows of the table of operations, 0: all."""
+    yield operations(report, width, limit)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)
@@ -62,19 +81,6 @@ def parts(
         yield flushes(report.devices, width)
     if report.stacked:
         yield stacked(report, width)
-    if report.calls:
-        yield calls(report, width, most)
-    if report.waits:
-        yield waits(report, width, most)
-    if report.commits:
-        yield commits(report, width)
-    if report.by:
-        yield from _chosen(report, width, most)
-    else:
-        yield from _lists(report, width, most)
-    if report.intervals:
-        lines = MOST_LINES if limit is None else limit
-        yield _intervals(report, width, lines, order or Order.COUNT)
 
 
 def _head(report: Report) -> list[str]:
