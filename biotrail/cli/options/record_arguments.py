@@ -84,8 +84,8 @@ _OPTIONS = (
     click.option(
         "--files",
         is_flag=True,
-        help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
-        "direct I/O on ext4, XFS and others. See biotrail report --by file.",
+        help="Record the file that each bio belongs to, by path, for I/O through the page cache and "
+        "direct I/O. See biotrail report --by file.",
     ),
     click.option(
         "--path",
