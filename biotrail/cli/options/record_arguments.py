@@ -84,7 +84,7 @@ _OPTIONS = (
     click.option(
         "--files",
         is_flag=True,
-        help="Record the file that each bio belongs to, by path, for I/O through the page cache and "
+        help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
         "direct I/O. See biotrail report --by file.",
     ),
     click.option(
