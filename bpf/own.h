@@ -194,6 +194,16 @@ static __always_inline bool bt_listed(__u64 inode)
 }
 
 /*
+ * Whether programs consist of several functions (bt_put_file(), bt_judge_file()). In the first
+ * of several, a load by a typed pointer must not fault: old kernels (5.10; fixed in 6.4) have no
+ * exception table for it, and crash.
+ */
+static __always_inline bool bt_is_split(void)
+{
+	return config.files || ways.by_file;
+}
+
+/*
  * A fast test by direct loads of a typed pointer's members; false: the bio writes no file of the
  * recorder. Spares other writers' bios the slow reads of bt_own_page. Pointers are followed only
  * if they can be valid, as a faulting load is slow. word: memory through which a pointer passes, so
@@ -202,6 +212,9 @@ static __always_inline bool bt_listed(__u64 inode)
 static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 {
 	struct page *page = bio->bi_io_vec->bv_page;
+	struct address_space *space = NULL;
+	struct inode *inode = NULL;
+	__u64 host;
 
 	if (bpf_core_field_exists(page->compound_head))
 		*word = page->compound_head;
@@ -214,7 +227,14 @@ static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 	if (!bpf_core_field_exists(page->mapping))
 		return false;
 	*word = (__u64)page->mapping;
-	return *word && !(*word & BT_NO_FILE) && bt_listed(page->mapping->host->i_ino);
+	if (!*word || *word & BT_NO_FILE)
+		return false;
+	/* Memory of the kernel's own (slab) has no address_space there: loads may fault. */
+	if (bt_is_split()) {
+		host = bt_read_u64(*word + bpf_core_field_offset(space->host));
+		return bt_listed(bt_read_u64(host + bpf_core_field_offset(inode->i_ino)));
+	}
+	return bt_listed(page->mapping->host->i_ino);
 }
 
 /*
