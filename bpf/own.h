@@ -194,16 +194,6 @@ static __always_inline bool bt_listed(__u64 inode)
 }
 
 /*
- * Whether programs consist of several functions (bt_put_file(), bt_judge_file()). In the first
- * of several, a load by a typed pointer must not fault: old kernels (5.10; fixed in 6.4) have no
- * exception table for it, and crash.
- */
-static __always_inline bool bt_is_split(void)
-{
-	return config.files || ways.by_file;
-}
-
-/*
  * A fast test by direct loads of a typed pointer's members; false: the bio writes no file of the
  * recorder. Spares other writers' bios the slow reads of bt_own_page. Pointers are followed only
  * if they can be valid, as a faulting load is slow. word: memory through which a pointer passes, so
@@ -212,9 +202,6 @@ static __always_inline bool bt_is_split(void)
 static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 {
 	struct page *page = bio->bi_io_vec->bv_page;
-	struct address_space *space = NULL;
-	struct inode *inode = NULL;
-	__u64 host;
 
 	if (bpf_core_field_exists(page->compound_head))
 		*word = page->compound_head;
@@ -229,12 +216,12 @@ static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 	*word = (__u64)page->mapping;
 	if (!*word || *word & BT_NO_FILE)
 		return false;
-	/* Memory of the kernel's own (slab) has no address_space there: loads may fault. */
-	if (bt_is_split()) {
-		host = bt_read_u64(*word + bpf_core_field_offset(space->host));
-		return bt_listed(bt_read_u64(host + bpf_core_field_offset(inode->i_ino)));
-	}
-	return bt_listed(page->mapping->host->i_ino);
+	/*
+	 * Memory of the kernel's own (slab) has something else there, and this load may fault. Where
+	 * the program consists of several functions, as with files, it must not: for a fault in the
+	 * first of them old kernels (5.10; mended in 6.4) have no exception table, and crash.
+	 */
+	return ways.split || bt_listed(page->mapping->host->i_ino);
 }
 
 /*
