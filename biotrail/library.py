@@ -15,13 +15,14 @@ from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCH
 from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
 from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 from biotrail.text import tallies
 
 
 class Recording:
-    """Bios, requests, calls, waits and events of a log, archive or blktrace data.
+    """Bios, requests, calls, waits, submissions and events of a log, archive or blktrace data.
 
-    Read on first use and kept. Calls and waits are those of logs recorded with --path.
+    Read on first use and kept. Calls, waits and submissions are those of logs recorded with --path.
 
     docs/parquet.md and the metadata of each schema's fields give columns, types and units. Times
     are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null. A table
@@ -71,6 +72,11 @@ class Recording:
         return self._lifecycles[3]
 
     @cached_property
+    def submissions(self) -> pa.Table:
+        """A table with a row for each io_uring request or aio iocb that queued a bio, by number."""
+        return self._lifecycles[4]
+
+    @cached_property
     def events(self) -> pa.Table:
         """A table with a row for each event, in the order of time."""
         trace = self._trace()
@@ -88,11 +94,11 @@ class Recording:
 
     def windows(self) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (bios, requests) window by window, in the order of time, for large logs."""
-        for bios, requests, _, _ in self._windows():
+        for bios, requests, *_ in self._windows():
             yield bios, requests
 
-    def _windows(self) -> Iterator[tuple[pa.Table, pa.Table, pa.Table, pa.Table]]:
-        """Yield (bios, requests, calls, waits) window by window; sets `_said` at the end."""
+    def _windows(self) -> Iterator[tuple[pa.Table, ...]]:
+        """Yield a window's (bios, requests, calls, waits, submissions); sets `_said` at the end."""
         trace = self._trace()
         for window in trace.lifecycles():
             yield (
@@ -100,18 +106,25 @@ class Recording:
                 requests_table(window, trace.context),
                 calls_table(window, trace.context),
                 waits_table(window, trace.context),
+                submissions_table(window, trace.context),
             )
         self._said = [*tallies.own_lines(trace), *tallies.loss_lines(trace)]
 
     @cached_property
-    def _lifecycles(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-        """The tables of bios, requests, calls and waits."""
+    def _lifecycles(self) -> tuple[pa.Table, ...]:
+        """The tables of bios, requests, calls, waits and submissions."""
         windows = list(self._windows())
+        bios, requests, *of_path = zip(*windows, strict=True) if windows else ((),) * 5
+        schemas = CALL_SCHEMA, WAIT_SCHEMA, SUBMISSION_SCHEMA
+        calls, waits, submissions = (
+            _joined(tables, schema) for tables, schema in zip(of_path, schemas, strict=True)
+        )
         return (
-            _joined([bios for bios, _, _, _ in windows], BIO_SCHEMA).sort_by("number"),
-            _joined([requests for _, requests, _, _ in windows], REQUEST_SCHEMA).sort_by("number"),
-            _joined([calls for _, _, calls, _ in windows], CALL_SCHEMA),
-            _joined([waits for _, _, _, waits in windows], WAIT_SCHEMA),
+            _joined(bios, BIO_SCHEMA).sort_by("number"),
+            _joined(requests, REQUEST_SCHEMA).sort_by("number"),
+            calls,
+            waits,
+            submissions.sort_by("number"),
         )
 
     def _trace(self) -> Trace:

@@ -14,8 +14,8 @@
 #ifndef BIOTRAIL_DIRECT_H
 #define BIOTRAIL_DIRECT_H
 
-#include "calls.h"
 #include "inodes.h"
+#include "registers.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

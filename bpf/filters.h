@@ -13,6 +13,23 @@
 #define BT_CGROUP_DEPTH 32
 #define BT_VERDICTS 1024
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* The cgroups of a thread: in each hierarchy that of each controller. */
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp; /* in the default hierarchy, cgroup v2 */
+};
+
+struct task_struct___cgroups {
+	struct css_set *cgroups;
+};
+
+#pragma clang attribute pop
+
+/* io_cgrp_id is there if the kernel has the io (v1: blkio) controller. */
+enum cgroup_subsys_id { io_cgrp_id };
+
 #define BT_ID_PID (1ULL << 32)
 #define BT_ID_TID (2ULL << 32)
 
@@ -121,6 +138,73 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 			break;
 		}
 		css = css->parent;
+	}
+	*(volatile __u64 *)verdict = id << 1 | wanted;
+	return wanted;
+}
+
+/* Returns the id of a cgroup. The address is a scalar to the verifier, as those below. */
+static __always_inline __u64 bt_id_of_cgroup(__u64 address)
+{
+	struct cgroup *group = NULL;
+	struct kernfs_node *kn = NULL;
+
+	address = bt_read_u64(address + bpf_core_field_offset(group->kn));
+	return bt_read_u64(address + bpf_core_field_offset(kn->id));
+}
+
+static __always_inline __u64 bt_id_of_css(__u64 css)
+{
+	struct cgroup_subsys_state *state = NULL;
+
+	return bt_id_of_cgroup(bt_read_u64(css + bpf_core_field_offset(state->cgroup)));
+}
+
+/* Returns the address of the running thread's css_set; 0: not known. */
+static __always_inline __u64 bt_css_set(void)
+{
+	struct task_struct___cgroups *task = NULL;
+
+	if (!bpf_core_field_exists(task->cgroups))
+		return 0;
+	return bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->cgroups));
+}
+
+/* Returns the address of the running thread's css of the io (v1: blkio) controller; 0: none. */
+static __always_inline __u64 bt_css_of_task(void)
+{
+	struct css_set *set = NULL;
+
+	if (!bpf_core_field_exists(set->subsys) ||
+	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
+		return 0;
+	return bt_read_u64(bt_css_set() + bpf_core_field_offset(set->subsys) +
+			   8 * bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id));
+}
+
+/*
+ * Filters by the cgroup that bios of the running thread are charged to where nothing else decides
+ * (its css of the io controller), or an ancestor of that cgroup. As bt_cgroup_wanted, but by
+ * addresses that are scalars to the verifier, as tasks' cgroups are RCU pointers.
+ */
+static __always_inline bool bt_cgroup_of_task_wanted(void)
+{
+	struct cgroup_subsys_state *none = NULL;
+	__u64 css = bt_css_of_task(), id, wanted = 0;
+	__u64 *verdict;
+
+	if (!css)
+		return false;
+	id = bt_id_of_css(css);
+	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
+	if (*(volatile __u64 *)verdict >> 1 == id)
+		return *(volatile __u64 *)verdict & 1;
+	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
+		if (bt_cgroup_listed(bt_id_of_css(css))) {
+			wanted = 1;
+			break;
+		}
+		css = bt_read_u64(css + bpf_core_field_offset(none->parent));
 	}
 	*(volatile __u64 *)verdict = id << 1 | wanted;
 	return wanted;

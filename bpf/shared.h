@@ -154,30 +154,65 @@ struct bt_path {
 	__u32 wait; /* WAIT records */
 	__u32 irq; /* INTERRUPT records behind C */
 	__u32 dirty; /* DIRTIED records behind Q */
+	__u32 fs; /* WAIT_STACK records behind WAIT, and COMMIT records */
+	__u32 uring; /* SUBMISSION records behind Q, RING_COMPLETE records */
+	__u32 driver; /* DRIVER records behind C */
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
+	__u32 unified; /* block I/O is charged in cgroup v2's hierarchy, not in v1's */
 	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
+	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
 };
-_Static_assert(sizeof(struct bt_path) == 160, "size");
+_Static_assert(sizeof(struct bt_path) == 184, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
 _Static_assert(__builtin_offsetof(struct bt_path, irq) == 12, "irq");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty) == 16, "dirty");
-_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 20, "block_softirq");
-_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 24, "over_ns");
-_Static_assert(__builtin_offsetof(struct bt_path, timed) == 32, "timed");
-_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 96, "reaps");
+_Static_assert(__builtin_offsetof(struct bt_path, fs) == 20, "fs");
+_Static_assert(__builtin_offsetof(struct bt_path, uring) == 24, "uring");
+_Static_assert(__builtin_offsetof(struct bt_path, driver) == 28, "driver");
+_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 32, "block_softirq");
+_Static_assert(__builtin_offsetof(struct bt_path, unified) == 36, "unified");
+_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
+_Static_assert(__builtin_offsetof(struct bt_path, timed) == 48, "timed");
+_Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
+_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
 
-/* System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line. */
+/* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {
-	__u64 calls;
-	__u64 pad[7];
+	__u64 calls; /* system calls that entered the kernel while calls were timed */
+	__u64 timed; /* of these, calls whose return was waited for */
+	__u64 wait; /* runs of the programs of the part wait */
+	__u64 irq; /* of irq */
+	__u64 dirty; /* of dirty */
+	__u64 pad[3];
 };
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
-_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 8, "pad");
+_Static_assert(__builtin_offsetof(struct bt_entered, timed) == 8, "timed");
+_Static_assert(__builtin_offsetof(struct bt_entered, wait) == 16, "wait");
+_Static_assert(__builtin_offsetof(struct bt_entered, irq) == 24, "irq");
+_Static_assert(__builtin_offsetof(struct bt_entered, dirty) == 32, "dirty");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 40, "pad");
+
+/* Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known. */
+struct bt_uring {
+	__u64 iomap_end_io; /* iomap_dio_bio_end_io() */
+	__u64 blkdev_end_io; /* blkdev_bio_end_io() */
+	__u64 blkdev_end_io_async; /* blkdev_bio_end_io_async() */
+	__u64 ring_complete; /* io_complete_rw() */
+	__u64 ring_complete_polled; /* io_complete_rw_iopoll() */
+	__u64 aio_complete; /* aio_complete_rw() */
+};
+_Static_assert(sizeof(struct bt_uring) == 48, "size");
+_Static_assert(__builtin_offsetof(struct bt_uring, iomap_end_io) == 0, "iomap_end_io");
+_Static_assert(__builtin_offsetof(struct bt_uring, blkdev_end_io) == 8, "blkdev_end_io");
+_Static_assert(__builtin_offsetof(struct bt_uring, blkdev_end_io_async) == 16, "blkdev_end_io_async");
+_Static_assert(__builtin_offsetof(struct bt_uring, ring_complete) == 24, "ring_complete");
+_Static_assert(__builtin_offsetof(struct bt_uring, ring_complete_polled) == 32, "ring_complete_polled");
+_Static_assert(__builtin_offsetof(struct bt_uring, aio_complete) == 40, "aio_complete");
 
 /* The first trigger that fired on a CPU since bt_armed changed (trigger.h). */
 struct bt_fired {

@@ -248,8 +248,12 @@ _kept = _object(
     }
 )
 _program = _object(
-    {"letter": _text, "run_count": _count, "run_ns": _count}, "letter", "run_count", "run_ns"
+    {"letter": _text, "run_count": _count, "run_ns": _count, "part": _text},
+    "letter",
+    "run_count",
+    "run_ns",
 )
+_path_cost = _object({"calls": _count, "timed": _count, "seconds": _names(_seconds)})
 
 HEADER = _object(
     {
@@ -281,6 +285,12 @@ HEADER = _object(
                 "missing": _each(_object({"letter": _text, "reason": _text}, "letter", "reason")),
             }
         ),
+        "path": _object(
+            {
+                "parts": _each(_text),
+                "missing": _each(_object({"part": _text, "reason": _text}, "part", "reason")),
+            }
+        ),
         "rights": _object(
             {"lacking": _each(_object({"what": _text, "needs": _text}, "what", "needs"))}
         ),
@@ -298,11 +308,14 @@ HEADER = _object(
         ),
     }
 )
+_run = {"seconds": _seconds, "path": _path_cost}
 END = _object(
     {
+        **_run,
+        "run": _object(_run),
         "clocks": _clocks,
+        "stopped": _clocks,
         "reason": _text,
-        "seconds": _seconds,
         "programs": _each(_program),
         "log": _object({"names": _count}),
         "left_out": _object(
@@ -333,8 +346,12 @@ _NOTES: dict[str, Shape] = {
     "names": _object(
         {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
     ),
-    "stacks": _object({"kernel": _stacks, "user": _stacks}),
+    "stacks": _object({"kernel": _stacks, "user": _stacks, "wait": _stacks}),
     "mounts": _mounts,
+    "call_timing": _object(
+        {"until": _ns, "percent": _seconds, "budget": _seconds},
+        "until",
+    ),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

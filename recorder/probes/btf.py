@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from biotrail.recorder.probes.libbpf import load_library
+from biotrail.recorder.probes.libbpf import RefusedError, load_library
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 
@@ -23,6 +23,7 @@ _KIND_TYPEDEF = 8
 _KIND_FUNC = 12
 _KIND_FUNC_PROTO = 13
 _OP_ENUMS = ("req_op", "req_opf")  # enum req_opf up to 5.19, enum req_op since
+_MODULE_BTF = Path("/sys/kernel/btf")
 _FLAG_ENUM = "req_flag_bits"
 
 
@@ -110,22 +111,28 @@ class KernelBtf:
             self._lib.void("btf__free", btf)
         self._btf = self._base = None
 
-    def _find(self, name: str, kind: int) -> int | None:
-        """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type."""
-        number = int(self._lib.get("btf__find_by_name_kind")(self._btf, name.encode(), kind))
+    def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
+        """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type.
+
+        btf: a module's; None: the kernel's.
+        """
+        find = self._lib.get("btf__find_by_name_kind")
+        number = int(find(btf or self._btf, name.encode(), kind))
         return number if number > 0 else None
 
-    def _address(self, number: int) -> int:
+    def _address(self, number: int, btf: int | None = None) -> int:
         """Return the address of the `struct btf_type` with this id, in memory that `close` frees.
+
+        btf: a module's, which has the memory then; None: the kernel's.
 
         What belongs to the type (members, values, parameters) follows it. Raises RefusedError: no
         such id.
         """
         doing = f"type {number} of the kernel's BTF cannot be read"
-        return self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
+        return self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
 
-    def _type(self, number: int) -> _Type:
-        return _Type.from_address(self._address(number))
+    def _type(self, number: int, btf: int | None = None) -> _Type:
+        return _Type.from_address(self._address(number, btf))
 
     def parameters(self, tracepoint: str) -> int | None:
         """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
@@ -134,12 +141,34 @@ class KernelBtf:
         btf_trace_NAME without the first parameter, the probe's own data. Raises ProbeError: that is
         no function type.
         """
-        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
+        return self._parameters(self._btf, tracepoint)
+
+    def module_parameters(self, tracepoint: str, module: str) -> int | None:
+        """Return how many arguments a module's tracepoint passes, as `parameters` does.
+
+        None: the module is not loaded or has no such tracepoint, or the kernel has no BTF of
+        modules (before 5.11). Raises ProbeError: it is no function type.
+        """
+        if not (_MODULE_BTF / module).exists():
+            return None
+        try:
+            doing = f"the types of module {module} cannot be read"
+            btf = self._lib.pointer(doing, "btf__load_module_btf", module.encode(), self._btf)
+        except RefusedError:
+            return None
+        try:
+            return self._parameters(btf, tracepoint)
+        finally:
+            self._lib.void("btf__free", btf)
+
+    def _parameters(self, btf: int | None, tracepoint: str) -> int | None:
+        """Return what `parameters` does, by the types in `btf`: the kernel's or a module's."""
+        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
         if number is None:
             return None
-        kind = self._type(number)
+        kind = self._type(number, btf)
         while kind.kind in (_KIND_TYPEDEF, _KIND_PTR):
-            kind = self._type(kind.size_or_type)
+            kind = self._type(kind.size_or_type, btf)
         if kind.kind != _KIND_FUNC_PROTO:
             raise ProbeError(f"btf_trace_{tracepoint} is no function in the kernel's BTF")
         return kind.count - 1  # the first is the probe's own data

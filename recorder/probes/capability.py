@@ -138,16 +138,24 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
 def _path(btf: KernelBtf) -> list[Check]:
     """Return a check per part of the path beside the block layer (`record --path`); none required.
 
-    A check fails, with the reason, where this kernel cannot record the part.
+    A check fails, with the reason, where this kernel cannot record the part. Behind them stands one
+    for each driver without steps, where others have some, and for what else lacks within a part.
     """
     choice = choose_path(MEANINGS, btf, preemptible=False)
     remedy = "none needed: recorded without it"
-    return [
+    known = choice.drivers
+    lacking = known.lacking if known.recorded else ()
+    within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
+    within += [(f"driver {name}", why) for name, why in lacking]
+    without = [Check(f"path {name}", False, why, remedy, required=False) for name, why in within]
+    meanings = MEANINGS | {"driver": f"steps of {', '.join(known.recorded)}"}
+    parts = [
         Check(f"path {part}", False, choice.lacking[part], remedy, required=False)
         if part in choice.lacking
         else Check(f"path {part}", True, f"offered: {meaning}", "", required=False)
-        for part, meaning in MEANINGS.items()
+        for part, meaning in meanings.items()
     ]
+    return [*parts, *without]
 
 
 def _files(btf: KernelBtf) -> Check:

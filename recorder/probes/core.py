@@ -18,7 +18,7 @@ from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_pro
 from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
-from biotrail.recorder.probes.path_maps import PathMaps, choose_path
+from biotrail.recorder.probes.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     Choice,
@@ -33,6 +33,7 @@ from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.trigger_maps import TriggerMaps
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
+from biotrail.recorder.schema.records import letter_of_part
 
 _OLD_LIMIT = 4 << 20
 """Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
@@ -230,7 +231,7 @@ class CoreProbes(MappedProbes):
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
-        self._stacks = StackMaps(bpf, self.config.stacks)
+        self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
@@ -259,6 +260,7 @@ class CoreProbes(MappedProbes):
         if self.config.filters.children:
             self._follow_forks(bpf)
         self._path_maps.attach()
+        self._attached |= {program for _, program in self.path.programs}
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for choice in reversed(self._choices):
             if choice.program is not None:
@@ -314,9 +316,9 @@ class CoreProbes(MappedProbes):
         """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
-    def timed_calls(self) -> int:
-        """Return how many system calls entered the kernel while calls were timed, since open."""
-        return self._path_maps.entered()
+    def path_runs(self) -> PathRuns:
+        """Return how often the programs of the path ran since open. Raises RefusedError."""
+        return self._path_maps.runs()
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
@@ -344,8 +346,27 @@ class CoreProbes(MappedProbes):
         self._opened().update_section(".data", _Data(generation=self._generation))
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of PROBES. Raises ProbeError."""
-        return [self._program_info(choice) for choice in self._choices]
+        """Return a ProgramInfo for every tracepoint, in the order of PROBES; then of the path's.
+
+        Raises ProbeError.
+        """
+        path = [self._path_program(*chosen) for chosen in self.path.programs]
+        return [*(self._program_info(choice) for choice in self._choices), *path]
+
+    def _path_program(self, part: str, name: str) -> ProgramInfo:
+        """Return a program of the path with the kernel's counters. Raises RefusedError."""
+        info = self._opened().info(name)
+        return ProgramInfo(
+            name,
+            letter_of_part(part),
+            tracepoint_of(name),
+            name in self._attached,
+            "",
+            int(info.run_cnt),
+            int(info.run_time_ns),
+            int(info.recursion_misses),
+            part,
+        )
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
         """Return a tracepoint's program with the kernel's counters; where none was chosen, why.

@@ -170,16 +170,40 @@ PATH = Struct(
         Member("wait", "u32", "WAIT records"),
         Member("irq", "u32", "INTERRUPT records behind C"),
         Member("dirty", "u32", "DIRTIED records behind Q"),
+        Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
+        Member("uring", "u32", "SUBMISSION records behind Q, RING_COMPLETE records"),
+        Member("driver", "u32", "DRIVER records behind C"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
+        Member("unified", "u32", "block I/O is charged in cgroup v2's hierarchy, not in v1's"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
+        Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
     ),
 )
 ENTERED = Struct(
     "bt_entered",
-    "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
-    (Member("calls", "u64"), Member("pad", "u64", count="7")),
+    "How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line.",
+    (
+        Member("calls", "u64", "system calls that entered the kernel while calls were timed"),
+        Member("timed", "u64", "of these, calls whose return was waited for"),
+        Member("wait", "u64", "runs of the programs of the part wait"),
+        Member("irq", "u64", "of irq"),
+        Member("dirty", "u64", "of dirty"),
+        Member("pad", "u64", count="3"),
+    ),
+)
+URING = Struct(
+    "bt_uring",
+    "Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known.",
+    (
+        Member("iomap_end_io", "u64", "iomap_dio_bio_end_io()"),
+        Member("blkdev_end_io", "u64", "blkdev_bio_end_io()"),
+        Member("blkdev_end_io_async", "u64", "blkdev_bio_end_io_async()"),
+        Member("ring_complete", "u64", "io_complete_rw()"),
+        Member("ring_complete_polled", "u64", "io_complete_rw_iopoll()"),
+        Member("aio_complete", "u64", "aio_complete_rw()"),
+    ),
 )
 FIRED = Struct(
     "bt_fired",
@@ -237,7 +261,7 @@ GENERATION = Struct(
     (Member("generation", "u32"), Member("known", "u32", "0: any")),
 )
 STRUCTS = (
-    *(FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, FIRED),
+    *(FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
     *(FILE_WAYS, WANTED_FILE, GENERATION),
 )
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""

@@ -173,6 +173,15 @@ def call_name(number: int, machine: str) -> str:
     return _BY_MACHINE.get(machine, {}).get(number, f"syscall {number}")
 
 
+def shown_name(number: int, foreign: bool, machine: str) -> str:
+    """Return the name of a call as outputs show it: "pread64", "page fault", "syscall 600".
+
+    foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
+    "32-bit syscall 3". machine: uname's, as in the log's header.
+    """
+    return f"32-bit syscall {number}" if foreign else call_name(number, machine)
+
+
 def numbers(names: frozenset[str], machine: str) -> list[int]:
     """Return the numbers of the calls named, ascending; empty for an unknown machine."""
     return [number for number, name in _BY_MACHINE.get(machine, {}).items() if name in names]

@@ -2,7 +2,7 @@
 """Function names of the running kernel by address, including modules and BPF programs."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,7 +127,7 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
     return int(line[1], 16) if line else 0
 
 
-def addresses_of(names: Collection[str], path: Path = _KALLSYMS) -> dict[str, int]:
+def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
     """Return the addresses of functions of the kernel and its modules, by name, in one reading.
 
     Of each of `names` that of the first symbol of type t or T with exactly this name. A name that

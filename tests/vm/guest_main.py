@@ -8,12 +8,15 @@ from tests.vm import (
     guest_blktrace,
     guest_cgroups,
     guest_devices,
+    guest_drivers,
     guest_faults,
     guest_files,
     guest_path,
     guest_smoke,
     guest_stack,
     guest_stacked,
+    guest_uring,
+    guest_waits,
 )
 from tests.vm.guest_case import perform
 
@@ -28,6 +31,9 @@ CASES = {
         guest_cgroups,
         guest_files,
         guest_path,
+        guest_waits,
+        guest_uring,
+        guest_drivers,
         guest_blktrace,
         guest_bcc,
     )

@@ -217,7 +217,7 @@ def test_the_table_names_the_programs_of_the_object():
     written = dict(single + both)
     # What follows forks for --children records nothing.
     assert written.pop("bt_fork") == "sched_process_fork"
-    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY)
+    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY, path_maps.OLD_SUBMIT)
     for tracepoint_probe in path_probes:
         for name in tracepoint_probe.programs.values():
             assert written.pop(name) == tracepoint_probe.tracepoint
