@@ -186,20 +186,25 @@ def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
 
 
 def commits_of(events: Events) -> Commits:
-    """Return a row for each COMMIT record of a window, in order of time."""
+    """Return a row for each COMMIT record of a window, in order of time.
+
+    A phase that began after the next one, as only a damaged record has it, is NEVER.
+    """
     rows = events.rows(Kind.COMMIT)
     records = events.fields(Kind.COMMIT, rows)
 
-    def time(name: str) -> I64:
-        """Return a phase's time in ns, NEVER where it was not seen."""
-        return full_time(events, rows, records[name].astype(np.uint64))
-
+    phases: dict[str, I64] = {}
+    later = events.ts[rows]
+    for name in ("logging", "flushing", "locking", "started"):
+        time = full_time(events, rows, records[name].astype(np.uint64))
+        phases[name] = np.where(time <= later, time, NEVER)
+        later = np.where(phases[name] == NEVER, later, phases[name])
     return Commits(
         end=events.ts[rows],
-        started=time("started"),
-        locking=time("locking"),
-        flushing=time("flushing"),
-        logging=time("logging"),
+        started=phases["started"],
+        locking=phases["locking"],
+        flushing=phases["flushing"],
+        logging=phases["logging"],
         dev=records["dev"].astype(np.uint32),
         transaction=records["transaction"].astype(np.uint32),
         tid=records["tid"].astype(np.uint32),

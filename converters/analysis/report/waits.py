@@ -82,7 +82,7 @@ class WaitsByReason:
     def _add_waits(self, waits: Waits, code: I64) -> None:
         """Add waits to `_waited`. code: of each one's call (`_codes`)."""
         keys = code << _BITS | waits.reason.astype(np.int64)
-        blocked = waits.woken - waits.out
+        blocked = np.maximum(waits.woken - waits.out, 0)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         for key in np.unique(keys).tolist():
             mine = keys == key
