@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from biotrail.converters.analysis.slow.call_details import CallFacts, SlowCall, WaitFacts
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
+from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES
 from biotrail.converters.events.context import Context
 from biotrail.converters.pipeline import Trace
@@ -17,6 +18,8 @@ from biotrail.text.slow_io import percent, took_text
 from biotrail.text.slow_related import other_lines
 from biotrail.text.slow_stages import BAR
 
+SHOWN_REASONS = 3
+"""Most reasons of the waits of a part that the sentence names."""
 SHOWN_WAITS = 8
 """Most waits of a call that are listed without -v: the longest."""
 PART_WORDS = {
@@ -165,17 +168,36 @@ def sentence(slow: SlowCall) -> str:
     """
     call = slow.call
     parts = sorted(call.parts.items(), key=lambda part: -part[1])
-    said = ", ".join(f"{units.duration(ns)} {PART_WORDS[part]}" for part, ns in parts if ns)
+    said = ", ".join(f"{units.duration(ns)} {_words(slow, part)}" for part, ns in parts if ns)
     text = f"this {call.call} took {units.duration(call.duration_ns)}"
     text += f": {said}" if said else ""
-    if not call.bios:
-        return text
-    text += f"; it queued {units.plural(call.bios, 'bio')}"
-    if not slow.bios:
-        return f"{text}, of which the log has nothing"
-    slowest = max(slow.bios, key=lambda io: io.waited_ns)
-    which = "which" if call.bios == 1 else "the slowest of which"
-    text += f", {which} took {took_text(slowest)}"
+    if call.bios:
+        text += f"; it queued {units.plural(call.bios, 'bio')}, {_slowest(slow.bios, call.bios)}"
+    if slow.journal:
+        total = len(slow.journal) + slow.journal_left_out
+        text += f"; the journal that it waited for had {units.plural(total, 'bio')} in flight, "
+        text += _slowest(slow.journal, total)
+    return text
+
+
+def _words(slow: SlowCall, part: str) -> str:
+    """Return what the call did in a part: `waiting for other I/O (journal commit)`.
+
+    Of several reasons those with most time, each with its time.
+    """
+    reasons = list(slow.reasons(PARTS[part]).items())
+    if len(reasons) < 2:
+        return PART_WORDS[part] + (f" ({reasons[0][0]})" if reasons else "")
+    some = ", ".join(f"{name} {units.duration(ns)}" for name, ns in reasons[:SHOWN_REASONS])
+    return f"{PART_WORDS[part]} ({some}{', …' if len(reasons) > SHOWN_REASONS else ''})"
+
+
+def _slowest(ios: Sequence[IO], count: int) -> str:
+    """Return which stage the slowest of `count` bios spent most time in. ios: those in the log."""
+    if not ios:
+        return "of which the log has nothing"
+    slowest = max(ios, key=lambda io: io.waited_ns)
+    text = f"{'which' if count == 1 else 'the slowest of which'} took {took_text(slowest)}"
     longest = slowest.longest
     return f"{text}, {units.duration(longest.ns)} of that {longest.stage}" if longest else text
 
@@ -208,6 +230,8 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
             f"  {wait.start_ns / 1000:>+11,.3f} µs  {units.duration(wait.blocked_ns):>9}  "
             f"{units.duration(wait.runnable_ns):>9}  {_cause(wait)}; {_woken(wait)}"
         )
+        if verbose and wait.stack:
+            yield f"{'':31}in {' < '.join(wait.stack)}"
     if total > len(shown):
         yield f"    and {units.plural(total - len(shown), 'shorter wait')}"
     if (unrecorded := slow.call.waits - total) > 0:
@@ -215,8 +239,10 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
 
 
 def _cause(wait: WaitFacts) -> str:
-    """Return what a wait was for: `other I/O, state D`."""
-    return f"{wait.cause}, state {wait.state}"
+    """Return what a wait was for: `other I/O: journal commit 17 of loop0, state D`."""
+    text = wait.cause if wait.reason is None else f"{wait.cause}: {wait.reason}"
+    text += "" if wait.commit is None else f" {wait.commit} of {wait.commit_device}"
+    return f"{text}, state {wait.state}"
 
 
 def _woken(wait: WaitFacts) -> str:
@@ -231,7 +257,10 @@ def _woken(wait: WaitFacts) -> str:
 
 
 def _bio_lines(context: Context, slow: SlowCall, verbose: bool) -> Iterator[str]:
-    """Yield how many bios the call queued, then a line for each, the slowest first."""
+    """Yield how many bios the call queued, then a line for each, the slowest first.
+
+    Then the same of the journal that it waited for.
+    """
     total = len(slow.bios) + slow.bios_left_out
     if total:
         size = f", {units.size(slow.bio_bytes)}" if slow.bio_bytes else ""
@@ -242,3 +271,8 @@ def _bio_lines(context: Context, slow: SlowCall, verbose: bool) -> Iterator[str]
         wants = "" if "call" in context.path_parts else ": record --path with its part call"
         queued = units.plural(slow.call.bios, "bio")
         yield f"  it queued {queued}, of which the log has nothing{wants}"
+    if slow.journal:
+        count = units.plural(len(slow.journal) + slow.journal_left_out, "bio")
+        yield f"  the journal that it waited for had {count} in flight:"
+        ranked = sorted(slow.journal, key=lambda io: -io.waited_ns)
+        yield from other_lines(ranked, slow.journal_left_out, slow.call.entry_ns, verbose)

@@ -18,6 +18,7 @@ from tests.support.chromium import (
     make,
     visit,
 )
+from tests.support.path_logs import MS, PathLog
 from tests.support.paths import ROOT
 from tests.support.stack_logs import DEV, START
 
@@ -248,3 +249,21 @@ def test_a_log_without_calls_has_no_such_card(page: Path) -> None:
     found = visit(page)
     assert DIVISION not in found.labels
     assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]
+
+
+def test_what_calls_waited_for_is_shown(tmp_path: Path) -> None:
+    # GIVEN a log of a call that waits for the journal, by its stack
+    log = PathLog()
+    log.bio(2000, 3 * MS, entry=1000)
+    log.waits(1000, 1500, 3 * MS, 3 * MS, stack=5)
+    log.returns(1000, 4 * MS, blocked=3 * MS - 1500, queued=1)
+    stacks = {"wait": {"5": [["jbd2_log_wait_commit", "jbd2", 0]]}}
+    made = log.write(
+        tmp_path / "x.biotrail", (), ("call", "time", "wait", "fs"), {"stacks": stacks}
+    )
+    # WHEN a browser opens its page
+    found = visit(make(made, tmp_path / "x.html"))
+    # THEN it has the wait's reason, with the report's figures
+    check(found, found.data["report"])
+    assert [wait["reason"] for wait in found.data["report"]["waits"]] == ["journal commit"]
+    assert "waits.0.share" in [path for path, *_ in found.figures]

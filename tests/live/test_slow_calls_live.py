@@ -88,6 +88,21 @@ def test_slow_fsyncs(tmp_path: Path, disk: tuple[devices.LoopDevice, Path]) -> N
     wakers = [w["waker_comm"] or "" for one in fsyncs for w in one["waits"]]
     assert any(comm.startswith("jbd2/") for comm in wakers)
     assert any(w["cause"] == "own I/O" for one in fsyncs for w in one["waits"])
+    # AND what the journal's thread wrote meanwhile is there, where it was waited for alone
+    with_journal = [one for one in fsyncs if one["journal"]]
+    assert with_journal
+    for one in with_journal:
+        assert {io["comm"].split("/")[0] for io in one["journal"]} == {"jbd2"}
+        end = one["call"]["entry_ns"] + one["call"]["duration_ns"]
+        assert all(io["queue_ns"] <= end for io in one["journal"])
+    # AND waits that the journal's thread ended were for its commit
+    reasons = {
+        w["reason"]
+        for one in fsyncs
+        for w in one["waits"]
+        if (w["waker_comm"] or "").startswith("jbd2/") and w["reason"] != "unknown"
+    }
+    assert "journal commit" in reasons
     # AND the text says so of the slowest
     text = biotrail("slow", "--calls", "--comm", "syncer", "-n", "1", log).stdout
     assert f"this {every[0]['call']['call']} took" in text

@@ -68,13 +68,16 @@ def gather_calls(
     def add(window: Lifecycles) -> None:
         found.slowest.gather(window, second)
 
+    written = None
     if target is None or not found.calls:
         for window in second.lifecycles():
             add(window)
-        return None
-    calls = [slow.call for slow in found.calls]
-    spans = [(call.entry_ns, call.entry_ns + call.duration_ns) for call in calls]
-    return write_around(second, add, spans, target, margin, force)
+    else:
+        calls = [slow.call for slow in found.calls]
+        spans = [(call.entry_ns, call.entry_ns + call.duration_ns) for call in calls]
+        written = write_around(second, add, spans, target, margin, force)
+    found.slowest.finish()
+    return written
 
 
 def calls_as_dict(found: CallFindings) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def calls_as_dict(found: CallFindings) -> dict[str, Any]:
     for slow in found.calls:
         row = asdict(slow)
         row["time"] = trace.context.wall_clock(slow.call.entry_ns)
-        for io in row["bios"]:
+        for io in (*row["bios"], *row["journal"]):
             del io["dev"], io["part"]
         calls.append(row)
     return {

@@ -24,9 +24,9 @@ MOST = {
     "stacked": 50,
     "calls": 64,
     "call_groups": 50,
-    "waits": 0,
-    "commits": 0,
-    "submissions": 0,
+    "waits": 50,
+    "commits": 16,
+    "submissions": 32,
 }
 """Rows of each list at most; `left_out` counts the others."""
 ROOM = {
@@ -38,10 +38,13 @@ ROOM = {
     "stacked": 60_000,
     "calls": 60_000,
     "call_groups": 10_000,
+    "waits": 20_000,
+    "commits": 15_000,
+    "submissions": 25_000,
     "series": 840_000,
     "depths": 300_000,
     "operations": 150_000,
-    "slow": 550_000,
+    "slow": 480_000,
     "words": 50_000,
     "filters": 5_000,
     "verdict": 10_000,

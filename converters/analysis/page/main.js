@@ -216,6 +216,7 @@ function render() {
       summaryCard(view),
       stageCard(view),
       callsCard(),
+      waitsCard(),
       completionCard(view),
       ...chartCards(view),
       slowCard(view),

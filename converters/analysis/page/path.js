@@ -85,6 +85,31 @@ function callsCard() {
   );
 }
 
+/** Returns the card with what the calls waited for; null if that was not recorded. */
+function waitsCard() {
+  if (!report.waits.length) return null;
+  const at = new Map(report.waits.map((row, place) => [row, place]));
+  const left = data.left_out.waits;
+  return card(
+    "What calls waited for",
+    `Waits of calls by the kernel's functions in which their threads waited. ${
+      left ? `${plural(left, "more is", "more are")} not in this page: see report --json.` : ""
+    }`,
+    "wide",
+    table(
+      [
+        ["call", (row) => el("td", { class: "name left" }, row.call), "left"],
+        ["waited for", (row) => row.reason, "left"],
+        ["count", (row, place) => figure(row.count, "count", `waits.${place}.count`)],
+        ["total", (row, place) => figure(row.sum_ns, "ns", `waits.${place}.sum_ns`)],
+        ["of calls", (row, place) => figure(row.share, "share", `waits.${place}.share`)],
+        ...timeColumns((row) => [row, `waits.${at.get(row)}`]),
+      ],
+      report.waits,
+    ),
+  );
+}
+
 /** Returns the card with the steps from issue to completion, of the chosen device or all; null without any. */
 function completionCard(view) {
   const rows = report.devices.flatMap((device, place) =>

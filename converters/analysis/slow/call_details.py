@@ -9,15 +9,18 @@ import numpy as np
 from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Waits
-from biotrail.converters.events.tables import WAIT_CAUSE_NAMES, Tasks, WaitCause
+from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Tasks, WaitCause
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.call_arguments import What, argument_of_calls
 
 _STATES = {0: "R", 1: "S", 2: "D", 4: "T", 8: "t"}
 _KILLABLE, _IDLE, _FREEZABLE = 0x102, 0x402, 0x2000
 """TASK_* of include/linux/sched.h; a wait that may be frozen (TASK_FREEZABLE) is as it is."""
+JOURNAL = "jbd2/"
+"""Beginning of the names of the threads that commit journals (kjournald2)."""
 _CONTEXTS = ("task", "softirq", "interrupt")
 
 
@@ -82,6 +85,14 @@ class WaitFacts:
     waker_comm: str | None
     context: str
     """Of the wake-up: task, softirq, interrupt, unknown (it was not seen)."""
+    reason: str | None = None
+    """What it was for, as in WAIT_REASON_NAMES; None: the log has no part fs."""
+    commit: int | None = None
+    """Transaction of jbd2 whose commit ended it; None: none is known."""
+    commit_device: str | None = None
+    """Device of that commit's file system."""
+    stack: list[str] = field(default_factory=list)
+    """Kernel functions in which it waited, the innermost first; empty: not recorded."""
 
 
 @dataclass
@@ -101,6 +112,28 @@ class SlowCall:
     """Bytes of all bios of the log that it queued."""
     files: list[str] = field(default_factory=list)
     """Paths of the files whose pages these bios carry, at most MOST_FILES of them."""
+    journal: list[IO] = field(default_factory=list)
+    """Bios of the journals' threads (jbd2) that woke it, in flight at some time of the call, in the
+    order of their Q; of more than MOST_BIOS the slowest."""
+    journal_left_out: int = 0
+    """Such bios beyond these; also those of other journals' threads, if there are so many."""
+
+    @property
+    def journal_threads(self) -> set[int]:
+        """Ids of the journals' threads (jbd2/DEVICE) that ended a wait of the call."""
+        return {
+            wait.waker_tid
+            for wait in self.waits
+            if wait.waker_tid and (wait.waker_comm or "").startswith(JOURNAL)
+        }
+
+    def reasons(self, cause: str) -> dict[str, int]:
+        """Return reason → ns blocked of the waits of a cause, the longest first; {}: not known."""
+        found: dict[str, int] = {}
+        for wait in self.waits:
+            if wait.cause == cause and wait.reason is not None:
+                found[wait.reason] = found.get(wait.reason, 0) + wait.blocked_ns
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts:
@@ -137,19 +170,23 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
     )
 
 
-def waits_at(waits: Waits, rows: Mapping[int, int], names: TaskNames) -> list[WaitFacts]:
+def waits_at(
+    waits: Waits, rows: Mapping[int, int], names: TaskNames, context: Context
+) -> list[WaitFacts]:
     """Return some waits as plain values, in the order of `rows`.
 
     rows: row in `waits` → ns of CLOCK_MONOTONIC from which its time counts. names: of threads, for
-    the name of the waker when it woke.
+    the name of the waker when it woke. context: of the log, for stacks and devices.
     """
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)
     found = []
     for at, since in enumerate(rows.values()):
         out, woken, run = int(chosen.out[at]), int(chosen.woken[at]), int(chosen.run[at])
-        waker, row, context = int(chosen.waker[at]), int(task[at]), int(chosen.context[at])
-        unseen = woken == run and not waker and not context
+        waker, row, where = int(chosen.waker[at]), int(task[at]), int(chosen.context[at])
+        unseen = woken == run and not waker and not where
+        commit, dev = int(chosen.commit[at]), int(chosen.commit_dev[at])
+        reason = WAIT_REASON_NAMES[WaitReason(int(chosen.reason[at]))]
         found.append(
             WaitFacts(
                 start_ns=out - since,
@@ -159,7 +196,11 @@ def waits_at(waits: Waits, rows: Mapping[int, int], names: TaskNames) -> list[Wa
                 state=state_name(int(chosen.state[at])),
                 waker_tid=waker or None,
                 waker_comm=str(tasks.comm[row]) if waker and row >= 0 else None,
-                context="unknown" if unseen or context >= len(_CONTEXTS) else _CONTEXTS[context],
+                context="unknown" if unseen or where >= len(_CONTEXTS) else _CONTEXTS[where],
+                reason=reason if "fs" in context.path_parts else None,
+                commit=None if commit == NEVER else commit,
+                commit_device=context.device_name(dev) if dev else None,
+                stack=list(context.wait_stacks.get(int(chosen.stack[at]), ())),
             )
         )
     return found

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.slow.call_details import SlowCall, call_at, waits_at
-from biotrail.converters.analysis.slow.io_details import file_path, io_at
+from biotrail.converters.analysis.slow.call_details import JOURNAL, SlowCall, call_at, waits_at
+from biotrail.converters.analysis.slow.io_details import IO, file_path, io_at
 from biotrail.converters.analysis.slow.slow import log_end
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import LARGEST_ERRNO
@@ -94,10 +94,19 @@ class SlowestCalls:
         and waits, whatever was chosen. trace: of that pass; gives names, and the log's end for bios
         in flight then. Changes the calls of `found`.
         """
-        if window.path is None or not self.found:
+        if not self.found:
             return
-        self._add_waits(window, trace)
-        self._add_bios(window, trace)
+        if window.path is not None:
+            self._add_waits(window, trace)
+            self._add_bios(window, trace)
+        self._add_journal(window, trace)
+
+    def finish(self) -> None:
+        """Drop bios of journals' threads that woke no thread of their call; after `gather`."""
+        for slow in self.found:
+            threads = slow.journal_threads
+            slow.journal_left_out = slow.journal_left_out if threads else 0
+            slow.journal = [io for io in slow.journal if io.tid in threads]
 
     def _add_waits(self, window: Lifecycles, trace: Trace) -> None:
         """Add the window's waits of these calls; keep the MOST_WAITS longest of each."""
@@ -109,7 +118,7 @@ class SlowestCalls:
             longest = np.argsort(waits.out[rows] - waits.run[rows], kind="stable")[:MOST_WAITS]
             slow.waits_left_out += len(rows) - len(longest)
             since = dict.fromkeys(rows[longest].tolist(), slow.call.entry_ns)
-            slow.waits += waits_at(waits, since, trace.tasks)
+            slow.waits += waits_at(waits, since, trace.tasks, trace.context)
             slow.waits.sort(key=lambda wait: -(wait.blocked_ns + wait.runnable_ns))
             slow.waits_left_out += len(slow.waits[MOST_WAITS:])
             del slow.waits[MOST_WAITS:]
@@ -129,14 +138,28 @@ class SlowestCalls:
             slow.bio_bytes += int(bios.bytes[rows].sum(dtype=np.int64))
             files = [file_path(trace.context, row) for row in np.unique(bios.file[rows]).tolist()]
             slow.files = sorted({*slow.files, *(f for f in files if f is not None)})[:MOST_FILES]
-            took = np.where(bios.complete[rows] == NEVER, end, bios.complete[rows])
-            longest = np.argsort(bios.queue[rows] - took, kind="stable")[:MOST_BIOS]
-            slow.bios_left_out += len(rows) - len(longest)
-            slow.bios += [io_at(trace.context, window, row, end) for row in rows[longest].tolist()]
-            slow.bios.sort(key=lambda io: (-io.waited_ns, io.number))
-            slow.bios_left_out += len(slow.bios[MOST_BIOS:])
-            del slow.bios[MOST_BIOS:]
-            slow.bios.sort(key=lambda io: (io.queue_ns or 0, io.number))
+            slow.bios, left = _slowest(slow.bios, window, rows, trace.context, end)
+            slow.bios_left_out += left
+
+    def _add_journal(self, window: Lifecycles, trace: Trace) -> None:
+        """Add to each call the window's bios of journals' threads that were in flight during it.
+
+        Which of these threads the call waited for is known only once its waits have ended.
+        """
+        bios, end = window.bios, log_end(trace)
+        journal = [str(comm).startswith(JOURNAL) for comm in window.tasks.comm]
+        named = np.append(np.array(journal, dtype=np.bool_), False)[bios.task]
+        of_journal = np.flatnonzero(named & (bios.queue != NEVER))
+        if not len(of_journal):
+            return
+        queue = bios.queue[of_journal]
+        ended = np.where(bios.complete[of_journal] == NEVER, end, bios.complete[of_journal])
+        for slow in self.found:
+            begin = slow.call.entry_ns
+            beside = (queue < begin + slow.call.duration_ns) & (ended > begin)
+            rows = of_journal[beside]
+            slow.journal, left = _slowest(slow.journal, window, rows, trace.context, end)
+            slow.journal_left_out += left
 
     def _call_of(self, tid: U32, entry: I64) -> I64:
         """Return per row the index in `found` of its call, by thread and entry; -1: none."""
@@ -147,6 +170,23 @@ class SlowestCalls:
         keys = zip(tid[near].tolist(), entry[near].tolist(), strict=True)
         result[near] = np.array([index.get(key, -1) for key in keys], dtype=np.int64)
         return result
+
+
+def _slowest(
+    ios: list[IO], window: Lifecycles, rows: I64, context: Context, end: int
+) -> tuple[list[IO], int]:
+    """Return (kept, left_out): `ios` and the window's bios in `rows`, and how many had no room.
+
+    The MOST_BIOS slowest are kept, in the order of their Q. end: ns, when the log ends, until which
+    bios without a completion count. All bios in `rows` have a Q.
+    """
+    bios = window.bios
+    took = np.where(bios.complete[rows] == NEVER, end, bios.complete[rows]) - bios.queue[rows]
+    longest = rows[np.argsort(-took, kind="stable")[:MOST_BIOS]]
+    found = [*ios, *(io_at(context, window, row, end) for row in longest.tolist())]
+    found.sort(key=lambda io: (-io.waited_ns, io.number))
+    kept = sorted(found[:MOST_BIOS], key=lambda io: (io.queue_ns or 0, io.number))
+    return kept, len(rows) - len(longest) + len(found[MOST_BIOS:])
 
 
 def check_timed(context: Context) -> None:

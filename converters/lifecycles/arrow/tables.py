@@ -58,7 +58,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
         "file": named(bios.file, lambda row: _path(context, row)),
-        **path_columns(window, context.machine),
+        **path_columns(window, context),
         "ioprio": bios.ioprio,
         "hint": bios.hint,
         "purpose": named(

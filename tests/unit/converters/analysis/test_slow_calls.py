@@ -10,9 +10,10 @@ import pytest
 from biotrail.converters.analysis.slow.call_details import state_name
 from biotrail.converters.analysis.slow.calls import MOST_BIOS, MOST_WAITS, SlowestCalls, WantedCalls
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, MS, PREAD, WRITE, PathLog
-from tests.support.stack_logs import START
+from tests.support.stack_logs import DEV, START
 
 
 @pytest.fixture
@@ -166,6 +167,46 @@ def test_a_call_without_what_the_parts_call_and_wait_record(cli: Cli, tmp_path: 
     assert "it queued 1 bio, of which the log has nothing: record --path with its part call" in text
     assert "1 wait without a record" in text
     assert "not divided" in text
+
+
+def test_a_wait_for_the_journal(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN an fsync that waits for the commit of a journal, whose thread writes two bios, one of
+    # them from before the call on; and a bio of another journal's thread
+    log = PathLog()
+    log.task(42, b"db")
+    log.task(7, b"jbd2/vda-8")
+    log.task(8, b"jbd2/vdb-8")
+    log.bio(50, MS, 7, call=None, opf=WRITE)
+    log.bio(2000, 3 * MS, 7, call=None, opf=WRITE)
+    log.bio(2500, 2 * MS, 8, call=None, opf=WRITE)
+    log.bio(5 * MS, 6 * MS, 7, call=None, opf=WRITE)  # after the call
+    log.add(Kind.COMMIT, 3 * MS + 100, dev=DEV, transaction=17, tid=7)
+    log.waits(1000, 1500, 3 * MS + 200, 3 * MS + 300, waker=7, stack=5)
+    log.waits(1000, 3 * MS + 400, 3 * MS + 900, 3 * MS + 900, waker=42, stack=6)
+    times = {"blocked": 3 * MS + 200 - 1500 + 500, "runnable": 100}
+    log.returns(1000, 4 * MS, number=FSYNC, result=0, waits=2, **times)
+    stacks = {
+        "wait": {"5": [["jbd2_log_wait_commit", "jbd2", 0]], "6": [["folio_wait_writeback", "", 0]]}
+    }
+    parts = ("call", "time", "wait", "fs")
+    path = log.write(tmp_path / "x.biotrail", (), parts, {"stacks": stacks})
+    # WHEN it is asked for
+    [found] = slow(cli, path)["calls"]
+    # THEN each wait has its reason and stack, and the one for the commit has its transaction
+    waits = [(w["reason"], w["commit"], w["commit_device"], w["stack"]) for w in found["waits"]]
+    assert waits == [
+        ("journal commit", 17, "vda", ["jbd2_log_wait_commit"]),
+        ("page write-back", None, None, ["folio_wait_writeback"]),
+    ]
+    # AND it has the bios of the journal that woke it, as far as they were in flight during it
+    assert [io["comm"] for io in found["journal"]] == ["jbd2/vda-8"] * 2
+    assert [io["latency_ns"] for io in found["journal"]] == [MS - 50, 3 * MS - 2000]
+    # AND the text says so
+    text = cli("slow", "--calls", "-v", path).out
+    assert "waiting for other I/O (journal commit 3 ms, page write-back 500 ns)" in text
+    assert "the journal that it waited for had 2 bios in flight, the slowest of which took" in text
+    assert "other I/O: journal commit 17 of vda, state D; woken by jbd2/vda-8 (7)" in text
+    assert "in jbd2_log_wait_commit" in text
 
 
 def test_a_log_without_timed_calls(cli: Cli, tmp_path: Path) -> None:

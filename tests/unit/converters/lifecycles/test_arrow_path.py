@@ -25,7 +25,7 @@ def test_columns_of_the_path(tmp_path: Path) -> None:
     log.bio(130, 310, call=FSYNC, args=(5, 0, 0, 0), opf=WRITE)
     log.bio(140, 320, call=-1)
     log.bio(150, 330, call=3, foreign=True)
-    log.bio(160, 340, 7, call=None, opf=WRITE, dirtied=(50, 42, b"db"))
+    log.bio(160, 340, 7, call=None, opf=WRITE, dirtied=(50, 42, b"db"), dirtied_in=9)
     log.bio(170, 350, 7, call=None)
     # WHEN bios are asked for as a table
     found = rows(log.write(tmp_path / "x.biotrail"))
@@ -44,6 +44,7 @@ def test_columns_of_the_path(tmp_path: Path) -> None:
             "dirty_tid": 42,
             "dirty_pid": 42,
             "dirty_comm": "db",
+            "dirty_cgroup": "id 9",
         },
         {**none, "comm": "kworker/u8:1"},
     ]
