@@ -84,6 +84,7 @@ PATH_BIO_ARGUMENTS = (
     Argument("dirtied_by", "thread that dirtied its first page", "not known, or not recorded"),
     Argument("dirtied_pid", "that thread's process", "as dirtied_by"),
     Argument("dirtied_before_ns", "time from there to its queueing", "as dirtied_by"),
+    Argument("submission", "number of its io_uring request or aio iocb", "none, or not recorded"),
 )
 PATH_REQUEST_ARGUMENTS = (
     Argument("completed_in", "interrupt, softirq or task", "not recorded"),
@@ -103,6 +104,23 @@ CALL_ARGUMENTS = (
     Argument("queued_bios", "bios that it queued", "0"),
     Argument("waits", "times that it left its CPU to wait", "0"),
 )
+SUBMISSION_ARGUMENTS = (
+    Argument("number", "that of its first bio; the bios have it as submission"),
+    Argument("user_data", "of the SQE; of aio the address of the struct iocb"),
+    Argument("tid", "thread that submitted it"),
+    Argument("fd", "file descriptor of the SQE", "aio"),
+    Argument("offset", "position in the file", "it has none"),
+    Argument("bytes", "of all of its bios"),
+    Argument("queued_bios", "bios that it queued"),
+    Argument("mode", "who queued its first bio: inline, worker, sqpoll, kernel"),
+    Argument("joined", "how that bio's request is known: iocb, worker, thread"),
+    Argument("result", "of the completion: mostly bytes", "it failed, or is not known"),
+    Argument("error", "EIO, …", "it did not fail"),
+    Argument("submit_to_queue_ns", "from the submission to Q", "one of them is not known"),
+    Argument("queue_to_end_ns", "from there to the end of the last bio", "as before"),
+    Argument("end_to_complete_ns", "from there to the completion in the ring", "as before"),
+    Argument("complete_to_reap_ns", "from there to the return of the call then", "as before"),
+)
 
 
 def stage_argument(stage: Stage) -> str:
@@ -115,10 +133,10 @@ STAGE_ARGUMENTS = tuple(
 )
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
-CALL = "call"
+CALL, SUBMISSION = "call", "submission"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5}
+CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5, SUBMISSION: 6}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
@@ -143,6 +161,7 @@ _PATH_ARGUMENTS = {
     BIO: PATH_BIO_ARGUMENTS,
     REQUEST: PATH_REQUEST_ARGUMENTS,
     CALL: CALL_ARGUMENTS,
+    SUBMISSION: SUBMISSION_ARGUMENTS,
 }
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))
