@@ -110,7 +110,8 @@ class RequestEnds(Table):
 class Submissions(Table):
     """One row per request of io_uring or iocb of aio that queued bios, all of which have ended.
 
-    In the window in which all that can be known of it is known.
+    In the window in which all that can be known of it is known; at the log's end, of those in
+    flight as well, without an end.
     """
 
     number: I64

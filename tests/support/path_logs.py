@@ -13,7 +13,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.log_samples import ring
 from tests.support.stack_logs import DEV, HEADER, START, clock, record
 
-ALL_PARTS = ("call", "time", "wait", "irq", "dirty")
+ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "uring")
 MS = 1_000_000
 NEVER_AGO = 0xFFFFFFFF
 WRITE = 1
