@@ -44,6 +44,7 @@ class Flag(IntFlag):
     LATE = 2
     """The submission was not seen: `submitted` is the first Q that was."""
     WRITES = 4
+    """The bio writes."""
     AIO = 8
     """An iocb of aio; else a request of io_uring."""
 
@@ -127,7 +128,7 @@ class Submissions(Table):
     opcode: U8
     """IORING_OP_* of io_uring; 0 of aio."""
     writes: Bool
-    """Whether it writes."""
+    """Whether its first bio writes."""
     fd: I64
     """File descriptor of the SQE; -1 if not known (aio)."""
     fixed: Bool

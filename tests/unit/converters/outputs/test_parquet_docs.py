@@ -19,7 +19,13 @@ from tests.support.paths import ROOT
 PAGE = ROOT / "docs" / "parquet.md"
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-TABLES = {"bios": BIOS, "requests": REQUESTS, "calls": CALLS, "waits": WAITS, "submissions": SUBMISSIONS}
+TABLES = {
+    "bios": BIOS,
+    "requests": REQUESTS,
+    "calls": CALLS,
+    "waits": WAITS,
+    "submissions": SUBMISSIONS,
+}
 
 
 def rendered(columns: tuple[Column, ...]) -> str:
