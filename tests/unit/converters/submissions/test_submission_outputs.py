@@ -10,7 +10,8 @@ import pytest
 
 import biotrail
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, SUBMISSION
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, SUBMISSION
+from biotrail.converters.outputs.perfetto.parts import convert_parts
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA
 from biotrail.converters.submissions.names import name_of_operation
@@ -193,3 +194,29 @@ def test_a_thousand_in_flight_have_lanes_of_their_own() -> None:
     slices = trace_of(log).slices(SUBMISSION)
     # THEN no two share a lane
     assert len(slices) == len({one.track for one in slices}) == 1000
+
+
+def test_calls_and_submissions_are_in_one_part_of_a_trace() -> None:
+    # GIVEN a log whose trace is written in parts that hold a window each, with a bio in flight
+    log = SubmissionLog()
+    log.task(42, b"fio", pid=40)
+    second = 1_000_000_000
+    for n in range(4):
+        at = 3 * n * second
+        log.ring_bio(at + 1100, at + 4 * second, REQ + 256 * n, at + 1000, entry=at + 900)
+        log.completes(at + 4 * second + 600, REQ + 256 * n, at + 1000)
+        log.enters(at + 900, at + 9000)
+    source = Trace(io.BytesIO(log.data(cuts=[(3 * n + 2) * second for n in range(5)])))
+    parts: list[io.BytesIO] = []
+
+    def opened(_: int) -> io.BytesIO:
+        parts.append(io.BytesIO())
+        return parts[-1]
+
+    convert_parts(source.lifecycles(1), source.context, opened, 1)
+    # WHEN all parts are read THEN each call and submission is in one of them
+    traces = [read(part.getvalue()) for part in parts]
+    assert len(traces) > 2
+    for category in (CALL, SUBMISSION):
+        starts = [one.start for trace in traces for one in trace.slices(category)]
+        assert len(starts) == len(set(starts)) == 4, category
