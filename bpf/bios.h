@@ -32,7 +32,11 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_queue_wanted(bio, place) || !bt_begin(&w, BT_Q))
+	if (!bt_queue_wanted(bio, place)) {
+		bt_call_left_out();
+		return 0;
+	}
+	if (!bt_begin(&w, BT_Q))
 		return 0;
 	tid = bt_task(&w);
 	cgroup = bt_cgroup(&w, bio);

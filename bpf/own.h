@@ -66,6 +66,7 @@ struct address_space {
 #define BT_MASKS 0xffffffff00000000ULL
 /* Low bits of page->mapping that are set if it is no address_space (PAGE_MAPPING_FLAGS). */
 #define BT_NO_FILE 3
+#define BT_MOVABLE 2 /* PAGE_MAPPING_MOVABLE: pages of the kernel's own */
 
 static __always_inline __u64 bt_read_u64(__u64 address)
 {

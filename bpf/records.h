@@ -10,6 +10,9 @@
 #define BT_CHAIN_SLOTS 6
 #define BT_CHAIN_COUNT 0x4000000000000000ULL
 #define BT_Q_FLAG_OWN 1
+#define BT_Q_FLAG_FILE 2
+#define BT_Q_FLAG_DEVICE 4
+#define BT_Q_FLAG_SWAP 8
 #define BT_D_FLAG_CHAIN_CUT 1
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
@@ -43,8 +46,11 @@ enum bt_kind {
 	BT_WAIT = 24,
 	BT_INTERRUPT = 25,
 	BT_DIRTIED = 26,
+	BT_WAIT_STACK = 31,
+	BT_COMMIT = 36,
 	BT_SUBMISSION = 29,
 	BT_RING_COMPLETE = 30,
+	BT_DRIVER = 27,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_FILE_NAME = 34,
@@ -584,14 +590,50 @@ struct bt_dirtied {
 	__u32 tid;
 	__u32 tgid;
 	char comm[16];
+	__u64 cgroup;
 };
-_Static_assert(sizeof(struct bt_dirtied) == 48, "size of bt_dirtied");
+_Static_assert(sizeof(struct bt_dirtied) == 56, "size of bt_dirtied");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, head) == 0, "bt_dirtied.head");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, bio) == 8, "bt_dirtied.bio");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, ago) == 16, "bt_dirtied.ago");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tid) == 24, "bt_dirtied.tid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tgid) == 28, "bt_dirtied.tgid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, comm) == 32, "bt_dirtied.comm");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, cgroup) == 48, "bt_dirtied.cgroup");
+
+/* j sched_switch: What a wait was for: follows its wait with the same head time and thread (--path fs). */
+struct bt_wait_stack {
+	__u64 head;
+	__u32 tid;
+	__s32 stack;
+};
+_Static_assert(sizeof(struct bt_wait_stack) == 16, "size of bt_wait_stack");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, head) == 0, "bt_wait_stack.head");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, tid) == 8, "bt_wait_stack.tid");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, stack) == 12, "bt_wait_stack.stack");
+
+/* z jbd2_end_commit: A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC. */
+struct bt_commit {
+	__u64 head;
+	__u64 started;
+	__u64 locking;
+	__u64 flushing;
+	__u64 logging;
+	__u32 dev;
+	__u32 transaction;
+	__u32 tid;
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_commit) == 56, "size of bt_commit");
+_Static_assert(__builtin_offsetof(struct bt_commit, head) == 0, "bt_commit.head");
+_Static_assert(__builtin_offsetof(struct bt_commit, started) == 8, "bt_commit.started");
+_Static_assert(__builtin_offsetof(struct bt_commit, locking) == 16, "bt_commit.locking");
+_Static_assert(__builtin_offsetof(struct bt_commit, flushing) == 24, "bt_commit.flushing");
+_Static_assert(__builtin_offsetof(struct bt_commit, logging) == 32, "bt_commit.logging");
+_Static_assert(__builtin_offsetof(struct bt_commit, dev) == 40, "bt_commit.dev");
+_Static_assert(__builtin_offsetof(struct bt_commit, transaction) == 44, "bt_commit.transaction");
+_Static_assert(__builtin_offsetof(struct bt_commit, tid) == 48, "bt_commit.tid");
+_Static_assert(__builtin_offsetof(struct bt_commit, reserved) == 52, "bt_commit.reserved");
 
 /* u block_bio_queue: The io_uring request or aio iocb of a bio: follows its Q with the same head time (--path uring). */
 struct bt_submission {
@@ -646,6 +688,33 @@ _Static_assert(__builtin_offsetof(struct bt_ring_complete, result) == 40, "bt_ri
 _Static_assert(__builtin_offsetof(struct bt_ring_complete, tid) == 44, "bt_ring_complete.tid");
 _Static_assert(__builtin_offsetof(struct bt_ring_complete, setup) == 48, "bt_ring_complete.setup");
 _Static_assert(__builtin_offsetof(struct bt_ring_complete, reserved) == 52, "bt_ring_complete.reserved");
+
+/* v block_rq_complete: What the driver did with a request: follows its C with the same head time. */
+struct bt_driver {
+	__u64 head;
+	__u64 rq;
+	__u64 begun;
+	__u32 answered;
+	__u32 finished;
+	__u16 sq_head;
+	__u16 sq_tail;
+	__u8 driver;
+	__u8 errors;
+	__u8 timeouts;
+	__u8 reserved;
+};
+_Static_assert(sizeof(struct bt_driver) == 40, "size of bt_driver");
+_Static_assert(__builtin_offsetof(struct bt_driver, head) == 0, "bt_driver.head");
+_Static_assert(__builtin_offsetof(struct bt_driver, rq) == 8, "bt_driver.rq");
+_Static_assert(__builtin_offsetof(struct bt_driver, begun) == 16, "bt_driver.begun");
+_Static_assert(__builtin_offsetof(struct bt_driver, answered) == 24, "bt_driver.answered");
+_Static_assert(__builtin_offsetof(struct bt_driver, finished) == 28, "bt_driver.finished");
+_Static_assert(__builtin_offsetof(struct bt_driver, sq_head) == 32, "bt_driver.sq_head");
+_Static_assert(__builtin_offsetof(struct bt_driver, sq_tail) == 34, "bt_driver.sq_tail");
+_Static_assert(__builtin_offsetof(struct bt_driver, driver) == 36, "bt_driver.driver");
+_Static_assert(__builtin_offsetof(struct bt_driver, errors) == 37, "bt_driver.errors");
+_Static_assert(__builtin_offsetof(struct bt_driver, timeouts) == 38, "bt_driver.timeouts");
+_Static_assert(__builtin_offsetof(struct bt_driver, reserved) == 39, "bt_driver.reserved");
 
 /* T: A thread's process and name; repeated whenever either changes. */
 struct bt_task {

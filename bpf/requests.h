@@ -3,8 +3,8 @@
 #ifndef BIOTRAIL_REQUESTS_H
 #define BIOTRAIL_REQUESTS_H
 
+#include "drivers.h"
 #include "follow.h"
-#include "interrupts.h"
 #include "trigger.h"
 
 /* Most CHAIN records per D, each with BT_CHAIN_SLOTS bios after the first one. */
@@ -218,7 +218,8 @@ static __always_inline int on_issue(struct request *rq)
 _Static_assert(sizeof(struct bt_c) == sizeof(struct bt_e), "C and E");
 
 static __always_inline void write_completion(struct request *rq, struct bio *head, __u32 dev,
-					     __s32 status, __u32 bytes, enum bt_kind kind)
+					     __s32 status, __u32 bytes, enum bt_kind kind,
+					     struct bt_steps *steps)
 {
 	struct bt_writer w;
 	struct bt_c *r;
@@ -229,8 +230,10 @@ static __always_inline void write_completion(struct request *rq, struct bio *hea
 	if (r) {
 		FILL_RQ(r, rq, head, bytes, dev);
 		r->status = status;
-		if (kind == BT_C)
+		if (kind == BT_C) {
 			bt_interrupt(&w, (__u64)rq);
+			bt_write_steps(&w, rq, steps);
+		}
 	}
 	if (kind == BT_C)
 		bt_trigger_complete(rq, w.now, dev, status, bytes);
@@ -241,6 +244,7 @@ static __always_inline void write_completion(struct request *rq, struct bio *hea
 static __always_inline int on_complete(struct request *rq, __s32 status, __u32 bytes,
 				       enum bt_kind kind)
 {
+	struct bt_steps *steps;
 	struct bt_share share;
 	__u64 address;
 	__u32 dev;
@@ -249,9 +253,12 @@ static __always_inline int on_complete(struct request *rq, __s32 status, __u32 b
 		return 0;
 	dev = bt_rq_dev(rq);
 	share = bt_rq_wanted(rq, dev, kind);
+	steps = kind == BT_C ? bt_completing(rq) : NULL;
+	if (share.wanted)
+		write_completion(rq, share.head, dev, status, bytes, kind, steps);
+	bt_forget_steps(steps);
 	if (!share.wanted)
 		return 0;
-	write_completion(rq, share.head, dev, status, bytes, kind);
 	if (!config.follow || kind != BT_C)
 		return 0;
 	address = bt_address(rq);

@@ -21,9 +21,10 @@ from biotrail.text.report_cells import (
     work,
 )
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report_path import calls, completions
+from biotrail.text.report_path import call_groups, calls, completions, drivers
 from biotrail.text.report_rows import in_order
 from biotrail.text.report_submissions import submissions
+from biotrail.text.report_waits import commits, waits
 from biotrail.text.rows import Order, first
 
 MOST_ROWS = 15
@@ -56,16 +57,15 @@ def parts(
             yield stages(device, width)
         if any(way.steps for way in device.completions):
             yield completions(device, width)
+        if any(one.steps for one in device.drivers):
+            yield drivers(device, width)
     yield queues(report.devices, width)
     yield patterns(report.devices, width)
     if any(device.flushes for device in report.devices):
         yield flushes(report.devices, width)
     if report.stacked:
         yield stacked(report, width)
-    if report.calls:
-        yield calls(report, width, most)
-    if report.submissions:
-        yield submissions(report, width)
+    yield from _path(report, width, most)
     if report.by:
         yield from _chosen(report, width, most)
     else:
@@ -73,6 +73,20 @@ def parts(
     if report.intervals:
         lines = MOST_LINES if limit is None else limit
         yield _intervals(report, width, lines, order or Order.COUNT)
+
+
+def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
+    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
+    if report.calls:
+        yield calls(report, width, most)
+    if report.call_groups:
+        yield call_groups(report, width, most)
+    if report.waits:
+        yield waits(report, width, most)
+    if report.commits:
+        yield commits(report, width)
+    if report.submissions:
+        yield submissions(report, width)
 
 
 def _head(report: Report) -> list[str]:

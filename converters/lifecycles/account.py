@@ -35,7 +35,9 @@ _PLAIN = {
     Kind.STACK: Reason.STACK,
     Kind.FILE: Reason.FILE,
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
+    **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
+    Kind.DRIVER: Reason.PATH,
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
     Kind.CHAIN: Reason.NO_ISSUE,
@@ -146,7 +148,8 @@ class Account:
     def as_dict(self) -> dict[str, Any]:
         """Return all counts but `devices` as plain values for JSON; times in ns.
 
-        "events" is the total, "kinds" counts by letter and "reasons" by reason.
+        "events" is the total, "kinds" counts by letter and "reasons" by reason. "bios", "requests",
+        "edges" and "unknown_kinds" are the account's own dicts, not copies.
         """
         return {
             "events": self.total,

@@ -9,7 +9,8 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
-from biotrail.converters.lifecycles.arrow.tables import named, nullable, thread_columns, wall_clock
+from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
 from biotrail.converters.submissions.names import (
     IOPOLL,
     JOINED_NAMES,

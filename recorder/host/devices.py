@@ -47,7 +47,8 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
 def _paths(roots: Roots) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all block devices, partitions and NVMe path disks.
 
-    In no order. Without what sysfs does not list; empty where it cannot be read.
+    In no order. Path disks of which /proc/diskstats has no dev_t, or 0 (old kernels), are left out.
+    Empty where /sys/dev/block cannot be read.
     """
     directory = f"{roots.sys}/dev/block"
     try:

@@ -183,8 +183,10 @@ class LogReader:
     def _chunks_of_pipe(self, first: int, last: int) -> Iterator[Chunk]:
         """Yield the pipe's chunks that overlap [first, last] (ns, inclusive), in order of writing.
 
-        Absorbs its other frames: sets `_consumed`, and what `_survey`, `_absorb` and `_decode` set.
-        Raises LogFormatError where `_consumed` is set already, or reading fails.
+        Damaged ones are left out and added to `_problems` and `damaged`. Other frames are absorbed
+        on the way; at the pipe's end, what is missing is added to `_problems` and `damaged`, and
+        `interrupted` is set. Sets `_consumed` first; raises LogFormatError where it is set already,
+        or reading fails.
         """
         if self._consumed:
             raise LogFormatError(

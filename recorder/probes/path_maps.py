@@ -3,18 +3,21 @@
 
 import ctypes
 import platform
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from biotrail.recorder.probes import uring_maps
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.probes import drivers, journal_probes, uring_maps
 from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 
-_NEEDS = {"wait": "time"}
-"""A part that says nothing without another: the waits are those of timed calls."""
+_NEEDS = {"wait": "time", "fs": "wait"}
+"""A part that says nothing without another: the waits are those of timed calls, the stacks those of
+waits."""
 
 MEANINGS = {
     "call": "the system call that queues each bio",
@@ -22,13 +25,17 @@ MEANINGS = {
     "wait": "waits inside these calls",
     "irq": "the interrupt and softirq of each completion",
     "dirty": "the task that dirtied a page of write-back",
+    "fs": "what each wait is for, and the commits of journals",
     "uring": "the io_uring request or aio iocb of each bio, and its completion",
+    "driver": "steps of the drivers nvme, scsi and loop",
 }
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
-_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
+_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 56
+_COUNTED = ("wait", "irq", "dirty")
+"""Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
@@ -107,12 +114,15 @@ class PathChoice:
     """What of the path is recorded on this kernel.
 
     parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for is not recorded, by part.
+    PROBES. lacking: why a part that was asked for, or something of it
+    (`journal_probes.COMMITS`), is not recorded, by part. drivers: which drivers' steps are
+    recorded, if the part driver was asked for.
     """
 
     parts: frozenset[str] = frozenset()
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
+    drivers: DriverChoice = NO_DRIVERS
 
     def facts(self) -> PathFacts | None:
         """Return the log header's entry `path`; None if no part was asked for."""
@@ -121,22 +131,54 @@ class PathChoice:
         missing: list[MissingPart] = [
             {"part": part, "reason": why} for part, why in self.lacking.items()
         ]
-        return {"parts": [part for part in PATH_PARTS if part in self.parts], "missing": missing}
+        found: PathFacts = {
+            "parts": [part for part in PATH_PARTS if part in self.parts],
+            "missing": missing,
+        }
+        if drivers.PART in self.parts:
+            found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
+            found["drivers"].update(self.drivers.lacking)
+        return found
 
     def messages(self) -> list[str]:
-        """Return a message for each part that was asked for and is not recorded."""
-        return [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
+        """Return a message for each part that was asked for and is not recorded.
+
+        Where steps of some drivers alone are recorded, one for each driver that is lacking.
+        """
+        found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
+        if drivers.PART in self.parts:
+            found += [
+                f"--path driver: requests of {name} have no steps: {why}"
+                for name, why in self.drivers.lacking
+            ]
+        return found
+
+
+@dataclass(frozen=True)
+class PathRuns:
+    """How often the programs of the path ran since open, as they count it themselves.
+
+    calls: system calls that entered the kernel while calls were timed. timed: of these, the calls
+    whose return was waited for. by_part: runs of the programs of the parts that count them.
+    """
+
+    calls: int = 0
+    timed: int = 0
+    by_part: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_PATH = PathChoice()
 """Nothing of the path is recorded."""
 
 
-def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> PathChoice:
+def choose_path(
+    wanted: Collection[str], btf: KernelBtf, preemptible: bool, symbols: bytes | None = None
+) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
     preemptible: whether tracepoints leave preemption on, as `programs.is_preemptible` says. A part
-    of which one tracepoint is missing is left out whole.
+    of which one tracepoint is missing is left out whole; `driver` has a driver's steps where all
+    tracepoints of that driver are there, which `symbols` say (`drivers.choose_drivers`).
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -155,9 +197,17 @@ def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> P
     for part, needed in _NEEDS.items():
         if part in wanted and (needed not in wanted or needed in lacking):
             lacking.setdefault(part, f"it needs the part {needed}")
+    if journal_probes.PART in wanted and journal_probes.PART not in lacking:
+        commits, reason = journal_probes.journal_programs(btf, preemptible)
+        programs += commits
+        lacking.update({journal_probes.COMMITS: reason} if reason else {})
+    known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
+    programs += [(drivers.PART, program) for program in known.programs]
+    if drivers.PART in wanted and known.reason:
+        lacking[drivers.PART] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
-    return PathChoice(parts, chosen, lacking)
+    return PathChoice(parts, chosen, lacking, known)
 
 
 def _has_regs(btf: KernelBtf) -> bool:
@@ -179,11 +229,23 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
+def tracepoint_of(program: str) -> str:
+    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
+
+    Raises KeyError: there is no such program.
+    """
+    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
+    found |= journal_probes.tracepoints() | drivers.tracepoints()
+    return found[program.removesuffix("_p")]
+
+
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
     probes = (*PROBES, *_OLD.values())
     plain = [(probe, name) for probe in probes for name in probe.programs.values()]
-    return [name for _, name in plain] + [f"{name}_p" for probe, name in plain if probe.in_task]
+    held = [f"{name}_p" for probe, name in plain if probe.in_task]
+    others = journal_probes.all_journal_programs() + drivers.driver_programs()
+    return [name for _, name in plain] + held + others
 
 
 class PathMaps:
@@ -200,7 +262,10 @@ class PathMaps:
         chosen = {program for _, program in choice.programs}
         for program in all_path_programs():
             bpf.set_autoload(program, program in chosen)
-        bpf.set_initial_value(".rodata.path", _constants(choice.parts, over_ns))
+        constants = _constants(choice.parts, over_ns)
+        constants.loop_complete = choice.drivers.loop_complete
+        bpf.set_initial_value(".rodata.path", constants)
+        drivers.set_size(bpf, drivers.PART in choice.parts)
         calls = _CALL_SLOTS if "time" in choice.parts else 1
         bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
         folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1
@@ -212,11 +277,19 @@ class PathMaps:
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
-    def entered(self) -> int:
-        """Return how many calls entered the kernel while calls were timed. Raises RefusedError."""
+    def runs(self) -> PathRuns:
+        """Return how often the programs ran so far, over all CPUs. Raises RefusedError."""
+        if not self._choice.programs:
+            return PathRuns()
         counts = _Entered()
         self._bpf.read_section(".data.entered", counts)
-        return sum(slot.calls for slot in counts.slots)
+
+        def total(name: str) -> int:
+            """Return the sum of a member of `struct bt_entered` over all CPUs."""
+            return sum(getattr(slot, name) for slot in counts.slots)
+
+        by_part = {part: total(part) for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(total("calls"), total("timed"), by_part)
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
@@ -230,16 +303,11 @@ class PathMaps:
 def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded."""
     machine = platform.machine()
-    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ)
+    where = cgroups.hierarchy()
+    unified = where is not None and where.unified
+    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     for part in parts:
         setattr(path, part, 1)
-    _set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
-    _set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
+    syscalls.set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
+    syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
     return path
-
-
-def _set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
-    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
-    for number in numbers:
-        if number < len(words) * 64:
-            words[number >> 6] |= 1 << (number & 63)

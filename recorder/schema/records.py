@@ -32,6 +32,12 @@ CHAIN_COUNT = 1 << 62
 
 Q_FLAG_OWN = 1
 """queue.flags: the recorder queued the bio, or the bio writes a file of the recorder."""
+Q_FLAG_FILE = 2
+"""queue.flags: the bio's first page is a file's, and the page cache does the I/O (--path dirty)."""
+Q_FLAG_DEVICE = 4
+"""queue.flags: the bio's first page is a block device's own, of the page cache (--path dirty)."""
+Q_FLAG_SWAP = 8
+"""queue.flags: the bio's first page is swapped in or out (--path dirty)."""
 
 FILE_NAME_LAST = 1
 """file name.flags: this is the path's last record."""
@@ -75,11 +81,14 @@ class Kind(IntEnum):
     WAIT = 24
     INTERRUPT = 25
     DIRTIED = 26
+    DRIVER = 27
     SUBMISSION = 29
     RING_COMPLETE = 30
+    WAIT_STACK = 31
     TASK = 32
     CGROUP = 33
     FILE_NAME = 34
+    COMMIT = 36
     PAD = 255
 
 
@@ -185,6 +194,7 @@ _ARGS = tuple(
 )
 _NUMBER = Field("number", "i32", "", "number of the system call; -1: a page fault")
 _FOREIGN = Field("foreign", "u8", "", "1: a call of a 32-bit program, whose numbers differ")
+_NOT_SEEN = "0: not seen"
 _AGO = "before this event; 4294967295: none"
 
 _KIOCB = Field("req", "u64", "", "address of the io_kiocb or aio_kiocb: identity until completed")
@@ -509,8 +519,46 @@ RECORDS: tuple[Record, ...] = (
             _TID,
             Field("tgid", "u32", "", "process"),
             Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),
+            Field("cgroup", "u64", "", "id of the cgroup that it was in then; 0: not known"),
         ),
         part="dirty",
+    ),
+    Record(
+        Kind.WAIT_STACK,
+        "j",
+        "wait stack",
+        "sched_switch",
+        "What a wait was for: follows its wait with the same head time and thread (--path fs).",
+        (
+            HEAD,
+            _TID,
+            Field(
+                "stack",
+                "i32",
+                "",
+                "id of the kernel stack with which the thread left its CPU; negative: an errno",
+            ),
+        ),
+        part="fs",
+    ),
+    Record(
+        Kind.COMMIT,
+        "z",
+        "commit",
+        "jbd2_end_commit",
+        "A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC.",
+        (
+            HEAD,
+            Field("started", "u64", "ns", f"jbd2_start_commit; {_NOT_SEEN}"),
+            Field("locking", "u64", "ns", f"jbd2_commit_locking; {_NOT_SEEN}"),
+            Field("flushing", "u64", "ns", f"jbd2_commit_flushing; {_NOT_SEEN}"),
+            Field("logging", "u64", "ns", f"jbd2_commit_logging; {_NOT_SEEN}"),
+            Field("dev", "u32", "dev_t", "device of the file system, a partition or a disk"),
+            Field("transaction", "u32", "", "the transaction's id (t_tid)"),
+            Field("tid", "u32", "", "thread that commits: jbd2/DEVICE"),
+            Field("reserved", "u32", "", "zero"),
+        ),
+        part="fs",
     ),
     Record(
         Kind.SUBMISSION,
@@ -559,6 +607,27 @@ RECORDS: tuple[Record, ...] = (
             Field("reserved", "char4", "", "zero"),
         ),
         part="uring",
+    ),
+    Record(
+        Kind.DRIVER,
+        "v",
+        "driver",
+        "block_rq_complete",
+        "What the driver did with a request: follows its C with the same head time.",
+        (
+            HEAD,
+            _RQ,
+            Field("begun", "u64", "ns", "the driver began the request, before this event"),
+            Field("answered", "u32", "ns", f"the device's answer reached the driver, {_AGO}"),
+            Field("finished", "u32", "ns", f"the driver had done its part (nvme), {_AGO}"),
+            Field("sq_head", "u16", "", "nvme: head of the submission queue at the answer"),
+            Field("sq_tail", "u16", "", "nvme: tail of the submission queue at the answer"),
+            Field("driver", "u8", "", "1: nvme, 2: scsi, 3: loop"),
+            Field("errors", "u8", "", "scsi: dispatches that failed since the request's last C"),
+            Field("timeouts", "u8", "", "scsi: commands that timed out since the last C"),
+            Field("reserved", "u8", "", "zero"),
+        ),
+        part="driver",
     ),
     Record(
         Kind.TASK,
@@ -641,6 +710,11 @@ BLK_STATUS = {
 
 PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
 """Names of the parts of the path beside the block layer, in RECORDS' order."""
+
+
+def letter_of_part(part: str) -> str:
+    """Return the letter of the first record of a part of the path. Raises StopIteration: none."""
+    return next(r.letter for r in RECORDS if r.part == part)
 
 
 def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:

@@ -24,12 +24,12 @@ def needed(options: RecordOptions) -> set[str]:
     Whether this process has them is not asked. CAP_KILL for a command, which may change its user.
     If files are made while recording (a rotation, dumps) and the user called sudo: CAP_CHOWN to
     give them to that user, CAP_DAC_OVERRIDE to rename them in that user's directory, CAP_FOWNER to
-    delete them there if the directory is sticky and another user's. For call stacks: CAP_SYSLOG for
-    kernel symbols of modules loaded later; with those of programs also _FOR_PROGRAMS, for programs
-    started later.
+    delete them there if the directory is sticky and another user's. For call stacks, and --path
+    fs: CAP_SYSLOG for kernel symbols of modules loaded later; with stacks of programs also
+    _FOR_PROGRAMS, for programs started later.
     """
     names = {"CAP_KILL"} if options.command else set()
-    names |= {"CAP_SYSLOG"} if options.stacks else set()
+    names |= {"CAP_SYSLOG"} if options.stacks or "fs" in options.path else set()
     names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
     if (directory := _directory_of_more(options)) is not None and output.owner() is not None:
         names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
@@ -40,10 +40,11 @@ def needed(options: RecordOptions) -> set[str]:
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     """Return actions to try without privileges, each with the capability to keep if it fails.
 
-    Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
-    requires CAP_BPF even for an open descriptor (CAP_SYS_ADMIN, where this process has no CAP_BPF).
-    Real-time priority: CAP_SYS_NICE. If files are made while recording and the user did not call
-    sudo, making one in the output's directory: CAP_DAC_OVERRIDE. `probes`: attached.
+    Always: reading the programs' counters, CAP_BPF (CAP_SYS_ADMIN, where this process has no
+    CAP_BPF): before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2) requires it even for an
+    open descriptor. Always: checking that real-time priority is permitted, CAP_SYS_NICE. If files
+    are made while recording and the user did not call sudo: making one in the output's directory,
+    CAP_DAC_OVERRIDE. `probes`: attached.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
     actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]

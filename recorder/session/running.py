@@ -74,8 +74,8 @@ class Running:
     def __post_init__(self) -> None:
         """Set `periodic`: every action first one period after the beginning.
 
-        Cost, losses of rings, losses of programs, notes of devices and the like, user stacks,
-        status; each with its own period, from 0.1 s (cost, stacks) to 1 s.
+        Cost, losses of rings, losses of programs, notes of devices and the like, user stacks, the
+        budget of timed calls, status; each with its own period, from 0.1 s (cost, stacks) to 1 s.
         """
         actions: list[tuple[int, Callable[[int], None]]] = [
             (TICK_NS, self._watch_cost),
@@ -193,7 +193,7 @@ class Running:
 
     def _watch_cost(self, now_ns: int) -> None:
         """Let the cost be watched, and report its warning if there is one."""
-        if warning := self.watch.tick(now_ns, self.progress.events()):
+        if warning := self.watch.tick(now_ns, self.progress.block_events()):
             self.progress.report(now_ns, warning)
 
     def _watch_calls(self, now_ns: int) -> None:
@@ -219,10 +219,11 @@ def start(
 ) -> Running:
     """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-    Returns the recording, whose duration counts from now; its `loop` is not called. `kept`:
-    capabilities that were kept when others were given up; None: none were given up. `on_status`: as
-    in `record`; first called without a message. `stack`, at its end, returns the threads to normal
-    scheduling. Empties `opened.messages`.
+    Returns the recording, whose duration counts from now. The caller has to run its `loop`, then
+    `finish`, which ends the log and the thread; the end of `stack` only returns the threads to
+    normal scheduling. `kept`: capabilities that were kept when others were given up; None: none
+    were given up. `on_status`: as in `record`; first called without a message. Empties
+    `opened.messages`.
     """
     prepared, clock = opened.prepared, opened.header["clocks"]
     options, probes = prepared.options, prepared.probes
@@ -248,7 +249,7 @@ def start(
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
-        watch=CostWatch(probes.programs, opened.count_runs, options.max_cpu, now_ns),
+        watch=CostWatch(probes, opened.count_runs, options.max_cpu, now_ns),
         call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),

@@ -128,15 +128,17 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
 
 
 def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
-    """Return the addresses of functions of the kernel itself by name, as `address_of`, in one pass.
+    """Return the addresses of functions of the kernel and its modules, by name, in one reading.
 
-    `path`: of kallsyms. Names without a function, or with a hidden address (0), are left out.
+    Of each of `names` that of the first symbol of type t or T with exactly this name. A name that
+    is not there has no key; none has where addresses are hidden, or kallsyms, at `path`, cannot be
+    read.
     """
-    any_of = "|".join(map(re.escape, names))
-    line = re.compile(rf"^([0-9a-f]+) [tT] ({any_of})$".encode(), re.MULTILINE)
     found: dict[str, int] = {}
-    for address, name in line.findall(_read(path)):
-        found.setdefault(name.decode(), int(address, 16))
+    any_name = "|".join(map(re.escape, names))
+    line = rf"^([0-9a-f]+) [tT] ({any_name})(?:\t\[[^]\n]*\])?$"
+    for match in re.finditer(line.encode(), _read(path), re.MULTILINE):
+        found.setdefault(match[2].decode(), int(match[1], 16))
     return {name: address for name, address in found.items() if address}
 
 

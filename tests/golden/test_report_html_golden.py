@@ -29,7 +29,7 @@ def test_the_data_of_a_page(name: str, tmp_path: Path, update: bool) -> None:
     del data["words"], data["operations"]  # texts; what the report's JSON has, too
     assert (
         data.pop("report")["format"] == 1
-    )  # equal to --json: tests/unit/converters/analysis/test_report_html.py
+    )  # equal to --json: tests/unit/cli/reporting/test_report_html.py
     # THEN it is as on file
     path = EXPECTED / f"{name}.json"
     told = one_line_each(json.dumps(data, indent=1)) + "\n"

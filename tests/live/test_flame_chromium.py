@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.test_report_chromium import BIOTRAIL, ROOT, Figures, visit
+from tests.support.chromium import BIOTRAIL, Figures, visit
+from tests.support.paths import ROOT
 from tests.support.stack_logs import READ, START, bio, task, write
 
 NASTY = "</script><img src=x onerror=alert(1)>"

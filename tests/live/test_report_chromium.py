@@ -1,122 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report's page in a real browser: no error, no network, and the JSON's numbers in the DOM."""
 
-import html.parser
 import json
 import re
-import shutil
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from biotrail.text import units
 from tests.support import captures, file_logs
+from tests.support.chromium import (
+    BIOTRAIL,
+    SAMPLE,
+    at,
+    check,
+    make,
+    visit,
+)
 from tests.support.paths import ROOT
 from tests.support.stack_logs import DEV, START
 
 pytestmark = pytest.mark.xdist_group("the sample's page")
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
-PATIENCE = 120
 LEAST_FIGURES = 200
-SHOWN = {"ns": units.duration, "bytes": units.size, "count": lambda x: units.count(round(x))}
-
-
-class Figures(html.parser.HTMLParser):
-    """What the page shows: figures as (path, value, kind, text), the data, the root's marks."""
-
-    def __init__(self, dom: str) -> None:
-        super().__init__()
-        self.figures: list[tuple[str, str, str, str]] = []
-        self.root: dict[str, str | None] = {}
-        self.tags: list[str] = []
-        self.text = ""
-        self._data = ""
-        self._within: tuple[str, str, str] | None = None
-        self._in_data = False
-        self.feed(dom)
-        self.data: dict[str, Any] = json.loads(self._data)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.tags.append(tag)
-        if tag == "html":
-            self.root = found
-        self._in_data = found.get("id") == "data"
-        if found.get("data-path") and found.get("data-value") is not None:
-            self._within = (
-                str(found["data-path"]),
-                str(found["data-value"]),
-                str(found.get("data-kind")),
-            )
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_data = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_data:
-            self._data += data
-        elif self._within:
-            self.figures.append((*self._within, data))
-            self._within = None
-        self.text += data if not self._in_data else ""
-
-
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("chromium is not installed")
-    return found
-
-
-def visit(page: Path, choice: str = "") -> Figures:
-    """The page as the browser made it; fails for anything in the console."""
-    with tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True) as own:
-        done = subprocess.run(
-            [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-             "--disable-background-networking", "--disable-component-update", "--disable-sync",
-             "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
-             f"--user-data-dir={own}/profile", "--enable-logging=stderr", "--window-size=1280,900",
-             "--virtual-time-budget=20000", "--dump-dom", f"{page.as_uri()}#{choice}"],
-            capture_output=True, text=True, timeout=PATIENCE, check=True,
-            env={"TMPDIR": own, "HOME": own, "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        )  # fmt: skip
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    found = Figures(done.stdout)
-    assert found.root.get("data-ready") == "yes"
-    assert "data-error" not in found.root
-    return found
-
-
-def make(log: Path, page: Path) -> Path:
-    command = [*BIOTRAIL, "report", "--html", page, log]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    return page
-
-
-def at(data: dict[str, Any], path: str) -> Any:
-    """A value by its path: `devices.0.total.ios`; of the report, if not of the page's own."""
-    first, *_ = path.split(".")
-    found: Any = data if first in ("operations", "slow") else data["report"]
-    for part in path.split("."):
-        found = found[int(part)] if isinstance(found, list) else found[part]
-    return found
-
-
-def check(found: Figures, report: dict[str, Any]) -> None:
-    """Each figure is the JSON's, and written as the command line writes it."""
-    assert found.data["report"] == report
-    for path, value, kind, text in found.figures:
-        expected = at(found.data, path)
-        assert float(value) == float(expected), path
-        if kind in SHOWN:
-            assert text == SHOWN[kind](expected), path
-    assert len(found.figures) > 0
+DIVISION = "share of the calls' time by part"
+"""Label of the chart of system calls."""
 
 
 @pytest.fixture(scope="module")
@@ -307,3 +216,35 @@ def test_files_are_listed(tmp_path: Path) -> None:
     }
     for cell in ("/srv/db/table", "(file not known: direct I/O, buffers)", "(vda: metadata, or"):
         assert cell in found.text
+
+
+def test_calls_and_completions_are_shown(tmp_path: Path) -> None:
+    # GIVEN a log with the path
+    log = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
+    # WHEN a browser opens its page
+    found = visit(opened := make(log, tmp_path / "x.html"))
+    # THEN it has the report's calls, the parts of their time, and the steps to the completion
+    check(found, found.data["report"])
+    paths = [path for path, *_ in found.figures]
+    calls = found.data["report"]["calls"]
+    assert {path.split(".")[1] for path in paths if path.startswith("calls.")} == {
+        str(place) for place in range(len(calls))
+    }
+    for place, call in enumerate(calls):
+        assert call["call"] in found.text
+        for part in range(len(call["parts"])):
+            assert f"calls.{place}.parts.{part}.share" in paths
+    assert any(".completions." in path for path in paths)
+    # AND a chart
+    assert DIVISION in found.labels
+    # AND of a chosen device its own completions
+    device = found.data["report"]["devices"][1]["device"]
+    steps = [p for p, *_ in visit(opened, f"device={device}").figures if ".completions." in p]
+    assert {path.split(".")[1] for path in steps} == {"1"}
+
+
+def test_a_log_without_calls_has_no_such_card(page: Path) -> None:
+    # GIVEN the sample's page, which has no path WHEN it is opened THEN there is no card of calls
+    found = visit(page)
+    assert DIVISION not in found.labels
+    assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.test_report_chromium import PATIENCE, SAMPLE, chromium, make, visit
+from tests.support.chromium import PATIENCE, SAMPLE, chromium, make, visit
 
 pytestmark = pytest.mark.xdist_group("the page on paper")
 

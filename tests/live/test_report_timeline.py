@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.live.test_report_chromium import (
+from tests.scenarios.causes import FLOOD
+from tests.scenarios.stacks import FOUR_LEVELS
+from tests.scenarios.tools import devices_with, events_of
+from tests.support import captures
+from tests.support.chromium import (
     PATIENCE,
     SAMPLE,
     Figures,
@@ -20,10 +24,6 @@ from tests.live.test_report_chromium import (
     make,
     visit,
 )
-from tests.scenarios.causes import FLOOD
-from tests.scenarios.stacks import FOUR_LEVELS
-from tests.scenarios.tools import devices_with, events_of
-from tests.support import captures
 
 NEAR = 0.02
 """Percent of a timeline's width: what rounding may make of a place."""

@@ -8,6 +8,7 @@ from tests.vm import (
     guest_blktrace,
     guest_cgroups,
     guest_devices,
+    guest_drivers,
     guest_faults,
     guest_files,
     guest_path,
@@ -15,6 +16,7 @@ from tests.vm import (
     guest_stack,
     guest_stacked,
     guest_uring,
+    guest_waits,
 )
 from tests.vm.guest_case import perform
 
@@ -29,7 +31,9 @@ CASES = {
         guest_cgroups,
         guest_files,
         guest_path,
+        guest_waits,
         guest_uring,
+        guest_drivers,
         guest_blktrace,
         guest_bcc,
     )

@@ -96,7 +96,8 @@ _OPTIONS = (
         metavar="[=PARTS]",
         help="Record the path beside the block layer: the system call that queues each bio (call), "
         "calls with entry and exit (time), their waits (wait), the interrupt of each completion "
-        "(irq), who dirtied the pages of write-back (dirty). All of them, or PARTS with commas.",
+        "(irq), who dirtied the pages of write-back (dirty), what each wait is for and "
+        "the commits of journals (fs). All of them, or PARTS with commas.",
     ),
     click.option(
         "--call-over",

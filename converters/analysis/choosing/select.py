@@ -65,13 +65,14 @@ class Selection:
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
-        """Return a copy of the window with its chosen bios and requests only; count its bios.
+        """Return a copy of the log's next window with its chosen I/O only; count its bios.
 
         The window's `bios` are added to `counts`; open ones are not, they come again. Bios are
         chosen by choice and outcome. A request is kept if it served a chosen bio (by `edges`; an
         open request: if it is the last `request` of a chosen open bio) or if it served no known bio
         and its own device, operation and outcome are chosen. Stages go with their rows, edges with
-        their bios.
+        their bios. Of `path`, chosen calls and waits are kept (see the class), with `_calls`, which
+        this changes, knowing the windows before.
         """
         bios = self._bios(window.bios, window.tasks)
         self._count(window.bios, bios)

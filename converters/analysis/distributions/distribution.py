@@ -95,13 +95,14 @@ class Distribution:
     def add(self, window: Lifecycles) -> None:
         """Count the chosen bios of the log's next window, each by its value, in its device's group.
 
-        The value is the latency or a stage's time of bios that ended in this window, or their size,
-        or (Measure.DEPTH) the number in flight when a bio was queued in this window. A heat map's
-        column is by the completion, of sizes and depths by Q. Changes `groups`, `columns` (made by
-        the first window), `devices`, `tries`, `left_out` and `without`. NOWAIT tries are only
-        counted in `tries`, except for depths, to which they belong. Bios whose value is not known
-        (for latencies Q or C, for depths Q; sizes always are) are only counted in `left_out`, and
-        those with Q and C but without the stage in `without`.
+        The value is the latency, a stage's time or the size of bios that ended in this window, or
+        (Measure.DEPTH) for each bio queued in it the number of bios then in flight on its device,
+        chosen or not, itself included. A heat map's column is that of the completion, for sizes and
+        depths of Q (the first one for sizes without Q). NOWAIT tries are only counted in `tries`,
+        except for depths, to which they belong. Bios whose value is not known (for latencies and
+        stages Q or C, for depths Q; sizes always are) are only counted in `left_out`, those with Q
+        and C but without the stage in `without`. Changes also `groups`, `devices` (all with bios
+        that ended) and `columns` (made by the first window).
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))

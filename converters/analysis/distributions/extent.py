@@ -18,9 +18,10 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 
 def begin_text(trace: Trace) -> str | None:
-    """Return the begin of `extent` as wall-clock time: `2024-05-01 12:00:00.123456Z`, or None.
+    """Return the time of a trace's first event as UTC: `2024-05-01 12:00:00.123456Z`, or None.
 
-    None if `extent` begins at 0, or if the log has no clock reading to convert with.
+    As `extent` has it: of a cut its begin, without events that of the recording. trace: read to its
+    end. None if that time is 0, or if the log has no clock reading to convert with.
     """
     begin, _ = extent(trace)
     return trace.context.wall_clock(begin) if begin > 0 else None

@@ -133,10 +133,10 @@ class Flow:
         """Return the beginnings and ends of the window's bios (Q, C), each once.
 
         Has those that earlier windows did not report, and remembers which of the window's open bios
-        have been reported. A bio whose completion was lost ends at the window's begin if its
-        beginning was reported before; else neither is reported. Call it for each window, in the
-        log's order. context: the log's, by which operations are numbered; None: `start_op` and
-        `stop_op` are 0.
+        have been reported. Call it for each window, in the log's order. Without a recorded Q a bio
+        begins at its first known time. A bio whose completion was lost ends at the window's begin
+        if its beginning was reported before; else only its Q is reported, in `seen`. context: the
+        log's, by which operations are numbered; None: `start_op` and `stop_op` are 0.
         """
         over = _Rows.of_bios(window.bios, context)
         under_way = _Rows.of_bios(window.open_bios, context)
@@ -146,9 +146,10 @@ class Flow:
         """Return the beginnings and ends of the window's requests (first D, C), each once.
 
         Requests that are never issued have none. Has those that earlier windows did not report, and
-        remembers which of the window's open requests have been reported. A request whose completion
-        was lost ends at the window's begin if its beginning was reported before; else neither is
-        reported. Call it for each window, in the log's order. context: as of `bios`.
+        remembers which of the window's open requests have been reported. Call it for each window,
+        in the log's order. A request whose completion was lost ends at the window's begin if its
+        beginning was reported before; else only its first D is reported, in `seen`. context: as of
+        `bios`.
         """
         over = _Rows.of_requests(window.requests, context)
         under_way = _Rows.of_requests(window.open_requests, context)

@@ -215,6 +215,8 @@ function render() {
       verdictCard(),
       summaryCard(view),
       stageCard(view),
+      callsCard(),
+      completionCard(view),
       ...chartCards(view),
       slowCard(view),
       whoCard(

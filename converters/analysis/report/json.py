@@ -7,9 +7,11 @@ from biotrail.converters.analysis.report.tree import (
     FORMAT,
     Buckets,
     CallReport,
+    CommitReport,
     CompletionReport,
     DepthReport,
     DeviceReport,
+    DriverReport,
     FlushReport,
     GroupReport,
     IntervalDepth,
@@ -20,6 +22,7 @@ from biotrail.converters.analysis.report.tree import (
     StageTimes,
     SubmissionReport,
     Summary,
+    WaitReport,
 )
 
 _SIZES = ("bytes", "done_bytes")
@@ -70,7 +73,11 @@ def as_dict(report: Report) -> dict[str, Any]:
         "intervals_left_out": report.intervals_left_out,
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
-        "calls": [_call(one) for one in report.calls],
+        "calls": [call(one) for one in report.calls],
+        "call_groups": [call(one) for one in report.call_groups],
+        "waits": [_wait(one) for one in report.waits],
+        "waits_dropped": report.waits_dropped,
+        "commits": [_commit(one) for one in report.commits],
         "calls_until_ns": report.calls_until_ns,
         "submissions": [_submission(one) for one in report.submissions],
         "submissions_unknown": report.submissions_unknown,
@@ -160,7 +167,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
     Keys: device (name), dev (major:minor), kind, stacked_on (names of the devices right below),
     total, operations (as `operation`), events (name → count), depth and pattern (of bios and of
     requests), flushes, which is None if the device had no flush requests and no bios waiting for
-    any, and completions (a list, empty where interrupts were not recorded).
+    any, and completions and drivers (lists, empty where interrupts and drivers were not recorded).
     """
     return {
         "device": device.device,
@@ -174,6 +181,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         "pattern": {"q2q": _pattern(device.q2q), "d2d": _pattern(device.d2d)},
         "flushes": _flushes(device.flushes) if device.flushes else None,
         "completions": [_completion(one) for one in device.completions],
+        "drivers": [_driver(one) for one in device.drivers],
     }
 
 
@@ -190,18 +198,36 @@ def _completion(one: CompletionReport) -> dict[str, Any]:
     }
 
 
+def _driver(one: DriverReport) -> dict[str, Any]:
+    """Return what a device's driver did with requests as a dict for json.dumps.
+
+    Keys: driver, requests, undivided (requests without steps), errors, timeouts, setup (summary in
+    ns, None where the driver has none), steps (name, share and summary in ns).
+    """
+    return {
+        "driver": one.driver,
+        "requests": one.requests,
+        "undivided": one.undivided,
+        "errors": one.errors,
+        "timeouts": one.timeouts,
+        "setup": None if one.setup is None else summary(one.setup, "ns"),
+        "steps": [_share(step, "step") for step in one.steps],
+    }
+
+
 def _share(one: StageTimes, key: str) -> dict[str, Any]:
     """Return a part of a time as a dict: its name by the key `key`, its share, and its summary."""
     return {key: one.stage, "share": round(one.share, 6), **summary(one.time, "ns")}
 
 
-def _call(one: CallReport) -> dict[str, Any]:
+def call(one: CallReport) -> dict[str, Any]:
     """Return the calls of one name as a dict for json.dumps.
 
     Keys: call, io, count, failed, errors (name → count), bytes, bios, time (summary in ns), parts
     (name, share and summary in ns). `errors` is not copied.
     """
     return {
+        **one.name,
         "call": one.call,
         "io": one.io,
         "count": one.count,
@@ -211,6 +237,35 @@ def _call(one: CallReport) -> dict[str, Any]:
         "bios": one.bios,
         "time": summary(one.time, "ns"),
         "parts": [_share(part, "part") for part in one.parts],
+    }
+
+
+def _wait(one: WaitReport) -> dict[str, Any]:
+    """Return waits of one call's name and reason as a dict for json.dumps.
+
+    Keys: call, reason, share, own_io_ns, and the summary in ns.
+    """
+    return {
+        "call": one.call,
+        "reason": one.reason,
+        "share": round(one.share, 6),
+        "own_io_ns": one.own_io_ns,
+        **summary(one.time, "ns"),
+    }
+
+
+def _commit(one: CommitReport) -> dict[str, Any]:
+    """Return the commits of one journal as a dict for json.dumps.
+
+    Keys: device, dev, commits, waits, time (summary in ns), phases (name, share and summary).
+    """
+    return {
+        "device": one.device,
+        "dev": one.dev,
+        "commits": one.commits,
+        "waits": one.waits,
+        "time": summary(one.time, "ns"),
+        "phases": [_share(phase, "phase") for phase in one.phases],
     }
 
 

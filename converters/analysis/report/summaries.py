@@ -16,6 +16,7 @@ from biotrail.converters.analysis.report.tree import (
     CompletionReport,
     DepthReport,
     DeviceReport,
+    DriverReport,
     FlushReport,
     GroupReport,
     OperationReport,
@@ -159,6 +160,7 @@ def device_report(
     device: Device,
     flush: Flush | None,
     completions: list[CompletionReport],
+    drivers: list[DriverReport],
     operations: list[OperationReport],
     events: dict[str, int],
     span_ns: int,
@@ -172,6 +174,7 @@ def device_report(
     events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time that
     rates are per. context: of the log, for names, `kind` ("" if not in the log) and the devices
     right below. completions: how its requests were completed.
+    drivers: steps of its driver.
     """
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)
@@ -195,6 +198,7 @@ def device_report(
         d2d=pattern_report(device.issue_pattern),
         flushes=flush_report(flush) if flush else None,
         completions=completions,
+        drivers=drivers,
     )
 
 

@@ -145,6 +145,25 @@ class CompletionReport:
 
 
 @dataclass
+class DriverReport:
+    """What a device's driver did with its requests."""
+
+    driver: str
+    """A name of drivers.STEPS."""
+    requests: int
+    undivided: int
+    """Requests of these whose time has no steps: issued again, or a step was not recorded."""
+    errors: int
+    """SCSI: dispatches that failed."""
+    timeouts: int
+    """SCSI: commands that timed out."""
+    setup: Summary | None
+    """ns from the setup of the command to D, before the steps; None for other drivers than NVMe."""
+    steps: list[StageTimes]
+    """Steps from the issue to the completion, as in drivers.STEPS."""
+
+
+@dataclass
 class CallReport:
     """System calls of one name, as far as they were timed."""
 
@@ -163,6 +182,38 @@ class CallReport:
     """ns from entry to return."""
     parts: list[StageTimes]
     """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
+    name: Name = field(default_factory=dict)
+    """Name of the group of --by that the calls are of; empty: they are all calls of that name."""
+
+
+@dataclass
+class WaitReport:
+    """Waits of the timed calls of one name for one reason, as far as they were recorded."""
+
+    call: str
+    reason: str
+    """As in calls.reason_rules.WAIT_REASON_NAMES."""
+    share: float
+    """Share of the time of the calls of this name that did I/O, 0 to 1."""
+    own_io_ns: int
+    """ns of these waits with a bio in flight that the call itself had queued."""
+    time: Summary
+    """ns of each wait, from leaving the CPU to the wake-up."""
+
+
+@dataclass
+class CommitReport:
+    """Commits of the journal (jbd2) of one file system."""
+
+    device: str
+    dev: int
+    commits: int
+    waits: int
+    """Waits of calls that one of these commits ended."""
+    time: Summary
+    """ns from jbd2_start_commit to jbd2_end_commit, where the start was recorded."""
+    phases: list[StageTimes]
+    """As in waits.PHASES; their shares add up to 1."""
 
 
 @dataclass
@@ -226,6 +277,8 @@ class DeviceReport:
     """None where the device had no flushes."""
     completions: list[CompletionReport] = field(default_factory=list)
     """Ways in which requests were completed; empty where interrupts were not recorded."""
+    drivers: list[DriverReport] = field(default_factory=list)
+    """Steps of the device's driver; empty where they were not recorded."""
 
 
 @dataclass
@@ -351,6 +404,15 @@ class Report:
     calls: list[CallReport] = field(default_factory=list)
     """Timed system calls by name: those with I/O first, then by time; empty where none were
     recorded."""
+    call_groups: list[CallReport] = field(default_factory=list)
+    """The same by group of --by and name, groups with most time first; empty unless --by is of
+    call_groups.OF_CALLS."""
+    waits: list[WaitReport] = field(default_factory=list)
+    """What calls waited for, by name and reason, the longest first; empty without the part fs."""
+    waits_dropped: int = 0
+    """Recorded waits that are not in `waits`, as their calls went on for too long."""
+    commits: list[CommitReport] = field(default_factory=list)
+    """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
     submissions: list[SubmissionReport] = field(default_factory=list)

@@ -56,6 +56,17 @@ _ENDED = (
 )
 MONOTONIC = "ns of CLOCK_MONOTONIC"
 
+_PATH = (
+    Column("call", NAME, "", "system call that queued it, or page fault, where recorded (--path)"),
+    Column("entry_ns", pa.int64(), MONOTONIC, "entry of that call; with tid, the key of calls"),
+    Column("call_fd", pa.int32(), "", "file descriptor, as that call's argument gave it"),
+    Column("call_offset", pa.int64(), "bytes", "offset in the file, likewise"),
+    Column("call_length", pa.int64(), "bytes", "length, likewise"),
+    Column("dirty_ns", pa.int64(), MONOTONIC, "when the page that it writes back was dirtied"),
+    Column("dirty_tid", pa.uint32(), "", "thread that dirtied that page, its first"),
+    Column("dirty_pid", pa.uint32(), "", "its process"),
+    Column("dirty_comm", NAME, "", "its name then"),
+)
 BIOS = (
     _NUMBER,
     *_DEVICE,
@@ -66,8 +77,10 @@ BIOS = (
     Column("comm", NAME, "", "its name"),
     Column("cgroup", NAME, "", "path of the charged cgroup, or its id"),
     Column("file", NAME, "", "path of the file whose pages it carries, where files were recorded"),
+    *_PATH,
     Column("ioprio", pa.uint16(), "", "I/O priority: class << 13 | data"),
     Column("hint", pa.uint8(), "", "write life-time hint"),
+    Column("purpose", NAME, "", "data, metadata, journal, swap, readahead; null: it has no data"),
     Column("cpu", pa.uint16(), "", "CPU that queued it"),
     Column("queue_time", WALL, "UTC", "when it was queued, by the wall clock"),
     Column("queue_ns", pa.int64(), MONOTONIC, "Q"),
@@ -85,6 +98,16 @@ BIOS = (
     Column("family", pa.int64(), "", "number of the topmost known ancestor"),
     *_STAGES,
 )
+_DRIVER = (
+    Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),
+    Column("driver_begun_ns", pa.int64(), MONOTONIC, "NVMe: setup; SCSI: dispatch; loop: file I/O"),
+    Column("driver_answered_ns", pa.int64(), MONOTONIC, "the device's answer reached the driver"),
+    Column("driver_finished_ns", pa.int64(), MONOTONIC, "NVMe: the driver ended its part"),
+    Column("driver_errors", pa.uint8(), "", "SCSI: dispatches that failed"),
+    Column("driver_timeouts", pa.uint8(), "", "SCSI: commands that timed out"),
+    Column("sq_head", pa.uint16(), "", "NVMe: head of the submission queue at the answer"),
+    Column("sq_tail", pa.uint16(), "", "NVMe: its tail then"),
+)
 REQUESTS = (
     _NUMBER,
     *_DEVICE,
@@ -93,6 +116,7 @@ REQUESTS = (
     Column("tag", pa.uint16(), "", "driver tag at the last issue"),
     Column("sched_tag", pa.uint16(), "", "scheduler tag"),
     Column("hctx", pa.uint16(), "", "hardware queue"),
+    *_DRIVER,
     Column("start_time", WALL, "UTC", "when it began, by the wall clock"),
     Column("start_ns", pa.int64(), MONOTONIC, "s, or G of its first bio, or the first event seen"),
     Column("insert_ns", pa.int64(), MONOTONIC, "first I"),
@@ -116,4 +140,8 @@ def schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 BIO_SCHEMA = schema(BIOS)
+PATH_NAMES = tuple(column.name for column in _PATH)
+"""Columns of bios that logs recorded without --path leave null."""
 REQUEST_SCHEMA = schema(REQUESTS)
+DRIVER_NAMES = tuple(column.name for column in _DRIVER)
+"""Columns of requests that logs recorded without --path driver leave null."""

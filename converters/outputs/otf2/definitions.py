@@ -151,10 +151,11 @@ class _Definitions:
                 self._property("SystemTreeNodeProperty", node, key, value)
 
     def _facts(self, dev: int) -> dict[str, str]:
-        """Return the properties (name → text) of a device's node. dev: dev_t.
+        """Return the properties (name → text) of a device's node. dev: kernel dev_t.
 
-        "dev" is `8:0`; those of _FACTS that the log's header has; "stacked_on" lists the devices
-        below a stacked device, and is left out for others.
+        "dev" is `8:0`; those of _FACTS that the log's header or notes have; "stacked_on", the names
+        of the devices directly below (also of that with a loop device's file): `sda, sdb`, left out
+        where there are none.
         """
         entry = self._context.devices.get(dev, {})
         facts = {"dev": dev_numbers(dev)}

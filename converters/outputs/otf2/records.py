@@ -205,10 +205,11 @@ def encode(
 
 
 def _attributes(rows: _Rows, present: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
-    """Lay out the attributes in `rows`; return per row (n,) their number and their bytes.
+    """Lay out the attributes in `rows`; return per row (n,) how many, and the bytes of their list.
 
-    present: (attribute, its values (n,), which rows (n,) have it). Fills the rows' list header, and
-    each attribute's id, type and value. Both results are 0 for a row without attributes.
+    present: (attribute, its values (n,), which rows (n,) have it). Fills the list's header (4
+    bytes, which count), and each attribute's id, type and value. Both results are 0 for a row
+    without attributes, which gets no header.
     """
     count = np.zeros(len(rows.bytes), dtype=np.uint8)
     length = np.zeros(len(rows.bytes), dtype=np.uint8)

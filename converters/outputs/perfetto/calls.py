@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
-    I64,
     NEVER,
     Tasks,
 )
@@ -120,7 +120,7 @@ class CallMaker:
         table: the call of each slice. A wait is a call's if thread and entry time are the same. It
         has two stages: off the CPU until woken, and from there until it ran.
         """
-        row = _rows_of_calls(table, waits)
+        row = rows_of_calls(table, waits)
         ours = np.flatnonzero(row >= 0)
         ours = ours[np.lexsort((waits.out[ours], row[ours]))]
         pending = waits.take(np.flatnonzero(row < 0)[-_MOST_PENDING:])
@@ -142,20 +142,3 @@ class CallMaker:
             end=end[lasting],
         )
         return pending
-
-
-def _rows_of_calls(table: Calls, waits: Waits) -> I64:
-    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
-    if not len(table) or not len(waits):
-        return np.full(len(waits), -1, dtype=np.int64)
-    order = np.lexsort((table.tid, table.entry))
-    entry, tid = table.entry[order], table.tid[order]
-    first = np.searchsorted(entry, waits.entry, side="left")
-    stop = np.searchsorted(entry, waits.entry, side="right")
-    row = np.full(len(waits), -1, dtype=np.int64)
-    # Two threads rarely enter in the same nanosecond, so this loop is short.
-    for ahead in range(int((stop - first).max(initial=0))):
-        place = np.minimum(first + ahead, len(order) - 1)
-        same = (first + ahead < stop) & (tid[place] == waits.tid)
-        row[same] = order[place[same]]
-    return row

@@ -84,6 +84,8 @@ PATH_BIO_ARGUMENTS = (
     Argument("dirtied_by", "thread that dirtied its first page", "not known, or not recorded"),
     Argument("dirtied_pid", "that thread's process", "as dirtied_by"),
     Argument("dirtied_before_ns", "time from there to its queueing", "as dirtied_by"),
+    Argument("dirtied_in", "cgroup that it was in then", "not known, or not recorded"),
+    Argument("purpose", "metadata, journal, swap or readahead", "data, none, or not recorded"),
     Argument("submission", "number of its io_uring request or aio iocb", "none, or not recorded"),
 )
 PATH_REQUEST_ARGUMENTS = (
@@ -92,6 +94,14 @@ PATH_REQUEST_ARGUMENTS = (
     Argument("issue_to_interrupt_ns", "from D to the interrupt", "as irq"),
     Argument("interrupt_to_softirq_ns", "from there to the BLOCK softirq", "as irq, or no softirq"),
     Argument("softirq_to_complete_ns", "from there to C", "completed outside of the softirq"),
+    Argument("driver", "nvme, scsi or loop", "the driver's steps were not recorded"),
+    Argument("setup_to_issue_ns", "from nvme's setup of the command to D", "no NVMe device"),
+    Argument("issue_to_dispatch_ns", "from D to SCSI's dispatch, or loop's file I/O", "as driver"),
+    Argument("dispatch_to_answer_ns", "from there, with NVMe from D, to the answer", "as driver"),
+    Argument("answer_to_complete_ns", "from there to C", "as driver"),
+    Argument("driver_done_to_complete_ns", "from nvme_complete_rq to C", "no NVMe device"),
+    Argument("driver_errors", "SCSI dispatches that failed", "0"),
+    Argument("driver_timeouts", "SCSI commands that timed out", "0"),
 )
 CALL_ARGUMENTS = (
     Argument("tid", "the thread"),

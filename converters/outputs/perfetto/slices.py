@@ -28,6 +28,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.drivers import add_steps
 from biotrail.converters.outputs.perfetto.encode import distinct
 from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import (
@@ -115,7 +116,7 @@ class SliceMaker:
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
-        add_bio_path(slices, table, self.path, self.context, self.strings)
+        add_bio_path(slices, table, self.path, tasks, self.context, self.strings)
         add_stages(slices, stages)
         return slices
 
@@ -149,6 +150,7 @@ class SliceMaker:
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
         add_interrupts(slices, table, self.path, self.strings)
+        add_steps(slices, table, self.path, self.strings)
         add_stages(slices, stages)
         return slices
 

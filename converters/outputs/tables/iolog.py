@@ -102,10 +102,11 @@ class _Writer:
         return self._summary
 
     def _select(self, bios: Bios) -> Bool:
-        """Mark the bios (n,) to write: their Q is known, and fio has an action for the operation.
+        """Mark the bios (n,) to write; count the others in `_summary.left_out`.
 
-        With `upper_only` they have no parent, either: a bio of an upper device that they work for.
-        Counts the others in `_summary.left_out`, by the first reason that applies.
+        Left out are bios, each counted by the first reason that applies: without a known Q; with
+        `upper_only`, with a parent (bio of an upper device that they work for); with an operation
+        that fio has no action for.
         """
         codes, names = operations(self._context, bios.opf, bios.bytes)
         unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
@@ -98,12 +99,13 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     return Loaded({n: by_name[n] for n in programs}, {n: by_name[n] for n in maps})
 
 
-def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:
+def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list[int]]:
     """Send the request to the child, and return its answer and the descriptors received with it.
 
     `peer`: the socket to the child. `request`: JSON; after it the sending side is shut down. Waits
-    for the answer, however long. The descriptors are not inherited by programs started later. {}
-    and []: the child ended without an answer. {"error": text} and []: the socket failed.
+    for the answer, however long. It is {"programs": names, "maps": names}, with a descriptor for
+    each, in this order, or {"error": text} and [], also if the socket failed; {} and [] if the
+    child ended without an answer. The descriptors are not inherited by programs started later.
     """
     try:
         peer.sendall(request)

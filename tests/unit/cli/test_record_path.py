@@ -45,7 +45,7 @@ def test_parts_are_named_or_all(
     assert recorder.options.command == ("true",)
 
 
-@pytest.mark.parametrize("value", ["driver", "call,driver", "", "call,", "ALL"])
+@pytest.mark.parametrize("value", ["disk", "call,disk", "", "call,", "ALL"])
 def test_a_part_that_is_none_is_wrong_usage(value: str, cli: Cli, recorder: Recorder) -> None:
     # GIVEN a part that does not exist WHEN the command is called
     done = cli("record", f"--path={value}")

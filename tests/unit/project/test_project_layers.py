@@ -80,3 +80,19 @@ def bare(path: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return {name for name in found if name.partition(".")[0] in LINKED}
+
+
+def test_no_test_imports_another() -> None:
+    # GIVEN every module of tests  THEN what it imports of tests is no test module
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{a.name}" for a in node.names] + [str(node.module)]
+            found += [
+                (path.name, name)
+                for name in names
+                if name.startswith("tests.") and ".test_" in name
+            ]
+    assert found == []

@@ -41,7 +41,7 @@ class FakeMaps(FakeProbes):
 
     def fresh_stacks(self) -> FreshStacks:
         found = self.rounds.pop(0) if self.rounds else {}
-        return FreshStacks({n: np.array(a, np.uint64) for n, a in found.items()}, {})
+        return FreshStacks({n: np.array(a, np.uint64) for n, a in found.items()}, {}, {})
 
 
 def test_stacks_are_told_once() -> None:

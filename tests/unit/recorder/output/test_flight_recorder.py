@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -14,35 +14,16 @@ from biotrail.cli import info
 from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.output.flight_buffer import FlightBuffer
-from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.flight import Flight
 from biotrail.recorder.session.session import Status, record
-from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
+from tests.support.chunks_by_hand import PromptWriter, clock, task, times
 from tests.support.fake_probes import FakeProbes, options
+from tests.support.flight_buffers import SECOND, end, fill, kept
 from tests.support.record_command import wait_until
-
-SECOND = 1_000_000_000
-
-
-def kept(directory: Path, most: Limit, max_files: int | None = None) -> FlightBuffer:
-    series = Series(str(directory / "dump.biotrail"), max_files)
-    return FlightBuffer(series, HEADER, most, lambda: [], 1)
-
-
-def fill(log: FlightBuffer, seconds: range) -> None:
-    """A chunk a second with one Q in its middle."""
-    for second in seconds:
-        at = second * SECOND
-        log.write_chunk([Segment(0, 0, 0, queue(at - SECOND // 2))], clock(at))
-
-
-def end(**others: Any) -> dict[str, Any]:
-    return {"reason": "test", "stopped": CLOCK, **others}
 
 
 def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:

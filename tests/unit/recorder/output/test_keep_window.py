@@ -16,7 +16,7 @@ from biotrail.recorder.session.session import record
 from tests.support.chunks_by_hand import clock, times
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
-from tests.unit.recorder.output.test_flight_recorder import SECOND, end, fill, kept
+from tests.support.flight_buffers import SECOND, end, fill, kept
 
 
 def dump(log: FlightBuffer, at: int) -> tuple[Path, str]:

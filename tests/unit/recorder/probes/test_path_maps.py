@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from biotrail.recorder.probes.drivers import DRIVERS
 from biotrail.recorder.probes.path_maps import (
     NO_PATH,
     PROBES,
@@ -35,6 +36,11 @@ MODERN = {
     "io_uring_link": 2,
     "io_uring_cqring_wait": 2,
     "io_uring_submit_req": 1,
+    "jbd2_end_commit": 2,
+    "jbd2_commit_logging": 2,
+    "jbd2_commit_flushing": 2,
+    "jbd2_commit_locking": 2,
+    "jbd2_start_commit": 2,
 }
 DEBIAN_5_10 = {
     **{name: count for name, count in MODERN.items() if name != "writeback_dirty_folio"},
@@ -43,7 +49,19 @@ DEBIAN_5_10 = {
     "io_uring_complete": 4,
     "io_uring_queue_async_work": 5,
 }
+COMMIT_PROGRAMS = 5
+LOST_WITH = {"time": {"time", "wait", "fs"}, "wait": {"wait", "fs"}}
+"""Parts that are lost with one that others need."""
 ALL = frozenset(PATH_PARTS)
+SYMBOLS = (
+    "".join(
+        f"ffffffff8137ba{number:02x} T __traceiter_{tracepoint}\n"
+        for driver in DRIVERS
+        for number, tracepoint in enumerate(driver.programs)
+    ).encode()
+    + b"ffffffff81d710e0 t lo_rw_aio_complete\t[loop]\n"
+)
+"""Of a kernel with the tracepoints of every driver."""
 
 
 class Kernel:
@@ -56,14 +74,22 @@ class Kernel:
     def parameters(self, tracepoint: str) -> int | None:
         return self._parameters.get(tracepoint)
 
+    def module_parameters(self, tracepoint: str, module: str) -> int | None:
+        return None
+
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
 
 
 def chosen(
-    wanted: frozenset[str], parameters: Mapping[str, int], regs: bool = True, hold: bool = False
+    wanted: frozenset[str],
+    parameters: Mapping[str, int],
+    regs: bool = True,
+    hold: bool = False,
+    symbols: bytes = SYMBOLS,
 ) -> PathChoice:
-    return choose_path(wanted, Kernel(parameters, regs), hold)  # type: ignore[arg-type]
+    kernel = Kernel(parameters, regs)
+    return choose_path(wanted, kernel, hold, symbols)  # type: ignore[arg-type]
 
 
 def test_a_modern_kernel_has_every_part() -> None:
@@ -71,8 +97,12 @@ def test_a_modern_kernel_has_every_part() -> None:
     choice = chosen(ALL, MODERN)
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
     assert (choice.parts, choice.lacking) == (ALL, {})
-    assert [part for part, _ in choice.programs] == [probe.part for probe in PROBES]
-    assert choice.facts() == {"parts": list(PATH_PARTS), "missing": []}
+    of_drivers = ["driver"] * len(choice.drivers.programs)
+    of_commits = ["fs"] * COMMIT_PROGRAMS
+    expected = [probe.part for probe in PROBES] + of_commits + of_drivers
+    assert [part for part, _ in choice.programs] == expected
+    drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
+    assert choice.facts() == {"parts": list(PATH_PARTS), "missing": [], "drivers": drivers}
     assert choice.messages() == []
 
 
@@ -94,7 +124,7 @@ def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> 
         reason = "this kernel has no tracepoint writeback_dirty_folio or writeback_dirty_page"
     if probe.tracepoint == "io_uring_submit_req":
         reason = "this kernel has no tracepoint io_uring_submit_req or io_uring_submit_sqe"
-    lost = {"time", "wait"} if probe.part == "time" else {probe.part}
+    lost = LOST_WITH.get(probe.part, {probe.part})
     assert choice.parts == ALL - lost
     assert choice.lacking[probe.part] == reason
     assert lost.isdisjoint(part for part, _ in choice.programs)
@@ -105,8 +135,11 @@ def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
     # GIVEN a kernel whose sched_switch has five arguments WHEN all parts are wanted
     choice = chosen(ALL, MODERN | {"sched_switch": 5})
     # THEN waits are not recorded, and all else is
-    assert choice.lacking == {"wait": "sched_switch has 5 arguments: there is no program for that"}
-    assert choice.parts == ALL - {"wait"}
+    assert choice.lacking == {
+        "wait": "sched_switch has 5 arguments: there is no program for that",
+        "fs": "it needs the part wait",
+    }
+    assert choice.parts == ALL - {"wait", "fs"}
 
 
 def test_an_optional_tracepoint_takes_no_part_with_it() -> None:
@@ -136,11 +169,9 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     assert not {"bt_switch", "bt_dirty"} & programs.keys()
     assert choice.parts == ALL - {"call", "uring"}
     assert choice.facts() == {
-        "parts": ["time", "wait", "irq", "dirty"],
-        "missing": [
-            {"part": "uring", "reason": choice.lacking["uring"]},
-            {"part": "call", "reason": choice.lacking["call"]},
-        ],
+        "parts": ["time", "wait", "irq", "dirty", "fs", "driver"],
+        "missing": [{"part": part, "reason": why} for part, why in choice.lacking.items()],
+        "drivers": dict.fromkeys(("nvme", "scsi", "loop"), ""),
     }
     # AND completions of io_uring do not name their request there
     assert "io_uring_complete has 4 arguments" in choice.lacking["uring"]
@@ -170,6 +201,8 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     # THEN what a task reaches with interrupts on has the other program, and nothing else has
     held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
     held |= {name for name in names if name.startswith(("bt_ring_", "bt_aio_"))}
+    held |= {name for name in names if name.startswith("bt_commit_")}
+    held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
     assert names <= set(all_path_programs())
     plain = {name for _, name in chosen(ALL, MODERN).programs}
@@ -259,5 +292,5 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
     maps.stop_timing()
     # THEN programs of calls and waits are gone, and calls that were begun are void
     parts = {name: part for part, name in chosen(ALL, MODERN).programs}
-    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "uring"}
+    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "fs", "uring", "driver"}
     assert bpf.sections[".data.timing"].timing == 2

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a device's driver between the issue and the completion of its requests.
+
+Each driver has steps of its own. They divide D2C without a gap, so their sum is D2C of the requests
+that are divided. The setup of an NVMe command is before D: nvme sets a request up, then issues it.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.report.tree import DriverReport, StageTimes, Summary
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path_tables import DriverSteps
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles, Requests
+
+SETUP = "setup to D"
+STEPS = {
+    "nvme": ("D to answer", "answer to driver done", "driver done to C"),
+    "scsi": ("D to dispatch", "dispatch to answer", "answer to C"),
+    "loop": ("D to file I/O", "file I/O", "file I/O to C"),
+}
+"""Driver → names of the steps from the issue to the completion."""
+_BETWEEN = {
+    "nvme": ("answered", "finished"),
+    "scsi": ("begun", "answered"),
+    "loop": ("begun", "answered"),
+}
+"""Driver → the columns of DriverSteps that are between the issue and the completion."""
+
+
+@dataclass
+class Work:
+    """What one driver did with the requests of one device."""
+
+    requests: int = 0
+    undivided: int = 0
+    errors: int = 0
+    timeouts: int = 0
+    setup: Distribution = field(default_factory=Distribution)
+    """ns from the setup to D; of NVMe alone."""
+    steps: dict[str, Distribution] = field(default_factory=dict)
+    """Name in STEPS → ns."""
+
+    def add(self, driver: str, requests: Requests, steps: DriverSteps) -> None:
+        """Add requests and, in the same order, what `driver` did with them."""
+        columns = [getattr(steps, name) for name in _BETWEEN[driver]]
+        times = np.stack([requests.issue, *columns, requests.complete])
+        divided = divided_of(requests, times)
+        self.requests += len(requests)
+        self.undivided += len(requests) - int(divided.sum())
+        self.errors += int(steps.errors.sum())
+        self.timeouts += int(steps.timeouts.sum())
+        lasted = np.diff(times[:, divided], axis=0)
+        for name, values in zip(STEPS[driver], lasted, strict=True):
+            self.steps.setdefault(name, Distribution()).add(values)
+        if driver == "nvme":
+            known = divided & (steps.begun != NEVER) & (steps.begun <= requests.issue)
+            self.setup.add((requests.issue - steps.begun)[known])
+
+
+def divided_of(requests: Requests, times: I64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return per request whether its time from issue to completion can be divided: bool (n,).
+
+    times: ns, (k, n), in the order of the steps. All of them must be known and in order, and the
+    request must have been issued once: the steps are those of its last attempt.
+    """
+    ordered = (times != NEVER).all(axis=0) & (np.diff(times, axis=0) >= 0).all(axis=0)
+    divided: np.ndarray[tuple[int], np.dtype[np.bool_]] = ordered & (requests.requeues == 0)
+    return divided
+
+
+class Drivers:
+    """What drivers did with the requests of all devices, window after window."""
+
+    def __init__(self) -> None:
+        """Start without requests."""
+        self._work: dict[tuple[int, str], Work] = {}
+        """(dev_t, driver) → requests."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the requests of the log's next window whose completion has a DRIVER record."""
+        if window.path is None or not len(window.path.steps):
+            return
+        row, known = rows_of(window.requests.number, window.path.steps.number)
+        steps = window.path.steps.take(known)
+        requests = window.requests.take(row[known])
+        for number, driver in enumerate(DRIVERS):
+            mine = steps.driver == number
+            for dev in np.unique(requests.dev[mine]).tolist() if driver in STEPS else ():
+                rows = mine & (requests.dev == dev)
+                work = self._work.setdefault((dev, driver), Work())
+                work.add(driver, requests.take(rows), steps.take(rows))
+
+    def reports(self, dev: int) -> list[DriverReport]:
+        """Return a report for each driver of a device, which is one or none; in order of DRIVERS.
+
+        dev: dev_t. Shares are of the time from issue to completion of the divided requests.
+        """
+        found = []
+        for driver, names in STEPS.items():
+            if (work := self._work.get((dev, driver))) is None:
+                continue
+            whole = max(sum(times.sum for times in work.steps.values()), 1)
+            steps = [
+                StageTimes(step, work.steps[step].sum / whole, Summary.of(work.steps[step]))
+                for step in names
+                if work.steps[step].count
+            ]
+            setup = Summary.of(work.setup) if work.setup.count else None
+            counts = (work.requests, work.undivided, work.errors, work.timeouts)
+            found.append(DriverReport(driver, *counts, setup, steps))
+        return found

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What drivers did with requests: the DRIVER records, joined to their C."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64, NEVER
+from biotrail.recorder.schema.records import Kind
+
+DRIVERS = ("", "nvme", "scsi", "loop")
+"""Names of drivers by the number in a DRIVER record; 0: no record."""
+_TOO_LONG_AGO = np.uint32(0xFFFFFFFE)
+"""At this value and above a time is not known: none, or 4.29 s and more before C."""
+
+
+def join_steps(events: Events, rows: I64, completed: I64, path: NDArray[np.void]) -> None:
+    """Write driver, counts and times of the DRIVER records at `rows` to their C's row of `path`.
+
+    completed: per record the event of its C, -1 where that is not in the log; such records are
+    left out. A time that the record does not have, or that was 4.29 s or more before C, is NEVER.
+    """
+    rows, completed = rows[completed >= 0], completed[completed >= 0]
+    records = events.fields(Kind.DRIVER, rows)
+    for name in ("driver", "errors", "timeouts", "sq_head", "sq_tail"):
+        path[name][completed] = records[name]
+    path["begun"][completed] = events.ts[rows] - records["begun"].astype(np.int64)
+    for name in ("answered", "finished"):
+        ago = records[name]
+        time = events.ts[rows] - ago.astype(np.int64)
+        path[name][completed] = np.where(ago >= _TOO_LONG_AGO, NEVER, time)

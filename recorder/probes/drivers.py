@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part `driver` of the path (bpf/drivers.h): which drivers' steps this kernel can tell.
+
+Drivers are modules in most kernels, whose type information is not in the kernel's own BTF and on
+5.10 nowhere. So their tracepoints are known by the kernel's symbols, and their programs are raw.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from biotrail.recorder.probes.libbpf import BpfObject
+
+PART = "driver"
+KALLSYMS = Path("/proc/kallsyms")
+
+_LOOP_COMPLETE = "lo_rw_aio_complete"
+_SLOTS, _SLOT_BYTES = 1 << 15, 40
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's programs by tracepoint, in the order in which a request passes them.
+
+    Each program has a variant, ending in _p, that disables preemption. remedy: where a tracepoint
+    is missing, what may be the cause.
+    """
+
+    name: str
+    programs: dict[str, str]
+    remedy: str
+
+
+DRIVERS = (
+    Driver(
+        "nvme",
+        {
+            "nvme_setup_cmd": "bt_nvme_setup",
+            "nvme_sq": "bt_nvme_sq",
+            "nvme_complete_rq": "bt_nvme_done",
+        },
+        "is the module nvme_core loaded?",
+    ),
+    Driver(
+        "scsi",
+        {
+            "scsi_dispatch_cmd_start": "bt_scsi_start",
+            "scsi_dispatch_cmd_done": "bt_scsi_done",
+            "scsi_dispatch_cmd_error": "bt_scsi_error",
+            "scsi_dispatch_cmd_timeout": "bt_scsi_late",
+        },
+        "is the module scsi_mod loaded?",
+    ),
+    Driver(
+        "loop",
+        {"iomap_dio_rw_begin": "bt_loop_begin", "iomap_dio_complete": "bt_loop_done"},
+        "6.1 has none, 6.12 has them",
+    ),
+)
+"""In the order of the `driver` field's numbers, from 1 on."""
+
+
+@dataclass(frozen=True)
+class DriverChoice:
+    """Which drivers' steps are recorded.
+
+    programs: to load and attach, in their order. lacking: driver → why its steps are not recorded.
+    loop_complete: address of lo_rw_aio_complete(); 0 where loop is lacking.
+    """
+
+    programs: tuple[str, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
+    loop_complete: int = 0
+
+    @property
+    def recorded(self) -> list[str]:
+        """Names of the drivers whose steps are recorded, in the order of DRIVERS."""
+        without = dict(self.lacking)
+        return [driver.name for driver in DRIVERS if driver.name not in without]
+
+    @property
+    def reason(self) -> str:
+        """Why the part is not recorded at all; "" if some driver's steps are."""
+        if self.recorded:
+            return ""
+        return "; ".join(f"{name}: {why}" for name, why in self.lacking)
+
+
+NO_DRIVERS = DriverChoice()
+
+
+def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverChoice:
+    """Return which drivers' steps this kernel can record, and the programs for them.
+
+    preemptible: take the programs that disable preemption. symbols: text as in /proc/kallsyms;
+    None: that of this kernel. A driver needs all of its tracepoints, and loop the address of the
+    function that ends its file I/O too. A module that is loaded later is not known.
+    """
+    if symbols is None:
+        symbols = _read(KALLSYMS)
+    programs: list[str] = []
+    lacking: list[tuple[str, str]] = []
+    complete = 0
+    for driver in DRIVERS:
+        missing = [name for name in driver.programs if not _has_tracepoint(name, symbols)]
+        if missing:
+            why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
+            lacking.append((driver.name, why))
+            continue
+        if driver.name == "loop" and not (complete := _address(_LOOP_COMPLETE, symbols)):
+            why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
+            lacking.append((driver.name, why))
+            continue
+        programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
+    return DriverChoice(tuple(programs), tuple(lacking), complete)
+
+
+def tracepoints() -> dict[str, str]:
+    """Return the tracepoint of each program, by the program's name without the variant's _p."""
+    return {name: point for driver in DRIVERS for point, name in driver.programs.items()}
+
+
+def driver_programs() -> list[str]:
+    """Return the names of the object's programs for drivers, variants included."""
+    plain = [name for driver in DRIVERS for name in driver.programs.values()]
+    return plain + [f"{name}_p" for name in plain]
+
+
+def set_size(bpf: BpfObject, recorded: bool) -> None:
+    """Set the size of bt_driver_steps before `bpf` is loaded: one entry unless `recorded`."""
+    bpf.set_map_size("bt_driver_steps", _SLOT_BYTES, _SLOTS if recorded else 1)
+
+
+def _has_tracepoint(name: str, symbols: bytes) -> bool:
+    """Return whether the kernel or a loaded module has the function that calls its probes."""
+    return re.search(rb"\s__traceiter_" + name.encode() + rb"\s", symbols) is not None
+
+
+def _address(name: str, symbols: bytes) -> int:
+    """Return the address of a function of the kernel or a module; 0: none, or it is hidden."""
+    found = re.search(rb"^([0-9a-f]+) [tT] " + name.encode() + rb"\s", symbols, re.MULTILINE)
+    return int(found[1], 16) if found else 0
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the kernel lacks the file (CONFIG_KALLSYMS), or reading is not permitted
+        return b""
