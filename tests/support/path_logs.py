@@ -13,7 +13,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.log_samples import ring
 from tests.support.stack_logs import DEV, HEADER, START, clock, record
 
-ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "driver")
+ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "driver", "uring")
 WITH_REASONS = (*ALL_PARTS, "fs")
 MS = 1_000_000
 NEVER_AGO = 0xFFFFFFFF

@@ -37,6 +37,7 @@ from biotrail.converters.outputs.perfetto.packet_file import PacketFile
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.slice_writer import SliceWriter
 from biotrail.converters.outputs.perfetto.slowest import Slowest
+from biotrail.converters.outputs.perfetto.submissions import SubmissionMaker
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
@@ -122,6 +123,7 @@ class Converter:
         self._slices = SliceWriter(*parts)
         self._calls = CallMaker(context, names, strings, self._tree.threads)
         self._commits = CommitMaker(names)
+        self._submissions = SubmissionMaker(names, strings, self._tree.processes)
         self._counters = CounterWriter(context, *parts, fine=detail == Detail.FULL)
         self._slowest = Slowest(context, names, self._clocks)
         self._last_window: Lifecycles | None = None
@@ -152,14 +154,15 @@ class Converter:
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
         calls = self._calls.calls(window.path, window.tasks)
         commits = self._commits.commits(window.path)
-        self._start(window, (bios, requests, open_bios, open_requests, losses, calls, commits))
+        submissions = self._submissions.submissions(window.path, window.tasks)
+        of_path = (calls, commits, submissions)
+        self._start(window, (bios, requests, open_bios, open_requests, losses, *of_path))
         self._write_clock_readings()
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
-        if len(calls):
-            self._slices.write(calls, _nothing(calls))
-        if len(commits):
-            self._slices.write(commits, _nothing(commits))
+        for slices in of_path:
+            if len(slices):
+                self._slices.write(slices, _nothing(slices))
         self._slowest.add(bios, window.bios, window.tasks)
         self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
@@ -167,7 +170,8 @@ class Converter:
         self._count(window, bios, requests)
         self._last_window = window
         if len(self._maker.strings) > _MOST_STRINGS:
-            self._maker.strings = self._calls.strings = self._streams.forget_strings()
+            fresh = self._streams.forget_strings()
+            self._maker.strings = self._calls.strings = self._submissions.strings = fresh
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.

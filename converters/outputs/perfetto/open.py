@@ -26,9 +26,17 @@ def of_open(window: Lifecycles) -> Lifecycles:
     """Return an empty window at `window.end` with the open bios and requests as ended ones.
 
     Converting it writes their slices to the trace's end, or to their completion if one is known. It
-    has no stages, edges or losses, and nothing in flight.
+    has no stages, edges or losses, no calls, waits and submissions, and nothing in flight.
     """
-    none = np.zeros(0, dtype=np.int64)
+    none, path = np.zeros(0, dtype=np.int64), window.path
+    if path is not None:
+        path = replace(
+            path,
+            calls=path.calls.take(none),
+            waits=path.waits.take(none),
+            submissions=path.submissions.take(none),
+            bios=path.open_bios,
+        )
     return replace(
         window,
         begin=window.end,
@@ -40,4 +48,5 @@ def of_open(window: Lifecycles) -> Lifecycles:
         open_bios=window.open_bios.take(none),
         open_requests=window.open_requests.take(none),
         loss=window.loss.take(none),
+        path=path,
     )

@@ -68,7 +68,9 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
-    """Return whether a window has neither bios nor requests, nor losses."""
+    """Return whether a window has neither bios nor requests, nor losses, nor submissions."""
+    if window.path is not None and len(window.path.submissions):
+        return False
     tables = window.bios, window.requests, window.open_bios, window.open_requests, window.loss
     return not any(len(table) for table in tables)
 

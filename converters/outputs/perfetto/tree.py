@@ -42,6 +42,7 @@ from biotrail.converters.outputs.perfetto.names import (
     REQUEST,
     SLOWEST,
     SLOWEST_TRACK,
+    SUBMISSION,
 )
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.tracks import Identity
@@ -57,6 +58,8 @@ _FIRST_DEVICE = 10
 
 READS, WRITES = "read bytes/s", "written bytes/s"
 LOST = "lost events"
+RINGS = "io_uring and aio"
+"""Name of the lanes of submissions."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,12 @@ class Tree:
     """Packets of groups that `announcements` has not returned yet."""
     threads: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
+    processes: dict[int, str] = field(default_factory=dict)
+    """Name by process id, of processes with submissions; whoever writes submissions fills it."""
     _devices: dict[int, int] = field(default_factory=dict)
     """Per device that has a group: the group's uuid."""
+    _of_process: dict[int, int] = field(default_factory=dict)
+    """Per process with submissions: its track's uuid."""
 
     def __post_init__(self) -> None:
         """Create the log's root and its group "recording", as packets for `announcements`.
@@ -161,15 +168,18 @@ class Tree:
 
         category: BIO and REQUEST lanes are below their device's group, which is created if it is
         new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
-        A CALL lane is a thread's track, and `dev` the thread's id. A COMMIT lane is a
-        journal's, and `dev` its file system's. lane: from 0; from SCREEN on, lanes of bios and
-        requests are part of "more bios" and "more requests". Only the first lane
+        A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION lane is below its
+        process, and `dev` the process's id; a COMMIT lane is a journal's, and `dev` its file
+        system's. lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios"
+        and "more requests". Only the first lane
         of such a part has the description.
         """
         if category == CALL:
             return self._thread(dev, lane)
         if category == COMMIT:
             return self._journal(dev, lane)
+        if category == SUBMISSION:
+            return self._submissions(dev, lane)
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
@@ -214,6 +224,34 @@ class Tree:
             sibling_merge_behavior=_BY_KEY,
             sibling_merge_key=name,
         )
+
+    def _submissions(self, pid: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane of a process's submissions.
+
+        Alone in a trace it is below the process, which other data sources of the machine have too;
+        of several logs it is below the log's root.
+        """
+        name = self.processes.get(pid, "")
+        descriptor = TrackDescriptor(
+            uuid=self.identity.uuid(f"{SUBMISSION} {pid} {lane}"),
+            name=RINGS,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=RINGS,
+        )
+        if self.place.number != 1 or self.place.host:
+            descriptor.parent_uuid = self.root
+            descriptor.name = f"{name or 'process'} {pid}: {RINGS}"
+            descriptor.sibling_merge_key = descriptor.name
+            descriptor.sibling_order_rank = _CALLS
+            return descriptor
+        above = self._of_process.get(pid)
+        if above is None:
+            above = self._of_process[pid] = self.identity.uuid(f"process {pid}")
+            group = self._group(above, "")
+            group.ClearField("name")
+            group.process.pid, group.process.process_name = pid, name
+        descriptor.parent_uuid = above
+        return descriptor
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
         """Return the track of a device's counter, below the device's group.
