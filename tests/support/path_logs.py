@@ -94,25 +94,49 @@ class PathLog:
         )
 
     def waits(
-        self, entry: int, out: int, woken: int, run: int, tid: int = 42, *, state: int = 2
+        self,
+        entry: int,
+        out: int,
+        woken: int,
+        run: int,
+        tid: int = 42,
+        *,
+        state: int = 2,
+        context: int = 0,
     ) -> None:
         """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
         times = {"blocked": woken - out, "runnable": run - woken}
-        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times)
+        how = {"state": state, "context": context}
+        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, **how, **times)
 
-    def request(self, issue: int, end: int, **interrupt: Any) -> None:
-        """A bio with a request, completed as the fields of its INTERRUPT record say."""
+    def request(
+        self,
+        issue: int,
+        end: int,
+        *,
+        tid: int = 42,
+        entry: int = -1,
+        opf: int = 0,
+        **interrupt: Any,
+    ) -> None:
+        """A bio with a request, completed as the fields of its INTERRUPT record say.
+
+        entry: of the call that queued it; -1: none is known.
+        """
         self.bios += 1
         both = {"bio": self.bios << 6, "sector": 8 * self.bios, "bytes": 4096, "dev": DEV}
+        both["opf"] = opf
         rq = {"rq": self.bios << 10}
-        self.add(Kind.Q, issue - 2, **both, part=DEV, tid=42)
+        self.add(Kind.Q, issue - 2, **both, part=DEV, tid=tid)
+        if entry >= 0:
+            call = PWRITE if opf else PREAD
+            self.add(Kind.CALL, issue - 2, bio=both["bio"], entry=START + entry, number=call)
         self.add(Kind.START, issue - 1, **rq, **both)
         self.add(Kind.D, issue, **rq, **both, nr_bios=1)
         self.add(Kind.C, end, **rq, **both)
         ago = dict.fromkeys(("hard", "raised", "soft"), NEVER_AGO)
         if interrupt:
             self.add(Kind.INTERRUPT, end, **rq, **{**ago, **interrupt})
-        self.add(Kind.BIO_COMPLETE, end, **both)
 
     def data(
         self,

@@ -11,15 +11,19 @@ from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
+    Bool,
     Tasks,
 )
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.encode import distinct
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
 from biotrail.recorder.schema.syscalls import call_name
 
 _MOST_PENDING = 1 << 18
 """Waits that are kept at most until their call returns; the oldest are dropped first."""
+_MOST_HELD = 1 << 16
+"""Calls that are held back at most: beyond, all are drawn."""
 
 
 @dataclass
@@ -33,32 +37,63 @@ class CallMaker:
     """Values of text arguments."""
     threads: dict[int, tuple[int, str]]
     """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
+    flows: FlowMaker | None = None
+    """Arrows to the calls' bios and from these to waits, with the window's bios; None: none."""
     _pending: Waits | None = None
-    """Waits of calls that have not returned in the windows so far."""
+    """Waits of calls that have no slice in the windows so far."""
+    _held: Calls | None = None
+    """Calls that have returned, and have no slice yet."""
     _wait_names: tuple[int, int] = (0, 0)
     """Event name ids of BLOCKED and RUNNABLE: interned early, as they have to be below 128."""
     _numbered: int = 0
     """Calls so far, which numbers them."""
 
     def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
-        """Return a slice per timed call of the window, in the order of (entry, number).
+        """Return slices of timed calls, a slice per call, in the order of (entry, number).
 
-        path: the window's; None: no calls. tasks: the window's threads, rows of `Calls.task`. Calls
-        whose entry is not known are left out. Adds the threads of the calls to `threads`, and keeps
-        waits whose calls have not returned for a later window.
+        path: the window's; None: it has no calls. tasks: the window's threads, rows of
+        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls are held
+        back until all that is known of their bios' completions has been read
+        (`FlowMaker.settled`), but no more than 65,536. Adds the threads of the calls to
+        `threads`, and keeps waits whose calls have no slice yet for a later window.
         """
-        if path is None:
+        if path is not None:
+            known = path.calls.take(path.calls.entry != NEVER)
+            held = [] if self._held is None else [self._held]
+            self._held = Calls.concatenate([*held, known])
+            pending = [] if self._pending is None else [self._pending]
+            self._pending = Waits.concatenate([*pending, path.waits])
+        if self._held is None:
             return self._slices(None)
+        ready = np.ones(len(self._held), dtype=np.bool_)
+        if self.flows is not None and len(ready) <= _MOST_HELD:
+            ready = self._held.exit < self.flows.settled
+        return self._take(ready, tasks)
+
+    def rest(self, tasks: Tasks) -> Slices:
+        """Return slices of the calls that were held back; no window follows.
+
+        tasks: as of `calls`.
+        """
+        if self._held is None:
+            return self._slices(None)
+        return self._take(np.ones(len(self._held), dtype=np.bool_), tasks)
+
+    def _take(self, ready: Bool, tasks: Tasks) -> Slices:
+        """Return slices of the held calls that are `ready` (n,); these are held no longer."""
+        assert self._held is not None
+        assert self._pending is not None
         self._wait_names = self.names.id(BLOCKED), self.names.id(RUNNABLE)
-        known = path.calls.take(path.calls.entry != NEVER)
-        table = known.take(np.argsort(known.entry, kind="stable"))
+        table = self._held.take(ready)
+        table = table.take(np.argsort(table.entry, kind="stable"))
+        self._held = self._held.take(~ready)
         self._add_threads(table, tasks)
         slices = self._slices(table)
         self._arguments(slices, table)
-        waits = path.waits
-        if self._pending is not None:
-            waits = Waits.concatenate([self._pending, waits])
-        self._pending = self._add_waits(slices, table, waits)
+        self._pending = self._add_waits(slices, table, self._pending)
+        if self.flows is not None:
+            slices.flows = self.flows.of_calls(table)
+            self.flows.forget(table)
         return slices
 
     def _add_threads(self, table: Calls, tasks: Tasks) -> None:
@@ -118,7 +153,8 @@ class CallMaker:
         """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
 
         table: the call of each slice. A wait is a call's if thread and entry time are the same. It
-        has two stages: off the CPU until woken, and from there until it ran.
+        has two stages: off the CPU until woken, and from there until it ran, which has the flow of
+        the bio that ended the wait.
         """
         row = _rows_of_calls(table, waits)
         ours = np.flatnonzero(row >= 0)
@@ -133,6 +169,10 @@ class CallMaker:
         start = np.clip(start, slices.start[rows], slices.end[rows])
         end = np.clip(end, start, slices.end[rows])
         lasting = np.flatnonzero(end > start)
+        flow = None
+        if self.flows is not None:
+            by = self.flows.of_waits(waits.take(ours))
+            flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(
             first=np.cumsum(count) - count,
@@ -140,6 +180,7 @@ class CallMaker:
             name=np.tile(names, len(ours))[lasting],
             start=start[lasting],
             end=end[lasting],
+            flow=flow,
         )
         return pending
 

@@ -39,3 +39,8 @@ REQUESTS = (
     f"lie in it, as those of bios do. {_LANES}"
 )
 MORE = "What was beyond the first {} lanes of {}, more than a screen holds. A lane has no meaning."
+INTERRUPTS = (
+    "A slice is an interrupt of the device, or a BLOCK softirq without one, up to the last request "
+    "that it completed. Only what led to a recorded completion is drawn. "
+    f"{_LANES}"
+)

@@ -103,6 +103,10 @@ CALL_ARGUMENTS = (
     Argument("queued_bios", "bios that it queued", "0"),
     Argument("waits", "times that it left its CPU to wait", "0"),
 )
+INTERRUPT_ARGUMENTS = (
+    Argument("irq", "number of the device's interrupt", "none came on that CPU"),
+    Argument("completions", "requests that were completed in it", "1"),
+)
 
 
 def stage_argument(stage: Stage) -> str:
@@ -115,10 +119,10 @@ STAGE_ARGUMENTS = tuple(
 )
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
-CALL = "call"
+CALL, INTERRUPT = "call", "interrupt"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5}
+CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5, INTERRUPT: 6}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
@@ -134,6 +138,10 @@ STAGE_TITLES: dict[Stage, str] = {**STAGE_NAMES, Stage.FLUSH: "flushing"}
 BLOCKED, RUNNABLE = "blocked", "runnable"
 """Names of the slices in a call: off the CPU until woken, and from there until it ran."""
 
+HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
+"""Names of the slices in an interrupt: until the BLOCK softirq was raised, until it was entered,
+and from there to the last completion."""
+
 _BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
     REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -143,6 +151,7 @@ _PATH_ARGUMENTS = {
     BIO: PATH_BIO_ARGUMENTS,
     REQUEST: PATH_REQUEST_ARGUMENTS,
     CALL: CALL_ARGUMENTS,
+    INTERRUPT: INTERRUPT_ARGUMENTS,
 }
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))
