@@ -2,14 +2,14 @@
 """Slices of system calls, on their threads' own tracks, with the waits of each call nested."""
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import Calls, PathTables, Waits
+from biotrail.converters.events.path_tables import Calls, PathTables
 from biotrail.converters.events.tables import (
-    I64,
     NEVER,
     Bool,
     Tasks,
@@ -20,8 +20,6 @@ from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
 from biotrail.recorder.schema.syscalls import call_name
 
-_MOST_PENDING = 1 << 18
-"""Waits that are kept at most until their call returns; the oldest are dropped first."""
 _MOST_HELD = 1 << 16
 """Calls that are held back at most: beyond, all are drawn."""
 
@@ -39,7 +37,7 @@ class CallMaker:
     """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
     flows: FlowMaker | None = None
     """Arrows to the calls' bios and from these to waits, with the window's bios; None: none."""
-    _pending: Waits | None = None
+    _pending: PendingWaits = field(default_factory=PendingWaits)
     """Waits of calls that have no slice in the windows so far."""
     _held: Calls | None = None
     """Calls that have returned, and have no slice yet."""
@@ -61,8 +59,7 @@ class CallMaker:
             known = path.calls.take(path.calls.entry != NEVER)
             held = [] if self._held is None else [self._held]
             self._held = Calls.concatenate([*held, known])
-            pending = [] if self._pending is None else [self._pending]
-            self._pending = Waits.concatenate([*pending, path.waits])
+            self._pending.add(path.waits)
         if self._held is None:
             return self._slices(None)
         ready = np.ones(len(self._held), dtype=np.bool_)
@@ -82,7 +79,6 @@ class CallMaker:
     def _take(self, ready: Bool, tasks: Tasks) -> Slices:
         """Return slices of the held calls that are `ready` (n,); these are held no longer."""
         assert self._held is not None
-        assert self._pending is not None
         self._wait_names = self.names.id(BLOCKED), self.names.id(RUNNABLE)
         table = self._held.take(ready)
         table = table.take(np.argsort(table.entry, kind="stable"))
@@ -90,7 +86,7 @@ class CallMaker:
         self._add_threads(table, tasks)
         slices = self._slices(table)
         self._arguments(slices, table)
-        self._pending = self._add_waits(slices, table, self._pending)
+        self._add_waits(slices, table)
         if self.flows is not None:
             slices.flows = self.flows.of_calls(table)
             self.flows.forget(table)
@@ -149,54 +145,32 @@ class CallMaker:
         slices.uint("queued_bios", table.bios, table.bios > 0)
         slices.uint("waits", table.waits, table.waits > 0)
 
-    def _add_waits(self, slices: Slices, table: Calls, waits: Waits) -> Waits:
-        """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
+    def _add_waits(self, slices: Slices, table: Calls) -> None:
+        """Set `slices.stages` to the waits of these calls, which are no longer pending then.
 
-        table: the call of each slice. A wait is a call's if thread and entry time are the same. It
-        has two stages: off the CPU until woken, and from there until it ran, which has the flow of
-        the bio that ended the wait.
+        table: the call of each slice. A wait has two stages: off the CPU until woken, and from
+        there until it ran, which has the flow of the bio that ended the wait.
         """
-        row = _rows_of_calls(table, waits)
-        ours = np.flatnonzero(row >= 0)
-        ours = ours[np.lexsort((waits.out[ours], row[ours]))]
-        pending = waits.take(np.flatnonzero(row < 0)[-_MOST_PENDING:])
-        if not len(ours):
-            return pending
+        row, waits = self._pending.take(table)
+        if waits is None or not len(waits):
+            return
         names = np.array(self._wait_names, dtype=np.uint8)
-        start = np.stack([waits.out[ours], waits.woken[ours]], axis=1).reshape(-1)
-        end = np.stack([waits.woken[ours], waits.run[ours]], axis=1).reshape(-1)
-        rows = np.repeat(row[ours], 2)
+        start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)
+        end = np.stack([waits.woken, waits.run], axis=1).reshape(-1)
+        rows = np.repeat(row, 2)
         start = np.clip(start, slices.start[rows], slices.end[rows])
         end = np.clip(end, start, slices.end[rows])
         lasting = np.flatnonzero(end > start)
         flow = None
         if self.flows is not None:
-            by = self.flows.of_waits(waits.take(ours))
+            by = self.flows.of_waits(waits)
             flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(
             first=np.cumsum(count) - count,
             count=count,
-            name=np.tile(names, len(ours))[lasting],
+            name=np.tile(names, len(waits))[lasting],
             start=start[lasting],
             end=end[lasting],
             flow=flow,
         )
-        return pending
-
-
-def _rows_of_calls(table: Calls, waits: Waits) -> I64:
-    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
-    if not len(table) or not len(waits):
-        return np.full(len(waits), -1, dtype=np.int64)
-    order = np.lexsort((table.tid, table.entry))
-    entry, tid = table.entry[order], table.tid[order]
-    first = np.searchsorted(entry, waits.entry, side="left")
-    stop = np.searchsorted(entry, waits.entry, side="right")
-    row = np.full(len(waits), -1, dtype=np.int64)
-    # Two threads rarely enter in the same nanosecond, so this loop is short.
-    for ahead in range(int((stop - first).max(initial=0))):
-        place = np.minimum(first + ahead, len(order) - 1)
-        same = (first + ahead < stop) & (tid[place] == waits.tid)
-        row[same] = order[place[same]]
-    return row
