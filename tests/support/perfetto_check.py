@@ -330,7 +330,11 @@ def render(trace: Read) -> str:
     def one(uuid: int, indent: str) -> None:
         track = trace.tracks[uuid]
         counter = track.descriptor.counter.unit_name
-        lines.append(f"{indent}{track.name}" + (f" [{counter}]" if counter else ""))
+        name = track.name
+        if track.descriptor.HasField("thread"):
+            thread = track.descriptor.thread
+            name = f"thread {thread.tid} {thread.thread_name} of process {thread.pid}"
+        lines.append(f"{indent}{name}" + (f" [{counter}]" if counter else ""))
         if track.descriptor.description:
             lines.append(f"{indent}  ? {track.descriptor.description.splitlines()[0]}")
         for at, value in track.samples:
@@ -351,6 +355,9 @@ def render(trace: Read) -> str:
 
     for root in children.get(0, []):
         one(root, "")
+    for source, target in trace.arrows():
+        ends = [f"{end.start} {end.category} {end.name}" for end in (source, target)]
+        lines.append(f"arrow {ends[0]} → {ends[1]}")
     return "\n".join(lines) + "\n"
 
 
