@@ -68,9 +68,10 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
-    """Return whether a window has neither bios nor requests, nor losses."""
-    tables = window.bios, window.requests, window.open_bios, window.open_requests, window.loss
-    return not any(len(table) for table in tables)
+    """Return whether a window has neither bios nor requests, nor losses, nor calls and waits."""
+    tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
+    beside = [] if window.path is None else [window.path.calls, window.path.waits]
+    return not any(len(table) for table in (*tables, *beside))
 
 
 class _Losses:

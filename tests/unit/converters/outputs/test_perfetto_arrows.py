@@ -11,6 +11,7 @@ import pytest
 from biotrail.cli.main import main
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, INTERRUPT, Detail
+from biotrail.converters.outputs.perfetto.parts import convert_parts
 from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from tests.support.path_logs import PathLog
@@ -262,6 +263,27 @@ def test_flows_of_merged_logs_are_apart(tmp_path: Path) -> None:
     roots = [{trace.path(s.track).split("/")[0] for s in pair} for pair in pairs]
     assert all(len(root) == 1 for root in roots)
     assert roots[0] != roots[1]
+
+
+def test_calls_behind_the_last_bio_are_in_a_part_of_their_own() -> None:
+    # GIVEN a log whose I/O ends long before its calls do
+    log = PathLog()
+    log.request(1000, 5000, entry=500, **SOFTIRQ)
+    log.returns(500, 6000, queued=1)
+    for second in range(1, 4):
+        log.returns(second * 10**9, second * 10**9 + 500)
+    source = Trace(io.BytesIO(log.data(cuts=[second * 10**9 - 1 for second in range(1, 4)])))
+    # WHEN it is written in parts, one for each window with something in it
+    files: list[io.BytesIO] = []
+
+    def opened(_: int) -> io.BytesIO:
+        files.append(io.BytesIO())
+        return files[-1]
+
+    convert_parts(source.lifecycles(1), source.context, opened, 1)
+    # THEN each call is in one of the parts
+    calls = [call for file in files for call in read(file.getvalue()).slices(CALL)]
+    assert sorted(call.start - START for call in calls) == [500, 10**9, 2 * 10**9, 3 * 10**9]
 
 
 def test_ids_of_flows_are_hashed() -> None:

@@ -252,3 +252,10 @@ def test_waits_lead_to_what_ended_them(path_trace, path_tables):
     known = {s.args["number"] for s in path_trace.slices("request")}
     assert {row["number"] for row in rows} <= known
     assert all(0 <= row["to_wake_up"] <= 100_000 for row in rows)
+
+
+def test_interrupts_are_counted_by_device(path_trace, path_tables):
+    # GIVEN the same / WHEN interrupts are asked for / THEN each slice counts for its device
+    rows = path_tables.execute(query("perfetto.md", "Interrupts that led to")).fetchall()
+    assert sum(row["times"] for row in rows) == len(path_trace.slices("interrupt")) > 0
+    assert {row["device"] for row in rows} == {"loop0 (7:0)", "vda (254:0)"}
