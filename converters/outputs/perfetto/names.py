@@ -135,6 +135,10 @@ SUBMISSION_ARGUMENTS = (
     Argument("end_to_complete_ns", "from there to the completion in the ring", "as before"),
     Argument("complete_to_reap_ns", "from there to the return of the call then", "as before"),
 )
+INTERRUPT_ARGUMENTS = (
+    Argument("irq", "number of the device's interrupt", "none came on that CPU"),
+    Argument("completions", "requests that were completed in it", "1"),
+)
 
 
 def stage_argument(stage: Stage) -> str:
@@ -147,10 +151,11 @@ STAGE_ARGUMENTS = tuple(
 )
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
-CALL, COMMIT, SUBMISSION = "call", "commit", "submission"
+CALL, INTERRUPT, COMMIT, SUBMISSION = "call", "interrupt", "commit", "submission"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5, SUBMISSION: 6, COMMIT: 12}
+_CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT)
+CATEGORY_IIDS = {category: iid for iid, category in enumerate(_CATEGORIES, 1)}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
@@ -169,6 +174,10 @@ log says what a wait was for, its name is the reason instead of BLOCKED."""
 COMMIT_PHASES = ("commit starting", "commit locking", "commit flushing", "commit logging")
 """Names of the slices in a commit, in this order."""
 
+HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
+"""Names of the slices in an interrupt: until the BLOCK softirq was raised, until it was entered,
+and from there to the last completion."""
+
 _BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
     REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -180,6 +189,7 @@ _PATH_ARGUMENTS = {
     CALL: CALL_ARGUMENTS,
     COMMIT: COMMIT_ARGUMENTS,
     SUBMISSION: SUBMISSION_ARGUMENTS,
+    INTERRUPT: INTERRUPT_ARGUMENTS,
 }
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))

@@ -12,6 +12,7 @@ db1: block I/O
     requests                      lanes
     more bios                     lanes beyond what a screen holds
     more requests
+    interrupts                    lanes, where they were recorded
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.outputs.perfetto.help import (
     BIOS,
+    INTERRUPTS,
     JOURNAL,
     LOSSES,
     MORE,
@@ -37,6 +39,7 @@ from biotrail.converters.outputs.perfetto.names import (
     CALL,
     COMMIT,
     IN_DEVICE,
+    INTERRUPT,
     LOSS,
     QUEUED,
     REQUEST,
@@ -76,7 +79,10 @@ _LANES = {
     LOSS: _Lanes(LOST, 2, LOSSES),
     BIO: _Lanes("bios", 10, BIOS),
     REQUEST: _Lanes("requests", 11, REQUESTS),
+    INTERRUPT: _Lanes("interrupts", 14, INTERRUPTS),
 }
+_OF_DEVICE = (BIO, REQUEST, INTERRUPT)
+"""Categories of slices that are below their device's group."""
 _MORE = {
     BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
     REQUEST: _Lanes("more requests", 13, MORE.format(SCREEN, "requests")),
@@ -166,13 +172,12 @@ class Tree:
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
         """Return the track of a lane, one of those that slices of a category are drawn on.
 
-        category: BIO and REQUEST lanes are below their device's group, which is created if it is
-        new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
-        A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION lane is below its
-        process, and `dev` the process's id; a COMMIT lane is a journal's, and `dev` its file
+        category: BIO, REQUEST and INTERRUPT lanes are below their device's group, which is created
+        if it is new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their
+        uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION lane is below
+        its process, and `dev` the process's id; a COMMIT lane is a journal's, and `dev` its file
         system's. lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios"
-        and "more requests". Only the first lane
-        of such a part has the description.
+        and "more requests". Only the first lane of such a part has the description.
         """
         if category == CALL:
             return self._thread(dev, lane)
@@ -185,7 +190,7 @@ class Tree:
             lanes, first = _MORE[category], SCREEN
         return TrackDescriptor(
             uuid=self.identity.uuid(f"{category} {dev} {lane}"),
-            parent_uuid=self._device(dev) if category in _MORE else self.root,
+            parent_uuid=self._device(dev) if category in _OF_DEVICE else self.root,
             name=lanes.name,
             # Lanes are drawn as one track: one description, at the lane with the first slice.
             description=lanes.description if lane == first else None,
