@@ -20,9 +20,6 @@
 #define BT_BTRFS_MAIN 5 /* BTRFS_FS_TREE_OBJECTID: the subvolume that every btrfs has */
 #define BT_BTRFS_HASH 0x9e3779b1U
 
-/* recorder/probes/file_ways.py fills it. */
-const volatile struct bt_file_ways ways SEC(".rodata.files") = {};
-
 /* From include/linux/page-flags.h; values are relocated to the running kernel's. */
 enum pageflags { PG_locked, PG_writeback, PG_reserved };
 

@@ -214,7 +214,14 @@ static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 	if (!bpf_core_field_exists(page->mapping))
 		return false;
 	*word = (__u64)page->mapping;
-	return *word && !(*word & BT_NO_FILE) && bt_listed(page->mapping->host->i_ino);
+	if (!*word || *word & BT_NO_FILE)
+		return false;
+	/*
+	 * Memory of the kernel's own (slab) has something else there, and this load may fault. Where
+	 * the program consists of several functions, as with files, it must not: for a fault in the
+	 * first of them old kernels (5.10; mended in 6.4) have no exception table, and crash.
+	 */
+	return ways.split || bt_listed(page->mapping->host->i_ino);
 }
 
 /*

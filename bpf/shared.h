@@ -257,7 +257,7 @@ struct bt_file_ways {
 	__u32 btrfs_root_dev; /* offset of btrfs_root.anon_dev */
 	__u32 by_file; /* only bios of these files (bt_wanted_files) */
 	__u32 by_dir; /* or of files below these directories */
-	__u32 reserved;
+	__u32 split; /* the programs at Q have functions of their own for that (own.h) */
 };
 _Static_assert(sizeof(struct bt_file_ways) == 248, "size");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, device_ends) == 0, "device_ends");
@@ -281,7 +281,7 @@ _Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_id) == 228, "b
 _Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_dev) == 232, "btrfs_root_dev");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, by_file) == 236, "by_file");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, by_dir) == 240, "by_dir");
-_Static_assert(__builtin_offsetof(struct bt_file_ways, reserved) == 244, "reserved");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, split) == 244, "split");
 
 /* A file or directory whose bios are recorded, as stat() names it: a key of bt_wanted_files. */
 struct bt_wanted_file {

@@ -63,6 +63,7 @@ def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
     sudo biotrail record --pid 1234 --children            # I/O of a process and its children
     sudo biotrail record --stacks --duration 10s          # with the call stack that queued each bio
     sudo biotrail record --files --duration 10s           # with the file that each bio belongs to
+    sudo biotrail record --dir /srv/db --files            # I/O of the files below a directory
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail

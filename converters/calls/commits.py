@@ -29,7 +29,9 @@ class LastCommits:
         known = Commits.concatenate([self._last, commits])
         known = known.take(np.lexsort((known.end, known.tid)))
         for row in np.flatnonzero(waits.reason == WaitReason.JOURNAL_COMMIT).tolist():
-            first, stop = np.searchsorted(known.tid, [waits.waker[row], waits.waker[row] + 1])
+            waker = int(waits.waker[row])
+            first = np.searchsorted(known.tid, waker, side="left")
+            stop = np.searchsorted(known.tid, waker, side="right")
             place = int(np.searchsorted(known.end[first:stop], waits.woken[row], side="right"))
             one = int(first) + place - 1
             if place and known.end[one] >= waits.out[row]:

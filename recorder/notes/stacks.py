@@ -30,6 +30,10 @@ NAMELESS = (
     "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): stacks hold "
     "addresses only"
 )
+REASONLESS = (
+    "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): what waits are "
+    "for (--path fs) is unknown"
+)
 
 Frame = list[Any]
 """[name, where, offset]: function, module or file, bytes into the function.
@@ -51,6 +55,7 @@ class StackWatch:
         ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: Probes | None = None
+        self._wanted, self._waits = wanted, waits
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.count = 0
@@ -64,10 +69,14 @@ class StackWatch:
         if wanted >= Stacks.USER:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
-    @property
-    def lacks_names(self) -> bool:
-        """Whether stacks are recorded and the kernel hides its symbols from this process."""
-        return self._probes is not None and not self._kernel.available
+    def nameless(self) -> list[str]:
+        """Return what to say where the kernel hides its symbols from this process; [] if not.
+
+        A message for the stacks at Q if they are recorded, and one for those of waits.
+        """
+        if self._probes is None or self._kernel.available:
+            return []
+        return [NAMELESS] * (self._wanted > Stacks.NONE) + [REASONLESS] * self._waits
 
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).

@@ -171,7 +171,8 @@ class FileChoice(NamedTuple):
     def prepare(self, bpf: BpfObject) -> None:
         """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
         file_maps.set_size(bpf, self.files)
-        bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted))
+        split = self.files.recorded or bool(self.wanted)
+        bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, split))
         size = ctypes.sizeof(_Generation)
         bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
         directories = any(one.directory for one in self.wanted)
@@ -210,9 +211,12 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
     return FileChoice(files, ways, tuple(wanted_files(filters, ways.subvolumes)))
 
 
-def _section(ways: Ways, wanted: Sequence[Wanted]) -> _Ways:
-    """Return the section .rodata.files."""
-    made = _Ways(not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end)
+def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> _Ways:
+    """Return the section .rodata.files.
+
+    `split`: whether files are recorded or filtered by, for which programs have functions.
+    """
+    made = _Ways(split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end)
     for name in ("device_ends", "dio_ends", "btrfs_ends"):
         for place, address in enumerate(getattr(ways, name)):
             getattr(made, name)[place] = address

@@ -536,7 +536,8 @@ RECORDS: tuple[Record, ...] = (
                 "stack",
                 "i32",
                 "",
-                "id of the kernel stack with which the thread left its CPU; negative: an errno",
+                "id of the kernel stack with which the thread left its CPU; negative: the errno "
+                "that says why there is none; -11: there were too many",
             ),
         ),
         part="fs",
@@ -581,7 +582,10 @@ RECORDS: tuple[Record, ...] = (
             Field("runner", "u8", "", "who queued it; 0: inline, 1: io-wq, 2: sqpoll, 3: kernel"),
             Field("joined", "u8", "", "known by 0: the bio's iocb, 1: the worker, 2: the thread"),
             Field(
-                "flags", "u8", "", "1: registered file; 2: submission not seen; 4: writes; 8: aio"
+                "flags",
+                "u8",
+                "",
+                "1: registered file; 2: submission not seen; 4: the bio writes; 8: aio",
             ),
         ),
         part="uring",

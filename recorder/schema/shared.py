@@ -243,7 +243,7 @@ FILE_WAYS = Struct(
         Member("btrfs_root_dev", "u32", "offset of btrfs_root.anon_dev"),
         Member("by_file", "u32", "only bios of these files (bt_wanted_files)"),
         Member("by_dir", "u32", "or of files below these directories"),
-        Member("reserved", "u32"),
+        Member("split", "u32", "the programs at Q have functions of their own for that (own.h)"),
     ),
 )
 WANTED_FILE = Struct(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.notes.changes import ChangeNotes
-from biotrail.recorder.notes.stacks import HURRIED_NS, NAMELESS
+from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.backend import Probes
@@ -273,12 +273,12 @@ def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
 
 
 def _first_messages(opened: Opened) -> list[str]:
-    """Return the messages to report when recording begins: `opened.messages` and two more.
+    """Return the messages to report when recording begins: `opened.messages` and others.
 
-    One if call stacks are recorded and the kernel hides its symbols; one if the rings are smaller
-    than wanted. In this order; `opened.messages` is not changed.
+    What the kernel's hidden symbols mean for call stacks and for what waits are for, each if it is
+    recorded; one message if the rings are smaller than wanted. In this order;
+    `opened.messages` is not changed.
     """
     options = opened.prepared.options
     small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-    nameless = [NAMELESS] if opened.stacks.lacks_names else []
-    return [*opened.messages, *nameless, *([small] if small else [])]
+    return [*opened.messages, *opened.stacks.nameless(), *([small] if small else [])]

@@ -85,7 +85,7 @@ _OPTIONS = (
         "--files",
         is_flag=True,
         help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
-        "direct I/O on ext4, XFS and others. See biotrail report --by file.",
+        "direct I/O. See biotrail report --by file.",
     ),
     click.option(
         "--path",

@@ -2,6 +2,7 @@
 """Filter options of `biotrail record` and `top`, and texts about what filters left out."""
 
 import functools
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -177,50 +178,60 @@ def filter_options(command: _Command) -> _Command:
     """
 
     @functools.wraps(command)
-    def wrapped(
-        below: bool,
-        pid: tuple[str, ...],
-        children: bool,
-        tid: tuple[str, ...],
-        comm: tuple[str, ...],
-        cgroup: tuple[str, ...],
-        only_files: tuple[str, ...],
-        only_dirs: tuple[str, ...],
-        op: tuple[str, ...],
-        flags: tuple[str, ...],
-        min_size: int,
-        sectors: tuple[str, ...],
-        own_io: bool,
-        max_in_flight: int,
-        **others: Any,
-    ) -> Any:
+    def wrapped(**given: Any) -> Any:
         """Make a Filters of the filter options, check it against `devices`, and call the command.
 
         Raises click.UsageError for values that are no filters or contradict each other.
         """
-        filters = Filters(
-            pids=_numbers(pid, "--pid"),
-            children=children,
-            tids=_numbers(tid, "--tid"),
-            comms=comm,
-            cgroups=cgroup,
-            files=_paths(only_files, "--file"),
-            dirs=_paths(only_dirs, "--dir"),
-            ops=_words(op),
-            flags=tuple(tuple(w for w in word.split("+") if w) for word in _words(flags)),
-            min_bytes=min_size,
-            sectors=_sectors(sectors),
-            below=below,
-            own_io=own_io,
-            max_followed=max_in_flight,
-        )
-        _check(filters, others["devices"])
-        return command(filters=filters, **others)
+        names = inspect.signature(_filters).parameters
+        filters = _filters(**{name: given.pop(name) for name in names})
+        _check(filters, given["devices"])
+        return command(filters=filters, **given)
 
     result: _Command = wrapped
-    for option in reversed((*_TASK_OPTIONS, *_FILE_OPTIONS, *_BIO_OPTIONS, *_FOLLOWING_OPTIONS)):
+    options = (*_TASK_OPTIONS, *_FILE_OPTIONS, *_BIO_OPTIONS, *_FOLLOWING_OPTIONS)
+    for option in reversed(options):
         result = option(result)
     return result
+
+
+def _filters(
+    *,
+    below: bool,
+    pid: tuple[str, ...],
+    children: bool,
+    tid: tuple[str, ...],
+    comm: tuple[str, ...],
+    cgroup: tuple[str, ...],
+    only_files: tuple[str, ...],
+    only_dirs: tuple[str, ...],
+    op: tuple[str, ...],
+    flags: tuple[str, ...],
+    min_size: int,
+    sectors: tuple[str, ...],
+    own_io: bool,
+    max_in_flight: int,
+) -> Filters:
+    """Return the values of the filter options, by their parameters' names, as a Filters.
+
+    Raises click.BadParameter for a value that is no process, path or range of sectors.
+    """
+    return Filters(
+        pids=_numbers(pid, "--pid"),
+        children=children,
+        tids=_numbers(tid, "--tid"),
+        comms=comm,
+        cgroups=cgroup,
+        files=_paths(only_files, "--file"),
+        dirs=_paths(only_dirs, "--dir"),
+        ops=_words(op),
+        flags=tuple(tuple(w for w in word.split("+") if w) for word in _words(flags)),
+        min_bytes=min_size,
+        sectors=_sectors(sectors),
+        below=below,
+        own_io=own_io,
+        max_followed=max_in_flight,
+    )
 
 
 def _check(filters: Filters, devices: tuple[str, ...]) -> None:

@@ -9,12 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.tree import (
-    CommitReport,
-    StageTimes,
-    Summary,
-    WaitReport,
-)
+from biotrail.converters.analysis.report.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
@@ -82,7 +78,7 @@ class WaitsByReason:
     def _add_waits(self, waits: Waits, code: I64) -> None:
         """Add waits to `_waited`. code: of each one's call (`_codes`)."""
         keys = code << _BITS | waits.reason.astype(np.int64)
-        blocked = waits.woken - waits.out
+        blocked = np.maximum(waits.woken - waits.out, 0)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         for key in np.unique(keys).tolist():
             mine = keys == key

@@ -2,24 +2,28 @@
 """Slices of system calls, on their threads' own tracks, with the waits of each call nested."""
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.calls.keys import rows_of_calls
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import Calls, PathTables, Waits
+from biotrail.converters.events.path_tables import Calls, PathTables
 from biotrail.converters.events.tables import (
     NEVER,
+    U8,
+    Bool,
     Tasks,
 )
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.encode import distinct
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
 from biotrail.recorder.schema.syscalls import call_name
 
-_MOST_PENDING = 1 << 18
-"""Waits that are kept at most until their call returns; the oldest are dropped first."""
+_MOST_HELD = 1 << 16
+"""Calls that are held back at most: beyond, all are drawn."""
 
 
 @dataclass
@@ -33,32 +37,76 @@ class CallMaker:
     """Values of text arguments."""
     threads: dict[int, tuple[int, str]]
     """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
-    _pending: Waits | None = None
-    """Waits of calls that have not returned in the windows so far."""
-    _wait_names: tuple[int, int] = (0, 0)
-    """Event name ids of BLOCKED and RUNNABLE: interned early, as they have to be below 128."""
+    flows: FlowMaker | None = None
+    """Arrows to the calls' bios and from these to waits, with the window's bios; None: none."""
+    _pending: PendingWaits = field(default_factory=PendingWaits)
+    """Waits of calls that have no slice in the windows so far."""
+    _held: Calls | None = None
+    """Calls that have returned, and have no slice yet."""
+    _runnable: int = 0
+    """Event name id of RUNNABLE: interned early, as it has to be below 128."""
+    _names_of: U8 = field(default_factory=lambda: np.zeros(len(WaitReason), dtype=np.uint8))
+    """Per WaitReason: event name id of such a wait, likewise."""
     _numbered: int = 0
     """Calls so far, which numbers them."""
 
-    def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
-        """Return a slice per timed call of the window, in the order of (entry, number).
+    def __post_init__(self) -> None:
+        """Intern the names of the reasons, if the log says what waits were for."""
+        if "fs" in self.context.path_parts:
+            self._intern()
 
-        path: the window's; None: no calls. tasks: the window's threads, rows of `Calls.task`. Calls
-        whose entry is not known are left out. Adds the threads of the calls to `threads`, and keeps
-        waits whose calls have not returned for a later window.
+    def _intern(self) -> None:
+        """Set the name ids of waits; BLOCKED where the log does not say what a wait was for."""
+        said = "fs" in self.context.path_parts
+        for reason in WaitReason:
+            named = said and reason != WaitReason.UNKNOWN
+            self._names_of[reason] = self.names.id(WAIT_REASON_NAMES[reason] if named else BLOCKED)
+        self._runnable = self.names.id(RUNNABLE)
+
+    def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
+        """Return slices of timed calls, a slice per call, in the order of (entry, number).
+
+        path: the window's; None: it has no calls. tasks: the window's threads, rows of
+        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls are held
+        back until all that is known of their bios' completions has been read
+        (`FlowMaker.settled`), but no more than 65,536. Adds the threads of the calls to
+        `threads`, and keeps waits whose calls have no slice yet for a later window.
         """
-        if path is None:
+        if path is not None:
+            known = path.calls.take(path.calls.entry != NEVER)
+            held = [] if self._held is None else [self._held]
+            self._held = Calls.concatenate([*held, known])
+            self._pending.add(path.waits)
+        if self._held is None:
             return self._slices(None)
-        self._wait_names = self.names.id(BLOCKED), self.names.id(RUNNABLE)
-        known = path.calls.take(path.calls.entry != NEVER)
-        table = known.take(np.argsort(known.entry, kind="stable"))
+        ready = np.ones(len(self._held), dtype=np.bool_)
+        if self.flows is not None and len(ready) <= _MOST_HELD:
+            ready = self._held.exit < self.flows.settled
+        return self._take(ready, tasks)
+
+    def rest(self, tasks: Tasks) -> Slices:
+        """Return slices of the calls that were held back; no window follows.
+
+        tasks: as of `calls`.
+        """
+        if self._held is None:
+            return self._slices(None)
+        return self._take(np.ones(len(self._held), dtype=np.bool_), tasks)
+
+    def _take(self, ready: Bool, tasks: Tasks) -> Slices:
+        """Return slices of the held calls that are `ready` (n,); these are held no longer."""
+        assert self._held is not None
+        self._intern()
+        table = self._held.take(ready)
+        table = table.take(np.argsort(table.entry, kind="stable"))
+        self._held = self._held.take(~ready)
         self._add_threads(table, tasks)
         slices = self._slices(table)
         self._arguments(slices, table)
-        waits = path.waits
-        if self._pending is not None:
-            waits = Waits.concatenate([self._pending, waits])
-        self._pending = self._add_waits(slices, table, waits)
+        self._add_waits(slices, table)
+        if self.flows is not None:
+            slices.flows = self.flows.of_calls(table)
+            self.flows.forget(table)
         return slices
 
     def _add_threads(self, table: Calls, tasks: Tasks) -> None:
@@ -114,31 +162,33 @@ class CallMaker:
         slices.uint("queued_bios", table.bios, table.bios > 0)
         slices.uint("waits", table.waits, table.waits > 0)
 
-    def _add_waits(self, slices: Slices, table: Calls, waits: Waits) -> Waits:
-        """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
+    def _add_waits(self, slices: Slices, table: Calls) -> None:
+        """Set `slices.stages` to the waits of these calls, which are no longer pending then.
 
-        table: the call of each slice. A wait is a call's if thread and entry time are the same. It
-        has two stages: off the CPU until woken, and from there until it ran.
+        table: the call of each slice. A wait has two stages: off the CPU until woken, named by
+        the reason, and from there until it ran, which has the flow of the bio that ended the wait.
         """
-        row = rows_of_calls(table, waits)
-        ours = np.flatnonzero(row >= 0)
-        ours = ours[np.lexsort((waits.out[ours], row[ours]))]
-        pending = waits.take(np.flatnonzero(row < 0)[-_MOST_PENDING:])
-        if not len(ours):
-            return pending
-        names = np.array(self._wait_names, dtype=np.uint8)
-        start = np.stack([waits.out[ours], waits.woken[ours]], axis=1).reshape(-1)
-        end = np.stack([waits.woken[ours], waits.run[ours]], axis=1).reshape(-1)
-        rows = np.repeat(row[ours], 2)
+        row, waits = self._pending.take(table)
+        if waits is None or not len(waits):
+            return
+        blocked = self._names_of[waits.reason]
+        names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
+        start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)
+        end = np.stack([waits.woken, waits.run], axis=1).reshape(-1)
+        rows = np.repeat(row, 2)
         start = np.clip(start, slices.start[rows], slices.end[rows])
         end = np.clip(end, start, slices.end[rows])
         lasting = np.flatnonzero(end > start)
+        flow = None
+        if self.flows is not None:
+            by = self.flows.of_waits(waits)
+            flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(
             first=np.cumsum(count) - count,
             count=count,
-            name=np.tile(names, len(ours))[lasting],
+            name=names[lasting],
             start=start[lasting],
             end=end[lasting],
+            flow=flow,
         )
-        return pending

@@ -159,7 +159,8 @@ def test_a_filter_works_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     # THEN no files are recorded, but found all the same
     assert (choice.files.recorded, choice.files.iomap_end_io) == (False, 4096)
     seen = told(choice)
-    assert (seen[".rodata.files"].by_file, seen[".rodata.files"].by_dir) == (1, 1)
+    section = seen[".rodata.files"]
+    assert (section.by_file, section.by_dir, section.split) == (1, 1, 1)
     assert seen["keys"] == [(12, 34, 0, 5, 1), (13, 34, 1, 0, 0)]
     assert (seen["bt_wanted_files"], seen["bt_file_slots"]) == (2, 1)
 
