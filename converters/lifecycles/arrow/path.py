@@ -52,7 +52,6 @@ def _columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:
         **{
             f"call_{what}": pa.array(values, mask=~known) for what, (values, known) in given.items()
         },
-        "submission": nullable(paths.submission),
         "dirty_ns": nullable(paths.dirtied),
         "dirty_tid": pa.array(paths.dirty_tid, mask=~dirtied),
         "dirty_pid": pa.array(paths.dirty_pid, mask=~dirtied),
