@@ -18,8 +18,13 @@ _HEAD = struct.Struct("<Q")
 _SIZES = {int(r.kind): r.size for r in RECORDS if r.kind != Kind.PAD}
 """Size of a record in bytes by kind. Padding and unknown kinds end a block, so have none."""
 _NAMES = {Kind.TASK, Kind.CGROUP, Kind.FILE_NAME}
-_ADDED = {Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.CALL, Kind.DIRTIED, Kind.INTERRUPT}
-_NO_EVENTS = frozenset(_NAMES | _ADDED)
+_ADDED = {Kind.CHAIN, Kind.STACK, Kind.FILE}
+_ADDED_BY_PATH = {
+    *(Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION),  # to Q
+    *(Kind.INTERRUPT, Kind.DRIVER),  # to C
+    Kind.WAIT_STACK,  # to a wait
+}
+_NO_EVENTS = frozenset(_NAMES | _ADDED | _ADDED_BY_PATH)
 """Kinds of records that only add to an event's record, so are no events."""
 _OF_PATH = frozenset(r.kind for r in RECORDS if r.part) - _NO_EVENTS
 """Kinds of records that are events beside the block layer, written by programs of their own."""

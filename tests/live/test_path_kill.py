@@ -44,7 +44,7 @@ def test_the_paths_programs_are_gone_after_kill() -> None:
     try:
         assert process.stdout is not None
         ids = {int(number) for number in process.stdout.readline().split()}
-        assert len(ids) == 10
+        assert len(ids) >= 10  # as many as this kernel has tracepoints for
         assert ids <= loaded()
         # WHEN it is killed
         process.send_signal(signal.SIGKILL)

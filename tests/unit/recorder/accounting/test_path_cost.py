@@ -55,8 +55,9 @@ def test_a_part_without_counts_follows_the_block_layers_events() -> None:
 
 
 def test_events_of_the_path_are_told_apart_from_the_block_layers() -> None:
-    # GIVEN records of a bio with its call, of a call's return, and of a wait
-    kinds = (Kind.TASK, Kind.Q, Kind.CALL, Kind.DIRTIED, Kind.RETURN, Kind.WAIT)
+    # GIVEN records of a bio with its call and submission, of a call's return, and of a wait
+    of_bio = (Kind.Q, Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION)
+    kinds = (Kind.TASK, *of_bio, Kind.RETURN, Kind.WAIT, Kind.WAIT_STACK)
     data = ring([record(kind, 1000) for kind in kinds], 0)
     meter = Meter()
     # WHEN they are counted
