@@ -110,11 +110,11 @@ PROGRAM(bt_soft_entry, softirq_entry, on_softirq_entry(ctx[0]))
 PROGRAM(bt_soft_exit, softirq_exit, on_softirq_exit(ctx[0]))
 PROGRAMS(bt_dirty, writeback_dirty_folio, on_dirty(ctx[0], ctx[1]))
 PROGRAM(bt_dirty_page, writeback_dirty_page, on_dirty(ctx[0], ctx[1]))
-PROGRAMS(bt_commit_end, jbd2_end_commit, on_commit_end(ctx))
-PROGRAMS(bt_commit_start, jbd2_start_commit, on_commit_phase(ctx, BT_STARTED))
-PROGRAMS(bt_commit_lock, jbd2_commit_locking, on_commit_phase(ctx, BT_LOCKING))
-PROGRAMS(bt_commit_flush, jbd2_commit_flushing, on_commit_phase(ctx, BT_FLUSHING))
-PROGRAMS(bt_commit_log, jbd2_commit_logging, on_commit_phase(ctx, BT_LOGGING))
+PROGRAMS(bt_jbd_end, jbd2_end_commit, on_commit_end(ctx))
+PROGRAMS(bt_jbd_start, jbd2_start_commit, on_commit_phase(ctx, BT_STARTED))
+PROGRAMS(bt_jbd_lock, jbd2_commit_locking, on_commit_phase(ctx, BT_LOCKING))
+PROGRAMS(bt_jbd_flush, jbd2_commit_flushing, on_commit_phase(ctx, BT_FLUSHING))
+PROGRAMS(bt_jbd_log, jbd2_commit_logging, on_commit_phase(ctx, BT_LOGGING))
 
 /* Loaded for --children only. Writes no record. */
 PROGRAM(bt_fork, sched_process_fork,

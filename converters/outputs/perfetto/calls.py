@@ -134,6 +134,8 @@ class CallMaker:
     def _add_waits(self, slices: Slices, table: Calls, waits: Waits) -> Waits:
         """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
 
+        Adds the argument `commit` to the calls that waited for one.
+
         table: the call of each slice. A wait is a call's if thread and entry time are the same. It
         has two stages: off the CPU until woken, named by the reason, and from there until it ran.
         """
@@ -144,6 +146,9 @@ class CallMaker:
         if not len(ours):
             return pending
         blocked = self._names_of[waits.reason[ours]]
+        commit = np.full(len(slices), NEVER)
+        np.maximum.at(commit, row[ours], waits.commit[ours])
+        slices.uint("commit", commit, commit != NEVER)
         names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
         start = np.stack([waits.out[ours], waits.woken[ours]], axis=1).reshape(-1)
         end = np.stack([waits.woken[ours], waits.run[ours]], axis=1).reshape(-1)
