@@ -12,12 +12,12 @@ PART = "fs"
 COMMITS = "fs (commits of jbd2)"
 """By this name the log's header says why commits are not recorded."""
 _MODULE = "jbd2"
-_PROGRAMS = {
-    "jbd2_end_commit": "bt_commit_end",
-    "jbd2_commit_logging": "bt_commit_log",
-    "jbd2_commit_flushing": "bt_commit_flush",
-    "jbd2_commit_locking": "bt_commit_lock",
-    "jbd2_start_commit": "bt_commit_start",
+PROGRAMS = {
+    "jbd2_end_commit": "bt_jbd_end",
+    "jbd2_commit_logging": "bt_jbd_log",
+    "jbd2_commit_flushing": "bt_jbd_flush",
+    "jbd2_commit_locking": "bt_jbd_lock",
+    "jbd2_start_commit": "bt_jbd_start",
 }
 """Program by tracepoint, in the order of attaching: the end first, so that no end is missed of a
 commit whose beginning was seen."""
@@ -31,7 +31,7 @@ def journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str,
     All of the tracepoints or none. preemptible: take the programs that disable preemption. Where
     jbd2 is a module, libbpf finds it only with CAP_SYS_ADMIN.
     """
-    for tracepoint in _PROGRAMS:
+    for tracepoint in PROGRAMS:
         count = btf.parameters(tracepoint)
         if count is None:
             count = btf.module_parameters(tracepoint, _MODULE)
@@ -44,14 +44,14 @@ def journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str,
                 return [], f"jbd2 is a module, and programs for modules need {_MODULE_RIGHT}"
         if count != _ARGUMENTS:
             return [], f"{tracepoint} has {count} arguments: there is no program for that"
-    return [(PART, name + "_p" * preemptible) for name in _PROGRAMS.values()], ""
+    return [(PART, name + "_p" * preemptible) for name in PROGRAMS.values()], ""
 
 
 def tracepoints() -> dict[str, str]:
     """Return the tracepoint of each program, by the program's name without the variant's _p."""
-    return {program: tracepoint for tracepoint, program in _PROGRAMS.items()}
+    return {program: tracepoint for tracepoint, program in PROGRAMS.items()}
 
 
 def all_journal_programs() -> list[str]:
     """Return the names of the object's programs for commits, variants included."""
-    return [name + suffix for name in _PROGRAMS.values() for suffix in ("", "_p")]
+    return [name + suffix for name in PROGRAMS.values() for suffix in ("", "_p")]

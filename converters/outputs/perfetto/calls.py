@@ -165,12 +165,17 @@ class CallMaker:
     def _add_waits(self, slices: Slices, table: Calls) -> None:
         """Set `slices.stages` to the waits of these calls, which are no longer pending then.
 
+        Adds the argument `commit` to the calls that waited for one.
+
         table: the call of each slice. A wait has two stages: off the CPU until woken, named by
         the reason, and from there until it ran, which has the flow of the bio that ended the wait.
         """
         row, waits = self._pending.take(table)
         if waits is None or not len(waits):
             return
+        commit = np.full(len(slices), NEVER)
+        np.maximum.at(commit, row, waits.commit)
+        slices.uint("commit", commit, commit != NEVER)
         blocked = self._names_of[waits.reason]
         names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
         start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)

@@ -113,6 +113,7 @@ CALL_ARGUMENTS = (
     Argument("running_ns", "all other time"),
     Argument("queued_bios", "bios that it queued", "0"),
     Argument("waits", "times that it left its CPU to wait", "0"),
+    Argument("commit", "transaction whose commit it waited for, the newest", "none is known"),
 )
 COMMIT_ARGUMENTS = (
     Argument("transaction", "id of the transaction in its journal"),

@@ -54,6 +54,14 @@ def test_waits_are_named_by_their_reasons(cuts: list[int]) -> None:
     ]
 
 
+def test_a_call_names_the_commit_that_it_waited_for() -> None:
+    # GIVEN a call whose wait a journal's thread ended  WHEN it is drawn
+    (call,) = trace_of(sample(), parts=WITH_REASONS).slices(CALL)
+    # THEN it names the transaction
+    assert call.args["commit"] == 11
+    assert "commit" in {argument.name for argument in ARGUMENTS[CALL]}
+
+
 def test_without_the_part_waits_are_blocked() -> None:
     # GIVEN a log whose header does not have the part  WHEN it is drawn
     (call,) = trace_of(sample(), parts=("time", "wait")).slices(CALL)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import path_maps, programs
+from biotrail.recorder.probes import journal_probes, path_maps, programs
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.programs import (
     PROBES,
@@ -222,6 +222,9 @@ def test_the_table_names_the_programs_of_the_object():
         for name in tracepoint_probe.programs.values():
             assert written.pop(name) == tracepoint_probe.tracepoint
             assert (name in dict(both)) == tracepoint_probe.in_task
+    for tracepoint, name in journal_probes.PROGRAMS.items():
+        assert written.pop(name) == tracepoint
+        assert name in dict(both)
     known = {name: probe.tracepoint for probe in PROBES for name in probe.programs.values()}
     # THEN both agree, and every event of the schema has its tracepoint
     assert written == known

@@ -192,7 +192,7 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     assert "5.15" in choice.lacking["call"]
     # AND what waits are for is recorded, without commits: modules have no types there
     assert "5.11" in choice.lacking[COMMITS]
-    assert not any("commit" in program for program in programs)
+    assert not any("jbd" in program for program in programs)
 
 
 def test_commits_are_found_in_the_module_with_the_right_to_it(
@@ -244,7 +244,7 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     # THEN what a task reaches with interrupts on has the other program, and nothing else has
     held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
     held |= {name for name in names if name.startswith(("bt_ring_", "bt_aio_"))}
-    held |= {name for name in names if name.startswith("bt_commit_")}
+    held |= {name for name in names if name.startswith("bt_jbd_")}
     held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
     assert names <= set(all_path_programs())
