@@ -26,6 +26,7 @@ struct bt_dirty_slot {
 	__u64 cgroup;
 	__u32 tid;
 	__u32 tgid;
+	__u64 reserved; /* a cache line in all */
 };
 
 struct {
@@ -48,17 +49,22 @@ static __always_inline struct bt_dirty_slot *bt_dirty_slot(__u64 folio)
  */
 static __always_inline __u64 bt_cgroup_of_task(void)
 {
+	struct task_struct___cgroups *task;
 	struct css_set *set = NULL;
 	__u64 css;
 
-	if (path.unified) {
-		if (!bpf_core_field_exists(set->dfl_cgrp))
-			return 0;
+	if (!path.unified) {
+		css = bt_css_of_task();
+		return css ? bt_id_of_css(css) : 0;
+	}
+	if (!bpf_core_field_exists(set->dfl_cgrp))
+		return 0;
+	if (!bpf_core_enum_value_exists(enum bpf_func_id___task,
+					BPF_FUNC_get_current_task_btf___task))
 		return bt_id_of_cgroup(
 			bt_read_u64(bt_css_set() + bpf_core_field_offset(set->dfl_cgrp)));
-	}
-	css = bt_css_of_task();
-	return css ? bt_id_of_css(css) : 0;
+	task = (void *)bpf_get_current_task_btf();
+	return task->cgroups->dfl_cgrp->kn->id;
 }
 
 /*
@@ -132,20 +138,57 @@ static __always_inline __u32 bt_page_kind(__u64 page, __u32 opf, __u64 *inode)
 }
 
 /*
+ * As bt_page_kind, but by direct loads, which are faster and which a typed pointer allows. word:
+ * memory through which pointers pass, so that the verifier takes them for scalars.
+ */
+static __always_inline __u32 bt_kind_by_type(struct page *page, __u32 opf, volatile __u64 *word,
+					     __u64 *inode)
+{
+	struct inode *host;
+	__u64 flags;
+
+	if (bpf_core_field_exists(page->flags))
+		flags = page->flags;
+	else
+		flags = ((struct page___memdesc *)page)->flags.f;
+	*word = (__u64)page->mapping;
+	if (!*word || *word & BT_NO_FILE)
+		return bt_swaps(flags, opf) ? BT_Q_FLAG_SWAP : 0;
+	host = page->mapping->host;
+	*word = (__u64)host;
+	*inode = *word;
+	if (!*inode)
+		return bt_swaps(flags, opf) ? BT_Q_FLAG_SWAP : 0;
+	if ((host->i_mode & BT_MODE_TYPE) == BT_MODE_BLOCK)
+		return BT_Q_FLAG_DEVICE;
+	return flags & bt_transit_bit(opf) ? BT_Q_FLAG_FILE : 0;
+}
+
+/*
  * If dirtying tasks are recorded, marks in `q` what the bio's first page is, and writes the
  * DIRTIED record of a bio that writes it back, if the folio's slot is of the same inode.
  */
 static __always_inline void bt_dirtied(struct bt_writer *w, struct bio *bio, struct bt_q *q)
 {
+	volatile __u64 *word = &w->area->scratch[w->level];
 	struct bt_dirty_slot *slot;
 	struct bt_dirtied *r;
 	__u64 folio, inode = 0;
+	struct page *page;
 	__u32 kind;
 
 	if (!path.dirty || !q->page || !bt_tells_files())
 		return;
-	folio = bt_head_page(bt_read_u64((__u64)&q->page));
-	kind = bt_page_kind(folio, q->opf, &inode);
+	page = bio->bi_io_vec->bv_page;
+	if (!ways.split && bt_is_head(bio, page, word)) { /* why: bt_may_be_own() */
+		kind = bt_kind_by_type(page, q->opf, word, &inode);
+		*word = q->page;
+		folio = *word;
+	} else {
+		*word = q->page;
+		folio = bt_head_page(*word);
+		kind = bt_page_kind(folio, q->opf, &inode);
+	}
 	q->flags |= kind;
 	if (!(kind & (BT_Q_FLAG_FILE | BT_Q_FLAG_DEVICE)) || !(q->opf & BT_OP_WRITES))
 		return;

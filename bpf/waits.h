@@ -57,7 +57,7 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	slot->waking = 0;
 	slot->state = preempt ? 0 : state;
 	if (path.fs && bt_wait_counts(slot, slot->state))
-		slot->stack = bt_wait_stack_id(ctx);
+		slot->stack = bt_wait_stack_id(ctx, slot->out);
 }
 
 static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, __u64 blocked,

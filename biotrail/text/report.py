@@ -49,9 +49,23 @@ def parts(
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
     yield block([first, *words, *others])
+    if report.devices:
+        yield from _of_devices(report, width, limit or 0)
+    yield from _path(report, width, most)
     if not report.devices:
         return
-    yield operations(report, width, limit or 0)
+    if report.by:
+        yield from _chosen(report, width, most)
+    else:
+        yield from _lists(report, width, most)
+    if report.intervals:
+        lines = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, lines, order or Order.COUNT)
+
+
+def _of_devices(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of devices with I/O. limit: rows of the table of operations, 0: all."""
+    yield operations(report, width, limit)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)
@@ -65,14 +79,6 @@ def parts(
         yield flushes(report.devices, width)
     if report.stacked:
         yield stacked(report, width)
-    yield from _path(report, width, most)
-    if report.by:
-        yield from _chosen(report, width, most)
-    else:
-        yield from _lists(report, width, most)
-    if report.intervals:
-        lines = MOST_LINES if limit is None else limit
-        yield _intervals(report, width, lines, order or Order.COUNT)
 
 
 def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:

@@ -64,8 +64,20 @@ WAITS = (
     Column("commit", pa.int64(), "", "transaction of jbd2 whose commit it waited for; null: none"),
     Column("commit_device", NAME, "", "device of that commit's file system"),
 )
+COMMITS = (
+    Column("device", NAME, "", "of the file system, a partition or a disk"),
+    Column("dev", pa.uint32(), "dev_t", "the same as a number"),
+    Column("transaction", pa.int64(), "", "id in its journal: commit of waits"),
+    Column("tid", pa.uint32(), "", "thread that commits, jbd2/DEVICE"),
+    Column("started_ns", pa.int64(), MONOTONIC, "jbd2_start_commit; null: not seen, as below"),
+    Column("locking_ns", pa.int64(), MONOTONIC, "jbd2_commit_locking"),
+    Column("flushing_ns", pa.int64(), MONOTONIC, "jbd2_commit_flushing"),
+    Column("logging_ns", pa.int64(), MONOTONIC, "jbd2_commit_logging"),
+    Column("end_ns", pa.int64(), MONOTONIC, "jbd2_end_commit"),
+)
 
 CALL_SCHEMA = schema(CALLS)
+COMMIT_SCHEMA = schema(COMMITS)
 WAIT_SCHEMA = schema(WAITS)
 
 _PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
@@ -129,6 +141,28 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         ),
     }
     return pa.table({name: columns[name] for name in WAIT_SCHEMA.names}, schema=WAIT_SCHEMA)
+
+
+def commits_table(window: Lifecycles, context: Context) -> pa.Table:
+    """Return a table of COMMIT_SCHEMA with one row per commit that ended in the window.
+
+    In the order of the commits' ends; empty if the window has no path. context: the log's.
+    """
+    if window.path is None:
+        return COMMIT_SCHEMA.empty_table()
+    commits = window.path.commits
+    columns = {
+        "device": named(commits.dev, context.device_name),
+        "dev": commits.dev,
+        "transaction": commits.transaction.astype(np.int64),
+        "tid": commits.tid,
+        "end_ns": commits.end,
+        **{
+            f"{phase}_ns": nullable(getattr(commits, phase))
+            for phase in ("started", "locking", "flushing", "logging")
+        },
+    }
+    return pa.table({name: columns[name] for name in COMMIT_SCHEMA.names}, schema=COMMIT_SCHEMA)
 
 
 def _reason_name(reason: int, context: Context) -> str | None:

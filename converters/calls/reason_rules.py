@@ -34,6 +34,7 @@ class WaitReason(IntEnum):
     QUEUE = 18
     DEVICE_MAPPER = 19
     PAGE_LOCK = 20
+    FILE_SERVER = 21
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ReasonText:
 REASONS = {
     WaitReason.UNKNOWN: ReasonText(
         "unknown",
-        "no stack: not recorded, refused by the kernel, or without names (kernel.kptr_restrict)",
+        "no stack, or one without names: too many waits, refused by the kernel, kptr_restrict",
     ),
     WaitReason.OTHER: ReasonText("other", "a stack in which no rule names a function"),
     WaitReason.PAGE_READ: ReasonText(
@@ -84,6 +85,9 @@ REASONS = {
     ),
     WaitReason.WRITE_BACK: ReasonText("write-back", "the write-back that sync or fsync started"),
     WaitReason.MEMORY: ReasonText("memory", "memory to be reclaimed, or a page to be swapped in"),
+    WaitReason.FILE_SERVER: ReasonText(
+        "file server", "an answer of a file server, or of a program (FUSE)"
+    ),
     WaitReason.FREE_SPACE: ReasonText("free space", "the file system's reservation of space"),
 }
 """Name and meaning of each reason, in the order of docs/path.md."""
@@ -308,6 +312,12 @@ RULES: tuple[Rule, ...] = (
         "xfs_buf_lock xfs_ilock btrfs_tree_lock __btrfs_tree_lock btrfs_tree_lock_nested "
         "btrfs_tree_read_lock_nested __btrfs_tree_read_lock lock_extent lock_extent_bits "
         "btrfs_lock_extent_bits wait_extent_bit",
+    ),
+    Rule(
+        WaitReason.FILE_SERVER,
+        "all: 9p, NFS, SMB, FUSE",
+        "p9_client_rpc p9_virtio_zc_request rpc_wait_bit_killable nfs_wait_bit_killable "
+        "nfs_wait_client_init_complete wait_for_response request_wait_answer",
     ),
     Rule(
         WaitReason.FREE_SPACE,

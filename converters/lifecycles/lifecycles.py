@@ -162,9 +162,7 @@ class Builder:
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
             number[whole.row_of_gen] if len(number) else number,
             request_number,
-            path_tables(
-                a, self._tasks, whole, number, rows, open_rows, closed, ends.end, requests.start
-            ),
+            path_tables(a, self._tasks, whole, number, rows, open_rows, closed, ends, requests),
         )
 
     def _request_based(self, a: Association, whole: Whole) -> Bool:

@@ -4,6 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.association.completion.completion import RequestEnds
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
@@ -26,6 +27,7 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     U32,
+    Requests,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
@@ -40,19 +42,18 @@ def path_tables(
     rows: I64,
     open_rows: I64,
     closed: I64,
-    completed: I64,
-    start: I64,
+    ends: RequestEnds,
+    requests: Requests,
 ) -> PathTables | None:
     """Return one window's tables of the path: calls, waits, paths of bios, interrupts, and so on.
 
-    Also commits of journals, and submissions. From the RETURN, WAIT, COMMIT and RING_COMPLETE
-    records, and from `a.events.path` as `attach_path` sets it; None if the window has none of
-    these. tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows,
-    open_rows: the bios that ended, and those in flight at the window's end; each have a table of
-    paths. closed: per request, its number, -1 if it is in flight, and then left out. completed: per
-    request, its last C (event), -1 none. The columns that `converters.calls` sets are 0, and those
-    of `converters.submissions` empty or -1. start: per request, the time of its first event (ns),
-    NEVER if it has none.
+    Also steps of drivers, commits of journals, and submissions. From the RETURN, WAIT, COMMIT and
+    RING_COMPLETE records, and from `a.events.path` as `attach_path` sets it; None if the window has
+    none of these. tasks: the threads' names. number: per queued bio (row of `whole`), its number.
+    rows, open_rows: the bios that ended, and those in flight at the window's end; each have a table
+    of paths. closed: per request, its number, -1 if it is in flight, and then left out. ends: per
+    request, its last C. requests: per request, its start. The columns that `converters.calls` sets
+    are 0, and those of `converters.submissions` empty or -1.
     """
     events = a.events
     kinds = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
@@ -60,12 +61,13 @@ def path_tables(
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
+    completed = ends.end[ended]
     return PathTables(
         calls_of(events, tasks),
         waits_of(events, tasks),
         bio_paths(events, number[rows], queued[rows]),
-        interrupts(events, closed[ended], completed[ended]),
-        driver_steps(events, closed[ended], completed[ended], start[ended]),
+        interrupts(events, closed[ended], completed),
+        driver_steps(events, closed[ended], completed, requests.start[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
         no_submissions(),
         bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),

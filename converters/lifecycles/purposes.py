@@ -25,6 +25,8 @@ PURPOSE_NAMES = {purpose: purpose.name.lower() for purpose in Purpose if purpose
 """Name of each purpose but NONE."""
 _JOURNAL_THREADS = "jbd2/"
 """Beginning of the names of the journal's threads of ext4 and ocfs2: `jbd2/sda1-8`."""
+_METADATA_THREADS = "ext4lazyinit"
+"""Beginning of the name of the thread that zeroes ext4's inode tables after mkfs, without META."""
 _SWAPPED = "[SWAP]"
 """Mount point of a device that is swapped to (recorder/host/device_mounts.py)."""
 
@@ -37,7 +39,8 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     JOURNAL: a write by a thread jbd2/…, but of no file's page (which that thread writes back before
     it commits); or a write with META, SYNC and IDLE and of no page cache, as of XFS's log.
     METADATA: it has the flag META or PRIO; or its page is a block device's own, of a device with a
-    mounted file system. READAHEAD: it has the flag RAHEAD. DATA: all others.
+    mounted file system; or the thread ext4lazyinit queued it. READAHEAD: it has the flag RAHEAD.
+    DATA: all others.
 
     Where the log has no part `dirty` of the path, pages are not known: then SWAP rests on the flag
     (writes alone have it) and the device, pages that a jbd2 thread writes back count as JOURNAL,
@@ -58,22 +61,23 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     op = (bios.opf & np.uint32(0xFF)).astype(np.int64)
     writes = np.isin(op, [n for n in numbers[1:] if n >= 0])
     cached = (bios.page == PageKind.FILE) | (bios.page == PageKind.DEVICE)
-    by_journal = writes & (bios.page != PageKind.FILE) & _by_journal(bios, tasks)
+    by_journal = writes & (bios.page != PageKind.FILE) & _by(_JOURNAL_THREADS, bios, tasks)
     journal = by_journal | (writes & ~cached & has("META", "SYNC", "IDLE"))
     own_pages = (bios.page == PageKind.DEVICE) & _on(bios, _devices(context, mounted=True))
     swapped = (bios.page == PageKind.SWAP) | _on(bios, _devices(context, mounted=False))
     # From the last that holds to the first.
     found[has("RAHEAD")] = Purpose.READAHEAD
-    found[has("META") | has("PRIO") | own_pages] = Purpose.METADATA
+    by_init = _by(_METADATA_THREADS, bios, tasks)
+    found[has("META") | has("PRIO") | own_pages | by_init] = Purpose.METADATA
     found[journal] = Purpose.JOURNAL
     found[has("SWAP") | swapped] = Purpose.SWAP
     found[(bios.bytes == 0) | ~np.isin(op, [n for n in numbers if n >= 0])] = Purpose.NONE
     return found
 
 
-def _by_journal(bios: Bios, tasks: Tasks) -> Bool:
-    """Return per bio whether a journal's thread queued it."""
-    named = np.array([str(comm).startswith(_JOURNAL_THREADS) for comm in tasks.comm], np.bool_)
+def _by(beginning: str, bios: Bios, tasks: Tasks) -> Bool:
+    """Return per bio whether a thread queued it whose name begins so."""
+    named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
     return np.append(named, False)[bios.task]
 
 

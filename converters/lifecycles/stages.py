@@ -38,10 +38,10 @@ def bio_stages(
     m, request_based, number: per row of `whole`, its times, whether its device makes requests, and
     `Bios.number`, which becomes the stages' owner. A flush without data, and a bio of which no
     piece went to a request, have one stage from Q to completion (`_single`), none without both.
-    Merged bios have Q2M, M2D, others Q2G, G2I, I2D, or G2D without an insert; with PREFLUSH these
-    last three are PRE_FLUSH. D2C follows, divided at requeues, and in a flush sequence POST_FLUSH.
-    Without a Q there are no stages up to the first known time; time over events that were not
-    recorded is UNKNOWN or as `_stages_of_slot` has it. All stop at the last known time.
+    Merged bios have Q2M, M2D, others Q2G, G2I, I2D, or G2D without an insert; with PREFLUSH
+    PRE_FLUSH stands for G2I and G2D. D2C follows, divided at requeues, and in a flush sequence
+    POST_FLUSH. Without a Q there are no stages up to the first known time; time over events that
+    were not recorded is UNKNOWN or as `_stages_of_slot` has it. All stop at the last known time.
     """
     opf, size = a.facts.opf[whole.gen][rows], a.facts.bytes[whole.gen][rows]
     queue, merge = m.queue[rows], m.merge[rows]

@@ -16,7 +16,7 @@ USER_STACKS = 8192
 """Buckets of each map. A stack's bucket is its hash, so collisions begin long before it is full."""
 WAIT_STACKS = 16384
 """Buckets of the map of the stacks with which threads waited (bpf/wait_stacks.h)."""
-WAIT_DEPTH = 24
+WAIT_DEPTH = 16
 """Frames of these stacks: what a thread waits for is in the innermost ones."""
 _KERNEL_MAP, _USER_MAP, _WAIT_MAP = "bt_kernel_stacks", "bt_user_stacks", "bt_wait_stacks"
 _MAX_DEPTH = 127

@@ -536,7 +536,8 @@ RECORDS: tuple[Record, ...] = (
                 "stack",
                 "i32",
                 "",
-                "id of the kernel stack with which the thread left its CPU; negative: an errno",
+                "id of the kernel stack with which the thread left its CPU; negative: the errno "
+                "that says why there is none; -11: there were too many",
             ),
         ),
         part="fs",

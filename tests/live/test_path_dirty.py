@@ -289,6 +289,7 @@ def test_swap_is_charged_to_the_thread_that_faults(
         os.posix_fallocate(stream.fileno(), 0, 96 * MIB)
     swap.chmod(0o600)
     devices.run("mkswap", swap)
+    devices.run("sync", "-f", disk.mount)
     try:
         devices.run("swapon", swap)
     except RuntimeError as error:

@@ -14,6 +14,7 @@ from tests.support.log_samples import ring
 from tests.support.stack_logs import DEV, HEADER, START, clock, record
 
 ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "driver")
+WITH_REASONS = (*ALL_PARTS, "fs")
 MS = 1_000_000
 NEVER_AGO = 0xFFFFFFFF
 WRITE = 1
@@ -112,11 +113,24 @@ class PathLog:
         tid: int = 42,
         *,
         state: int = 2,
+        stack: int | None = None,
         **values: int,
     ) -> None:
-        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
+        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`.
+
+        stack: id of the kernel stack with which it left its CPU; None: not recorded.
+        """
         times = {"blocked": woken - out, "runnable": run - woken}
         self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times, **values)
+        if stack is not None:
+            self.add(Kind.WAIT_STACK, run, tid=tid, stack=stack)
+
+    def commit(self, transaction: int, *times: int, tid: int = 900, dev: int = DEV) -> None:
+        """A journal's commit: times of start, locking, flushing, logging, end; -1: not seen."""
+        *phases, end = times
+        names = ("started", "locking", "flushing", "logging")
+        seen = {n: START + at if at >= 0 else 0 for n, at in zip(names, phases, strict=True)}
+        self.add(Kind.COMMIT, end, **seen, transaction=transaction, tid=tid, dev=dev)
 
     def request(self, issue: int, end: int, **interrupt: Any) -> None:
         """A bio with a request, completed as the fields of its INTERRUPT record say."""

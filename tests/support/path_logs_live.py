@@ -21,7 +21,8 @@ def whole(log: Path) -> RecordedPath:
     """The log, of which nothing was lost and no part of the path is missing."""
     reader = LogReader(log)
     assert reader.losses == []
-    assert reader.header["path"] == {"parts": list(PATH_PARTS), "missing": []}
+    facts = reader.header["path"]
+    assert (facts["parts"], facts["missing"]) == (list(PATH_PARTS), [])
     return recorded_path(log)
 
 

@@ -61,6 +61,14 @@ class RecordedPath:
         rows = order[np.searchsorted(self.paths.number, bios.number, sorter=order)]
         return bios, self.paths.take(rows)
 
+    def steps_of(self, requests: Requests) -> DriverSteps:
+        """What the driver did with each of these requests; fails where one has no steps."""
+        order = np.argsort(self.steps.number)
+        rows = np.searchsorted(self.steps.number, requests.number, sorter=order)
+        rows = order[np.minimum(rows, len(order) - 1)]
+        assert np.array_equal(self.steps.number[rows], requests.number)
+        return self.steps.take(rows)
+
     def call_of(self, paths: BioPaths, tid: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Per path the row in `calls` of its call, by thread and entry; -1: it has not returned."""
         keys = zip(self.calls.tid.tolist(), self.calls.entry.tolist(), strict=True)

@@ -81,12 +81,16 @@ def write_much(directory: Path) -> None:
 
 def throttled(directory: Path) -> None:
     """Write with little dirty memory allowed; set the limit back."""
-    ratio = DIRTY_RATIO.read_text()
+    limit, ratio = DIRTY_LIMIT.read_text(), DIRTY_RATIO.read_text()
     DIRTY_LIMIT.write_text(str(DIRTY_BYTES))
     try:
         ended(as_process("writer", lambda: write_much(directory)))
     finally:
-        DIRTY_RATIO.write_text(ratio)
+        # Of both, the one that is not in force is 0, and setting one of them sets the other to 0.
+        if int(limit):
+            DIRTY_LIMIT.write_text(limit)
+        else:
+            DIRTY_RATIO.write_text(ratio)
 
 
 def main(directory: Path) -> None:

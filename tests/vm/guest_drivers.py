@@ -3,8 +3,9 @@
 
 from pathlib import Path
 
-from tests.vm.guest_case import Case, disk, fio, module, run, scheduler
+from tests.vm.guest_case import Case, disk, fio, module, put, run, scheduler
 from tests.vm.guest_cgroups import MOUNT, mounted
+from tests.vm.guest_faults import HOST_BUSY, TIMEOUT, inject, scsi_debug
 from tests.vm.guest_repeats import until_whole
 
 MORE = ["--path=driver,irq"]
@@ -51,4 +52,28 @@ def loop_steps(case: Case) -> None:
             run("losetup", "--detach", path)
 
 
-CASES = (nvme_steps, scsi_steps, ata_steps, loop_steps)
+def scsi_busy(case: Case) -> None:
+    """A SCSI host that refuses every seventh command."""
+    name = scsi_debug()
+    inject(HOST_BUSY, 7)
+    try:
+        _recorded(case, name)
+    finally:
+        inject(0, 0)
+
+
+def scsi_late(case: Case) -> None:
+    """A SCSI host that never answers every 60th command, which times out after two seconds."""
+    name = scsi_debug()
+    limit = Path(f"/sys/block/{name}/device/timeout")
+    usual = limit.read_text()
+    put(limit, 2)
+    inject(TIMEOUT, 60)
+    try:
+        _recorded(case, name)
+    finally:
+        inject(0, 0)
+        put(limit, usual.strip())
+
+
+CASES = (nvme_steps, scsi_steps, ata_steps, loop_steps, scsi_busy, scsi_late)

@@ -29,13 +29,10 @@ class Found(NamedTuple):
 def found_in(case: Case, driver: str) -> Found:
     """What a case's log has; fails where a completed request of data lacks its steps."""
     read = recorded_path(case.log.path)
-    steps = read.steps
-    assert set(steps.driver.tolist()) == {DRIVERS.index(driver)}
+    assert set(read.steps.driver.tolist()) == {DRIVERS.index(driver)}
     data = read.requests.take(read.requests.bytes > 0)
     assert len(data) >= 256
-    rows = np.searchsorted(steps.number, data.number)
-    assert np.array_equal(steps.number[rows], data.number)
-    return Found(data, steps.take(rows))
+    return Found(data, read.steps_of(data))
 
 
 def test_drivers_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +98,30 @@ def test_loop_steps_of_every_request(vm: Machine) -> None:
     times = (requests.issue, steps.begun, steps.answered, requests.complete)
     assert all((time != NEVER).all() for time in times)
     assert (np.diff(np.stack(times), axis=0) >= 0).all()
+
+
+def test_failed_dispatches_are_counted(vm: Machine) -> None:
+    # GIVEN a SCSI host that refused commands WHEN the steps of its requests are read
+    requests, steps = found_in(vm.case("scsi_busy"), "scsi")
+    # THEN each refused one was requeued for it, and all ended well
+    assert steps.errors.any()
+    assert (steps.errors <= requests.requeues).all()
+    assert not steps.timeouts.any()
+    assert (steps.answered >= steps.begun).all()
+    # AND what went at once has no errors
+    assert not steps.errors[requests.requeues == 0].any()
+
+
+def test_time_outs_are_counted(vm: Machine) -> None:
+    # GIVEN a SCSI host that did not answer some commands WHEN the steps of its requests are read
+    requests, steps = found_in(vm.case("scsi_late"), "scsi")
+    late = steps.timeouts > 0
+    # THEN some timed out, and took more than the two seconds until then
+    assert 1 <= int(late.sum()) <= 12
+    assert ((requests.complete - requests.issue)[late] > 2_000_000_000).all()
+    # AND no other one did
+    assert ((requests.complete - requests.issue)[~late] > 0).all()
+    assert not steps.errors.any()
 
 
 @pytest.mark.parametrize("case", ["nvme_steps", "scsi_steps", "ata_steps"])

@@ -2,38 +2,19 @@
 """What waits are for, by the stacks of each kernel; commits of the journal with their phases."""
 
 import json
-from collections import Counter
 
 import numpy as np
 
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
-from biotrail.converters.events.path_tables import Waits
 from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.probes.journal_probes import COMMITS
-from tests.support.path_tables import RecordedPath, recorded_path
+from tests.support.path_tables import recorded_path
 from tests.support.wait_loads import FSYNCS, READS
+from tests.support.wait_reasons import of_process, reasons
 from tests.vm.machine import Machine
 
 NO_MODULE_TYPES = {"5.10"}
 """Kernels that have no types of modules, so no commits."""
-
-
-def of_process(found: RecordedPath, comm: str, *calls: str) -> Waits:
-    """The waits of a process in these calls."""
-    mine = found.calls_of(comm, *calls)
-    keys = set(zip(mine.tid.tolist(), mine.entry.tolist(), strict=True))
-    waits = zip(found.waits.tid.tolist(), found.waits.entry.tolist(), strict=True)
-    return found.waits.take(np.array([key in keys for key in waits], dtype=np.bool_))
-
-
-def reasons(found: RecordedPath, waits: Waits) -> Counter[str]:
-    """How many waits have each reason; one that no rule knows by its functions."""
-    named: Counter[str] = Counter()
-    for reason, stack in zip(waits.reason.tolist(), waits.stack.tolist(), strict=True):
-        functions = found.trace.context.wait_stacks.get(stack, (f"stack {stack}",))
-        known = reason not in (WaitReason.OTHER, WaitReason.UNKNOWN)
-        named[WAIT_REASON_NAMES[WaitReason(reason)] if known else " ".join(functions)] += 1
-    return named
 
 
 def test_each_wait_has_its_reason(vm: Machine) -> None:
@@ -41,7 +22,7 @@ def test_each_wait_has_its_reason(vm: Machine) -> None:
     found = recorded_path(vm.case("waits", lossy=True).log.path)
     syncs = reasons(found, of_process(found, "syncer", "fsync"))
     reads = [reasons(found, of_process(found, who, "pread64")) for who in ("pages", "others")]
-    direct = reasons(found, of_process(found, "direct", "preadv"))
+    direct = reasons(found, of_process(found, "direct", "preadv", "preadv2"))
     writes = reasons(found, of_process(found, "writer", "write"))
     # THEN each fsync waited for a commit
     assert syncs["journal commit"] >= FSYNCS - 1, syncs

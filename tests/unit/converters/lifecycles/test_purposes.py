@@ -16,7 +16,7 @@ from tests.support.path_logs import PathLog
 from tests.support.stack_logs import DEV
 
 READ, WRITE, DISCARD = 0, 1, 3
-JBD2, KWORKER, PROGRAM = 7, 8, 42
+JBD2, KWORKER, LAZY, PROGRAM = 7, 8, 9, 42
 MOUNTED, SWAPPED, BARE = DEV + 1, DEV + 2, DEV + 3
 DEVICES = [
     {"dev": DEV, "name": "vda"},
@@ -41,6 +41,7 @@ def purpose(tmp_path: Path, **bio: Any) -> str | None:
     log = PathLog()
     log.task(JBD2, b"jbd2/vda1-8")
     log.task(KWORKER, b"kworker/u8:1")
+    log.task(LAZY, b"ext4lazyinit")
     log.task(PROGRAM, b"db")
     log.bio(100, 200, **bio)
     kernel = {"flag_bits": BITS}
@@ -60,6 +61,7 @@ def purpose(tmp_path: Path, **bio: Any) -> str | None:
         ({"opf": READ | flags("META", "RAHEAD")}, "metadata"),
         ({"opf": WRITE | flags("SYNC"), "tid": JBD2}, "journal"),
         ({"opf": WRITE | SYNCED}, "journal"),
+        ({"opf": WRITE, "tid": LAZY}, "metadata"),
         ({"opf": READ | SYNCED}, "metadata"),
         ({"opf": WRITE | flags("SWAP")}, "swap"),
         ({"opf": READ, "part": SWAPPED}, "swap"),

@@ -2,11 +2,13 @@
 """Parts of the path beside the block layer: what is chosen by a kernel's BTF, and what is said."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from biotrail.recorder.probes.drivers import DRIVERS
+from biotrail.recorder.probes.journal_probes import COMMITS
 from biotrail.recorder.probes.path_maps import (
     NO_PATH,
     PROBES,
@@ -18,7 +20,15 @@ from biotrail.recorder.probes.path_maps import (
 from biotrail.recorder.schema import syscalls
 from biotrail.recorder.schema.records import PATH_PARTS
 
+JBD2 = {
+    "jbd2_end_commit": 2,
+    "jbd2_commit_logging": 2,
+    "jbd2_commit_flushing": 2,
+    "jbd2_commit_locking": 2,
+    "jbd2_start_commit": 2,
+}
 MODERN = {
+    **JBD2,
     "sys_enter": 2,
     "sys_exit": 2,
     "sched_switch": 4,
@@ -36,20 +46,15 @@ MODERN = {
     "io_uring_link": 2,
     "io_uring_cqring_wait": 2,
     "io_uring_submit_req": 1,
-    "jbd2_end_commit": 2,
-    "jbd2_commit_logging": 2,
-    "jbd2_commit_flushing": 2,
-    "jbd2_commit_locking": 2,
-    "jbd2_start_commit": 2,
 }
+WITHOUT_5_10 = {"writeback_dirty_folio", *JBD2}
 DEBIAN_5_10 = {
-    **{name: count for name, count in MODERN.items() if name != "writeback_dirty_folio"},
+    **{name: count for name, count in MODERN.items() if name not in WITHOUT_5_10},
     "sched_switch": 3,
     "writeback_dirty_page": 2,
     "io_uring_complete": 4,
     "io_uring_queue_async_work": 5,
 }
-COMMIT_PROGRAMS = 5
 LOST_WITH = {"time": {"time", "wait", "fs"}, "wait": {"wait", "fs"}}
 """Parts that are lost with one that others need."""
 ALL = frozenset(PATH_PARTS)
@@ -65,17 +70,26 @@ SYMBOLS = (
 
 
 class Kernel:
-    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs()."""
+    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs().
 
-    def __init__(self, parameters: Mapping[str, int], regs: bool = True) -> None:
+    modules: tracepoints of the module jbd2.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, int],
+        regs: bool = True,
+        modules: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._parameters = parameters
+        self._modules = modules
         self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
 
     def parameters(self, tracepoint: str) -> int | None:
         return self._parameters.get(tracepoint)
 
     def module_parameters(self, tracepoint: str, module: str) -> int | None:
-        return None
+        return self._modules.get(tracepoint) if module == "jbd2" else None
 
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
@@ -98,7 +112,7 @@ def test_a_modern_kernel_has_every_part() -> None:
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
     assert (choice.parts, choice.lacking) == (ALL, {})
     of_drivers = ["driver"] * len(choice.drivers.programs)
-    of_commits = ["fs"] * COMMIT_PROGRAMS
+    of_commits = ["fs"] * len(JBD2)
     expected = [probe.part for probe in PROBES] + of_commits + of_drivers
     assert [part for part, _ in choice.programs] == expected
     drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
@@ -176,6 +190,35 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     # AND completions of io_uring do not name their request there
     assert "io_uring_complete has 4 arguments" in choice.lacking["uring"]
     assert "5.15" in choice.lacking["call"]
+    # AND what waits are for is recorded, without commits: modules have no types there
+    assert "5.11" in choice.lacking[COMMITS]
+    assert not any("commit" in program for program in programs)
+
+
+def test_commits_are_found_in_the_module_with_the_right_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a kernel whose jbd2 is a module
+    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2}, modules=JBD2)
+    for right, count in ((True, len(JBD2)), (False, 0)):
+        # WHEN the part is wanted, with and without CAP_SYS_ADMIN
+        monkeypatch.setattr("biotrail.recorder.rights.capabilities.holds", lambda _: right)  # noqa: B023
+        choice = choose_path(frozenset({"time", "wait", "fs"}), kernel, False)  # type: ignore[arg-type]
+        # THEN the part is recorded, and commits with that right alone
+        assert "fs" in choice.parts
+        assert len([name for part, name in choice.programs if part == "fs"]) == count
+        assert ("CAP_SYS_ADMIN" in choice.lacking.get(COMMITS, "")) == (not right)
+
+
+def test_commits_are_recorded_whole_or_not_at_all() -> None:
+    # GIVEN a kernel that lacks one tracepoint of jbd2 WHEN all parts are wanted
+    for tracepoint in JBD2:
+        choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != tracepoint})
+        # THEN no program of commits is loaded, the reason is said, and nothing else is missing
+        assert "fs" not in {part for part, _ in choice.programs}
+        assert choice.lacking.keys() == {COMMITS}
+        assert choice.parts == ALL
+        assert choice.messages() == [f"--path {COMMITS} is not recorded: {choice.lacking[COMMITS]}"]
 
 
 def test_waits_need_timed_calls() -> None:
