@@ -180,7 +180,7 @@ static __always_inline void bt_dirtied(struct bt_writer *w, struct bio *bio, str
 	if (!path.dirty || !q->page || !bt_tells_files())
 		return;
 	page = bio->bi_io_vec->bv_page;
-	if (bt_is_head(bio, page, word)) {
+	if (!ways.split && bt_is_head(bio, page, word)) { /* why: bt_may_be_own() */
 		kind = bt_kind_by_type(page, q->opf, word, &inode);
 		*word = q->page;
 		folio = *word;

@@ -218,8 +218,8 @@ static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 		return false;
 	/*
 	 * Memory of the kernel's own (slab) has something else there, and this load may fault. Where
-	 * the program consists of several functions, as with files, it must not: for a fault in the
-	 * first of them old kernels (5.10; mended in 6.4) have no exception table, and crash.
+	 * the program consists of several functions, as with files, it must not on kernels before
+	 * 6.4: for a fault in the first of them these have no exception table, and crash (5.10 did).
 	 */
 	return ways.split || bt_listed(page->mapping->host->i_ino);
 }

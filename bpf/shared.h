@@ -257,7 +257,7 @@ struct bt_file_ways {
 	__u32 btrfs_root_dev; /* offset of btrfs_root.anon_dev */
 	__u32 by_file; /* only bios of these files (bt_wanted_files) */
 	__u32 by_dir; /* or of files below these directories */
-	__u32 split; /* the programs at Q have functions of their own for that (own.h) */
+	__u32 split; /* no load by type may fault in a program's first function (own.h) */
 };
 _Static_assert(sizeof(struct bt_file_ways) == 248, "size");
 _Static_assert(__builtin_offsetof(struct bt_file_ways, device_ends) == 0, "device_ends");

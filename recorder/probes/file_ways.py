@@ -29,6 +29,9 @@ _DIO_ENDS = ("dio_bio_end_io", "dio_bio_end_aio")
 _BTRFS_ENDS = ("btrfs_simple_end_io", "btrfs_orig_write_end_io")
 _BTRFS_COPY_END = "btrfs_clone_write_end_io"
 _BTRFS = "btrfs"
+_SINCE_6_4 = "bpf_dynptr_slice"
+"""A function that kernels have since the version in which the first function of several has an
+exception table ("bpf: ensure main program has an extable")."""
 _NOT_DATA = ("META", "SWAP")
 _DIRECTORIES = 8192
 """Directories whose answer to --dir the programs remember."""
@@ -161,18 +164,19 @@ class FileChoice(NamedTuple):
 
     files: what is recorded. ways: by which a bio's file is known; none where neither files are
     recorded nor filtered by. wanted: files and directories to be filtered by; empty: there is no
-    such filter.
+    such filter. split: whether a load that faults in the first function of programs that have
+    several, as they have where files are recorded or filtered by, crashes this kernel.
     """
 
     files: Files = NO_FILES
     ways: Ways = NO_WAYS
     wanted: tuple[Wanted, ...] = ()
+    split: bool = False
 
     def prepare(self, bpf: BpfObject) -> None:
         """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
         file_maps.set_size(bpf, self.files)
-        split = self.files.recorded or bool(self.wanted)
-        bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, split))
+        bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, self.split))
         size = ctypes.sizeof(_Generation)
         bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
         directories = any(one.directory for one in self.wanted)
@@ -208,14 +212,12 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
         lacking=found.lacking if recorded else "",
         ways=ways.names(found.iomap_end_io),
     )
-    return FileChoice(files, ways, tuple(wanted_files(filters, ways.subvolumes)))
+    wanted = tuple(wanted_files(filters, ways.subvolumes))
+    return FileChoice(files, ways, wanted, not btf.has_function(_SINCE_6_4))
 
 
 def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> _Ways:
-    """Return the section .rodata.files.
-
-    `split`: whether files are recorded or filtered by, for which programs have functions.
-    """
+    """Return the section .rodata.files; arguments as in FileChoice."""
     made = _Ways(split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end)
     for name in ("device_ends", "dio_ends", "btrfs_ends"):
         for place, address in enumerate(getattr(ways, name)):

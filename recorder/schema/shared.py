@@ -243,7 +243,7 @@ FILE_WAYS = Struct(
         Member("btrfs_root_dev", "u32", "offset of btrfs_root.anon_dev"),
         Member("by_file", "u32", "only bios of these files (bt_wanted_files)"),
         Member("by_dir", "u32", "or of files below these directories"),
-        Member("split", "u32", "the programs at Q have functions of their own for that (own.h)"),
+        Member("split", "u32", "no load by type may fault in a program's first function (own.h)"),
     ),
 )
 WANTED_FILE = Struct(

@@ -39,7 +39,10 @@ def test_files_have_their_bytes(vm: Machine, capsys: pytest.CaptureFixture[str],
     if (vm.kernel, kind) in UNTOLD:
         assert files.keys() == {"/mnt/cached"}
         return
-    assert files["/mnt/direct"]["bytes"] == 2 * case.told["direct"]
+    # btrfs does the first direct read, into memory that is not there yet, through the page cache,
+    # with all that it reads ahead
+    ahead = files["/mnt/direct"]["bytes"] - 2 * case.told["direct"]
+    assert 0 <= ahead <= (128 << 10 if kind == "files_btrfs" else 0)
     # AND nothing else but the file system's own blocks was read or written
     assert files.keys() == {"/mnt/cached", "/mnt/direct"}
     if kind == "files":

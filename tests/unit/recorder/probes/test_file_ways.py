@@ -41,6 +41,7 @@ class Kernel:
     def __init__(self, offsets: dict[tuple[str, str], int], regs: bool = True, own: bool = True):
         self._offsets, self._regs, self._own = offsets, regs, own
         self.lacks = ""
+        self.mended = False
 
     def __enter__(self) -> "Kernel":
         return self
@@ -53,6 +54,9 @@ class Kernel:
 
     def has_member(self, name: str, member: str) -> bool:
         return name != self.lacks
+
+    def has_function(self, name: str) -> bool:
+        return self.mended
 
     def pointed(self, name: str, member: str) -> str:
         return "btrfs_inode" if self._own else "inode"
@@ -175,3 +179,15 @@ def test_a_filter_on_a_kernel_without_files_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(ProbeError, match=r"--file and --dir cannot be used: .*dentry\.d_parent"):
         choose(kernel, ENUMS, False, filters)  # type: ignore[arg-type]
     assert "dentry.d_parent" in choose(kernel, ENUMS, True, Filters()).files.lacking  # type: ignore[arg-type]
+
+
+def test_old_kernels_must_not_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN kernels that crash at a fault in the first function of several, and those that do not
+    monkeypatch.setattr(file_maps, "address_of", lambda name: 0)
+    for mended in (False, True):
+        kernel = Kernel(OFFSETS)
+        kernel.mended = mended
+        ways(monkeypatch, kernel)
+        # WHEN files are recorded THEN the programs of the first load with care
+        choice = choose(kernel, ENUMS, True, Filters())  # type: ignore[arg-type]
+        assert told(choice)[".rodata.files"].split == (not mended)
