@@ -24,7 +24,7 @@ class SkippedError(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """What fio does. buffered: progress is what it wrote to the page cache, not the device's."""
+    """What fio does. buffered: progress is the bytes of its calls, not the device's."""
 
     name: str
     options: dict[str, object]
@@ -36,6 +36,12 @@ _RANDOM = {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "norandommap": 
 _BATCHES = {"iodepth_batch_submit": 16, "iodepth_batch_complete_min": 16}
 """Without batches, fio and the loop device's threads hand each I/O to each other: how often they
 switch then depends on the least delay, and switches are what is measured."""
+_CALLS = {"bs": "16k", "ioengine": "psync", "direct": False, "norandommap": True}
+_FILE_MIX = {**_CALLS, "rw": "randrw", "rwmixread": 60, "fsync": 40, "size": "1g"}
+"""As `sysbench fileio` with rndrw of one file of 1 GiB: three reads to two writes, and an fsync
+every 100 operations, which is every 40 writes."""
+_CACHED_READS = {**_CALLS, "rw": "randread", "bs": "4k", "size": "64m", "pre_read": True}
+"""Calls of about a microsecond that do no I/O: the hardest case for timed calls."""
 LOADS = (
     Load("ram-qd32", {**_RANDOM, **_BATCHES, "iodepth": 32}),
     Load("ram-single", {**_RANDOM, "iodepth": 32}),
@@ -46,6 +52,8 @@ LOADS = (
         buffered=True,
     ),
     Load("disk-qd32", {**_RANDOM, "iodepth": 32}, system_disk=True),
+    Load("file-mix", _FILE_MIX, buffered=True, system_disk=True),
+    Load("cached-reads", _CACHED_READS, buffered=True, system_disk=True),
 )
 
 
@@ -62,8 +70,9 @@ class Running:
         if self._process.poll() is not None:
             raise RuntimeError(f"fio ended early, with status {self._process.returncode}")
         if self._buffered:
-            text = Path(f"/proc/{self._process.pid}/io").read_text()
-            return int(text.partition("wchar: ")[2].split()[0]) / UNIT
+            lines = Path(f"/proc/{self._process.pid}/io").read_text().splitlines()
+            counts = {name: int(value) for name, value in (one.split(": ") for one in lines)}
+            return (counts["rchar"] + counts["wchar"]) / UNIT
         fields = Path(f"/sys/block/{self.device}/stat").read_text().split()
         return (int(fields[2]) + int(fields[6])) * 512 / UNIT  # sectors read and written
 
@@ -150,9 +159,10 @@ def _disk_below(directory: Path) -> str:
 def _fio(load: Load, path: str, cpu: int) -> "Iterator[subprocess.Popen[bytes]]":
     # A thread, not a process: its CPU time and its I/O are then those of the pid we know.
     timed = {"time_based": True, "runtime": LONGEST, "thread": True, "size": "256m"}
+    options = {**timed, **load.options}
     command = ["taskset", "-c", str(cpu), "fio", "--output=/dev/null"]
     process = subprocess.Popen(
-        [*command, *fio_arguments(path, **timed, **load.options)], stdin=subprocess.DEVNULL
+        [*command, *fio_arguments(path, **options)], stdin=subprocess.DEVNULL
     )
     try:
         _settle(process.pid)

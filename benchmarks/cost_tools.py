@@ -30,6 +30,8 @@ BUFFER_MIB = 16
 """Buffer per CPU, the same for every tool: biotrail's own default."""
 START_SECONDS = 60
 END_SECONDS = 120
+BUDGET_ACTS = 2.0
+"""Seconds after which calls are timed no more, where that took more than --call-budget."""
 TELLING = ("Unable", "ailed", "annot", "rror")
 Ready = Callable[[], bool]
 
@@ -38,6 +40,8 @@ class Tool(Protocol):
     """A tracer: start() returns once it traces, stop() once all is written."""
 
     name: str
+    settle: float
+    """Seconds until it costs what it costs from then on."""
 
     def start(self, device: str, out: Path) -> None:
         """Trace `device` into `out`. Raises SkippedError where that cannot be."""
@@ -57,6 +61,7 @@ class Program(ABC):
 
     name = ""
     program = ""
+    settle = 0.2
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -122,6 +127,8 @@ class Biotrail(Program):
         super().__init__()
         self.name = f"biotrail {name}"
         self._options = options
+        if "--path" in options:
+            self.settle = BUDGET_ACTS
 
     def _begin(self, device: str) -> None:
         command = [*BIOTRAIL, "record", "-d", device, "-o", str(self._out), *self._options]
@@ -269,6 +276,9 @@ def all_tools() -> list[Tool]:
     events = ("minimal", "lifecycle", "all")
     tools: list[Tool] = [Biotrail(name, "--events", name) for name in events]
     tools.append(Biotrail("lifecycle, level 0", "--events", "lifecycle", "--level", "0"))
+    path = ("--events", "lifecycle", "--path")
+    tools.append(Biotrail("lifecycle, path", *path))
+    tools.append(Biotrail("lifecycle, path, no budget", *path, "--call-budget", "0"))
     if _has_backends():
         tools += [Biotrail(f"{n}, bcc", "--events", n, "--backend", "bcc") for n in events]
     return [*tools, Perf(), Bpftrace(), Biosnoop(), BlkTracer()]

@@ -13,7 +13,9 @@ that cannot run here is skipped, and the row says why. Needs root and fio.
 ram-*: a loop device over memory, its kernel threads on fio's core, so that one core is saturated:
 4 KiB random reads at depth 32 in batches of 16 (ram-qd32), at depth 32 one by one (ram-single),
 at depth 1, and 4 KiB buffered writes in order (their rate is that of the writes to the page
-cache); disk-qd32: random reads of a file in the temporary directory.
+cache); disk-qd32: random reads of a file in the temporary directory. There too, through the page
+cache: file-mix, random reads and writes of 16 KiB of one file of 1 GiB with an fsync every 100, as
+sysbench's fileio; cached-reads, 4 KiB reads that do no I/O.
 """
 
 import argparse
@@ -36,7 +38,7 @@ from benchmarks.cost_loads import LOADS, Load, Running, SkippedError, running
 from benchmarks.cost_tools import BUFFER_MIB, Tool, all_tools
 
 PAUSE = 0.2
-"""Seconds that a tool and the load are given to settle before a slice."""
+"""Seconds that the load is given to settle before a slice."""
 QUICK = {"slices": 2, "seconds": 0.3}
 
 
@@ -137,7 +139,7 @@ def pair(run: Running, tool: Tool, seconds: float) -> Pair:
         stack.callback(tool.abandon)
         tool.start(run.device, Path(directory) / "out")
         began = time.monotonic_ns()
-        time.sleep(PAUSE)
+        time.sleep(tool.settle)
         traced = cut(run, seconds, tool)
         ran = time.monotonic_ns() - began
         account = tool.stop()

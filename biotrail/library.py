@@ -8,20 +8,34 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from biotrail.converters.calls.arrow import CALL_SCHEMA, WAIT_SCHEMA, calls_table, waits_table
+from biotrail.converters.calls.arrow import (
+    CALL_SCHEMA,
+    COMMIT_SCHEMA,
+    WAIT_SCHEMA,
+    calls_table,
+    commits_table,
+    waits_table,
+)
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
 from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
 from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 from biotrail.text import tallies
+
+_SCHEMAS = (
+    *(BIO_SCHEMA, REQUEST_SCHEMA, CALL_SCHEMA, WAIT_SCHEMA),
+    *(COMMIT_SCHEMA, SUBMISSION_SCHEMA),
+)
 
 
 class Recording:
-    """Bios, requests, calls, waits and events of a log, archive or blktrace data.
+    """Bios, requests, events, calls, waits, commits and submissions of a log or its like.
 
-    Read on first use and kept. Calls and waits are those of logs recorded with --path.
+    That is a log, an archive or blktrace data. Read on first use and kept. Calls, waits, commits
+    and submissions are those of logs recorded with --path.
 
     docs/parquet.md and the metadata of each schema's fields give columns, types and units. Times
     are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null. A table
@@ -71,6 +85,16 @@ class Recording:
         return self._lifecycles[3]
 
     @cached_property
+    def submissions(self) -> pa.Table:
+        """A table with a row for each io_uring request or aio iocb that queued a bio, by number."""
+        return self._lifecycles[5].sort_by("number")
+
+    @cached_property
+    def commits(self) -> pa.Table:
+        """A table with a row for each commit of a journal, in the order of their ends."""
+        return self._lifecycles[4]
+
+    @cached_property
     def events(self) -> pa.Table:
         """A table with a row for each event, in the order of time."""
         trace = self._trace()
@@ -88,11 +112,11 @@ class Recording:
 
     def windows(self) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (bios, requests) window by window, in the order of time, for large logs."""
-        for bios, requests, _, _ in self._windows():
+        for bios, requests, *_ in self._windows():
             yield bios, requests
 
-    def _windows(self) -> Iterator[tuple[pa.Table, pa.Table, pa.Table, pa.Table]]:
-        """Yield (bios, requests, calls, waits) window by window; sets `_said` at the end."""
+    def _windows(self) -> Iterator[tuple[pa.Table, ...]]:
+        """Yield each window's tables, in the order of _SCHEMAS; sets `_said` at the end."""
         trace = self._trace()
         for window in trace.lifecycles():
             yield (
@@ -100,19 +124,20 @@ class Recording:
                 requests_table(window, trace.context),
                 calls_table(window, trace.context),
                 waits_table(window, trace.context),
+                commits_table(window, trace.context),
+                submissions_table(window, trace.context),
             )
         self._said = [*tallies.own_lines(trace), *tallies.loss_lines(trace)]
 
     @cached_property
-    def _lifecycles(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-        """The tables of bios, requests, calls and waits."""
+    def _lifecycles(self) -> tuple[pa.Table, ...]:
+        """The tables of all windows, in the order of _SCHEMAS."""
         windows = list(self._windows())
-        return (
-            _joined([bios for bios, _, _, _ in windows], BIO_SCHEMA).sort_by("number"),
-            _joined([requests for _, requests, _, _ in windows], REQUEST_SCHEMA).sort_by("number"),
-            _joined([calls for _, _, calls, _ in windows], CALL_SCHEMA),
-            _joined([waits for _, _, _, waits in windows], WAIT_SCHEMA),
+        bios, requests, *others = (
+            _joined([window[place] for window in windows], schema)
+            for place, schema in enumerate(_SCHEMAS)
         )
+        return bios.sort_by("number"), requests.sort_by("number"), *others
 
     def _trace(self) -> Trace:
         """Return a Trace that reads the input from its beginning.

@@ -9,6 +9,7 @@
 #include "follow.h"
 #include "stacks.h"
 #include "trigger.h"
+#include "uring.h"
 
 /* Fills the members that all bio records share. */
 #define FILL_BIO(record, bio_, place)                                                              \
@@ -31,7 +32,11 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_queue_wanted(bio, place) || !bt_begin(&w, BT_Q))
+	if (!bt_queue_wanted(bio, place)) {
+		bt_call_left_out();
+		return 0;
+	}
+	if (!bt_begin(&w, BT_Q))
 		return 0;
 	tid = bt_task(&w);
 	cgroup = bt_cgroup(&w, bio);
@@ -49,6 +54,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		bt_file(&w, bio, r);
 		bt_call(&w, bio, tid);
 		bt_dirtied(&w, bio, r);
+		bt_submission(&w, bio, tid);
 	}
 	bt_trigger_queue(bio, w.now);
 	bt_end(&w);

@@ -12,6 +12,7 @@
  * `ctx` holds the tracepoint's arguments, 8 bytes each.
  */
 #include "bios.h"
+#include "journal.h"
 #include "requests.h"
 #include "waits.h"
 
@@ -99,8 +100,8 @@ PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))
 #define TASK(n) ((struct task_struct *)ctx[n])
 PROGRAMS(bt_sys_enter, sys_enter, on_sys_enter(ctx[1]))
 PROGRAMS(bt_sys_exit, sys_exit, on_sys_exit((void *)ctx[0], ctx[1]))
-PROGRAM(bt_switch, sched_switch, on_switch(ctx[0], TASK(1), TASK(2), ctx[3]))
-PROGRAM(bt_switch_old, sched_switch, on_switch(ctx[0], TASK(1), TASK(2), bt_state_of(TASK(1))))
+PROGRAM(bt_switch, sched_switch, on_switch(ctx, ctx[0], TASK(1), TASK(2), ctx[3]))
+PROGRAM(bt_switch_old, sched_switch, on_switch(ctx, ctx[0], TASK(1), TASK(2), bt_state_of(TASK(1))))
 PROGRAM(bt_waking, sched_waking, on_waking(TASK(0)))
 PROGRAM(bt_irq_entry, irq_handler_entry, on_irq_entry(ctx[0]))
 PROGRAM(bt_irq_exit, irq_handler_exit, on_irq_exit(ctx[0]))
@@ -109,6 +110,20 @@ PROGRAM(bt_soft_entry, softirq_entry, on_softirq_entry(ctx[0]))
 PROGRAM(bt_soft_exit, softirq_exit, on_softirq_exit(ctx[0]))
 PROGRAMS(bt_dirty, writeback_dirty_folio, on_dirty(ctx[0], ctx[1]))
 PROGRAM(bt_dirty_page, writeback_dirty_page, on_dirty(ctx[0], ctx[1]))
+PROGRAMS(bt_commit_end, jbd2_end_commit, on_commit_end(ctx))
+PROGRAMS(bt_commit_start, jbd2_start_commit, on_commit_phase(ctx, BT_STARTED))
+PROGRAMS(bt_commit_lock, jbd2_commit_locking, on_commit_phase(ctx, BT_LOCKING))
+PROGRAMS(bt_commit_flush, jbd2_commit_flushing, on_commit_phase(ctx, BT_FLUSHING))
+PROGRAMS(bt_commit_log, jbd2_commit_logging, on_commit_phase(ctx, BT_LOGGING))
+PROGRAMS(bt_ring_sub, io_uring_submit_req, on_ring_submit(ctx[0]))
+PROGRAMS(bt_ring_sqe, io_uring_submit_sqe, on_ring_submit(ctx[0]))
+PROGRAMS(bt_ring_async, io_uring_queue_async_work, on_ring_park(ctx[0]))
+PROGRAMS(bt_ring_poll, io_uring_poll_arm, on_ring_park(ctx[0]))
+PROGRAMS(bt_ring_link, io_uring_link, ((void)ctx, on_ring_idle()))
+PROGRAMS(bt_ring_wait, io_uring_cqring_wait, ((void)ctx, on_ring_idle()))
+PROGRAMS(bt_ring_done, io_uring_complete, on_ring_complete(ctx[0], ctx[1], ctx[2]))
+PROGRAMS(bt_ring_end, io_uring_complete, on_ring_result(ctx[0], ctx[1], ctx[2], ctx[3]))
+PROGRAMS(bt_aio_done, iomap_dio_complete, on_dio_complete(ctx[0], ctx[1], ctx[2]))
 
 /* Steps of drivers: by the tracepoint's name alone, as the driver may be a module. */
 #define RAW(name, tracepoint, body)                                                                \

@@ -5,29 +5,30 @@
 
 #include "block.h"
 #include "dictionary.h"
+#include "file_filter.h"
 #include "own.h"
+#include "reasons.h"
 #include "ring.h"
 
 #define BT_CGROUP_DEPTH 32
 #define BT_VERDICTS 1024
 
-/* Why a bio was left out; recorder/filters/filters.py names them in this order. */
-enum bt_reason {
-	BT_BY_DEVICE,
-	BT_BY_OP,
-	BT_BY_FLAGS,
-	BT_BY_SIZE,
-	BT_BY_SECTORS,
-	BT_BY_PID,
-	BT_BY_TID,
-	BT_BY_COMM,
-	BT_BY_CGROUP,
-	BT_NO_BIO, /* a request without bio, or a plug, where a filter needs a bio */
-	BT_TABLE_FULL, /* wanted, but bt_followed is full: counted as lost */
-	BT_BY_OWN, /* wanted, but the recorder's own I/O */
-	BT_ADMITTED,
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* The cgroups of a thread: in each hierarchy that of each controller. */
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp; /* in the default hierarchy, cgroup v2 */
 };
-_Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
+
+struct task_struct___cgroups {
+	struct css_set *cgroups;
+};
+
+#pragma clang attribute pop
+
+/* io_cgrp_id is there if the kernel has the io (v1: blkio) controller. */
+enum cgroup_subsys_id { io_cgrp_id };
 
 #define BT_ID_PID (1ULL << 32)
 #define BT_ID_TID (2ULL << 32)
@@ -45,6 +46,30 @@ struct {
  * never torn. An answer stays right because a cgroup never changes its parent.
  */
 __u64 bt_verdicts[BT_VERDICTS] = {};
+
+static __always_inline struct bt_area *bt_this_area(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&bt_rings, &cpu);
+}
+
+/*
+ * Returns memory for a value that the verifier shall not track, which would multiply the program
+ * states; NULL: nested too deep.
+ */
+static __always_inline volatile __u64 *bt_scratch(void)
+{
+	struct bt_area *area = bt_this_area();
+	__u64 level;
+
+	if (!area)
+		return NULL;
+	level = *(volatile __u64 *)&area->depth;
+	if (level >= BT_LEVELS)
+		return NULL;
+	return &area->scratch[level];
+}
 
 static __always_inline bool bt_id_wanted(__u64 id)
 {
@@ -118,6 +143,73 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 	return wanted;
 }
 
+/* Returns the id of a cgroup. The address is a scalar to the verifier, as those below. */
+static __always_inline __u64 bt_id_of_cgroup(__u64 address)
+{
+	struct cgroup *group = NULL;
+	struct kernfs_node *kn = NULL;
+
+	address = bt_read_u64(address + bpf_core_field_offset(group->kn));
+	return bt_read_u64(address + bpf_core_field_offset(kn->id));
+}
+
+static __always_inline __u64 bt_id_of_css(__u64 css)
+{
+	struct cgroup_subsys_state *state = NULL;
+
+	return bt_id_of_cgroup(bt_read_u64(css + bpf_core_field_offset(state->cgroup)));
+}
+
+/* Returns the address of the running thread's css_set; 0: not known. */
+static __always_inline __u64 bt_css_set(void)
+{
+	struct task_struct___cgroups *task = NULL;
+
+	if (!bpf_core_field_exists(task->cgroups))
+		return 0;
+	return bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->cgroups));
+}
+
+/* Returns the address of the running thread's css of the io (v1: blkio) controller; 0: none. */
+static __always_inline __u64 bt_css_of_task(void)
+{
+	struct css_set *set = NULL;
+
+	if (!bpf_core_field_exists(set->subsys) ||
+	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
+		return 0;
+	return bt_read_u64(bt_css_set() + bpf_core_field_offset(set->subsys) +
+			   8 * bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id));
+}
+
+/*
+ * Filters by the cgroup that bios of the running thread are charged to where nothing else decides
+ * (its css of the io controller), or an ancestor of that cgroup. As bt_cgroup_wanted, but by
+ * addresses that are scalars to the verifier, as tasks' cgroups are RCU pointers.
+ */
+static __always_inline bool bt_cgroup_of_task_wanted(void)
+{
+	struct cgroup_subsys_state *none = NULL;
+	__u64 css = bt_css_of_task(), id, wanted = 0;
+	__u64 *verdict;
+
+	if (!css)
+		return false;
+	id = bt_id_of_css(css);
+	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
+	if (*(volatile __u64 *)verdict >> 1 == id)
+		return *(volatile __u64 *)verdict & 1;
+	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
+		if (bt_cgroup_listed(bt_id_of_css(css))) {
+			wanted = 1;
+			break;
+		}
+		css = bt_read_u64(css + bpf_core_field_offset(none->parent));
+	}
+	*(volatile __u64 *)verdict = id << 1 | wanted;
+	return wanted;
+}
+
 /* Returns the bio's operation; REQ_OP_FLUSH for an empty write with REQ_PREFLUSH. */
 static __always_inline __u32 bt_bio_op(struct bio *bio)
 {
@@ -150,6 +242,14 @@ static __always_inline bool bt_sectors_wanted(__u64 start, __u64 end)
 	return !config.nr_ranges;
 }
 
+/* Filters by the file whose data the bio moves. */
+static __always_inline enum bt_reason bt_file_reason(struct bio *bio)
+{
+	volatile __u64 *word = bt_scratch();
+
+	return word ? bt_judge_file(bio, word) : BT_FILE_UNKNOWN;
+}
+
 /* Applies all filters to a bio: BT_ADMITTED, or the first reason to leave it out. */
 static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place place)
 {
@@ -173,6 +273,11 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 		return reason;
 	if (config.nr_cgroups && !bt_cgroup_wanted(bio))
 		return BT_BY_CGROUP;
+	if (ways.by_file) {
+		reason = bt_file_reason(bio);
+		if (reason != BT_ADMITTED)
+			return reason;
+	}
 	if (config.leave_own && bt_bio_is_own(bio))
 		return BT_BY_OWN;
 	return BT_ADMITTED;
@@ -181,7 +286,8 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 /* Whether there is a filter that only a bio can be tested by. */
 static __always_inline bool bt_asks_bios(void)
 {
-	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups;
+	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups ||
+	       ways.by_file;
 }
 
 /* Filters a request that has no queued bio: the flush machinery's (flush_rq), or passthrough. */

@@ -39,13 +39,6 @@ struct bt_share {
 	bool wanted;
 };
 
-static __always_inline struct bt_area *bt_this_area(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&bt_rings, &cpu);
-}
-
 /* Counts an event that filters left out. Atomic: a program in an interrupt counts here too. */
 static __always_inline void bt_left_event(enum bt_kind kind)
 {
@@ -208,23 +201,6 @@ static __always_inline struct bt_share bt_rq_wanted(struct request *rq, __u32 de
 	if (!share.wanted)
 		bt_leave_out(reason, kind);
 	return share;
-}
-
-/*
- * Returns memory for a value that the verifier shall not track, which would multiply the program
- * states; NULL: nested too deep.
- */
-static __always_inline volatile __u64 *bt_scratch(void)
-{
-	struct bt_area *area = bt_this_area();
-	__u64 level;
-
-	if (!area)
-		return NULL;
-	level = *(volatile __u64 *)&area->depth;
-	if (level >= BT_LEVELS)
-		return NULL;
-	return &area->scratch[level];
 }
 
 /*

@@ -15,6 +15,7 @@ static __always_inline int on_irq_entry(__u32 irq)
 {
 	struct bt_interrupts *cpu = bt_this_cpu();
 
+	bt_runs()->irq++;
 	cpu->hard = bt_now();
 	cpu->irq = irq;
 	cpu->in_hard = 1;
@@ -25,6 +26,7 @@ static __always_inline int on_irq_exit(__u32 irq)
 {
 	struct bt_interrupts *cpu = bt_this_cpu();
 
+	bt_runs()->irq++;
 	if (cpu->irq == irq)
 		cpu->in_hard = 0;
 	return 0;
@@ -34,6 +36,7 @@ static __always_inline int on_softirq_raise(__u32 number)
 {
 	struct bt_interrupts *cpu;
 
+	bt_runs()->irq++;
 	if (number != path.block_softirq)
 		return 0;
 	cpu = bt_this_cpu();
@@ -46,6 +49,7 @@ static __always_inline int on_softirq_entry(__u32 number)
 {
 	struct bt_interrupts *cpu;
 
+	bt_runs()->irq++;
 	if (number != path.block_softirq)
 		return 0;
 	cpu = bt_this_cpu();
@@ -56,6 +60,7 @@ static __always_inline int on_softirq_entry(__u32 number)
 
 static __always_inline int on_softirq_exit(__u32 number)
 {
+	bt_runs()->irq++;
 	if (number == path.block_softirq)
 		bt_this_cpu()->in_soft = 0;
 	return 0;

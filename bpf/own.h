@@ -66,6 +66,7 @@ struct address_space {
 #define BT_MASKS 0xffffffff00000000ULL
 /* Low bits of page->mapping that are set if it is no address_space (PAGE_MAPPING_FLAGS). */
 #define BT_NO_FILE 3
+#define BT_MOVABLE 2 /* PAGE_MAPPING_MOVABLE: pages of the kernel's own */
 
 static __always_inline __u64 bt_read_u64(__u64 address)
 {
@@ -213,7 +214,14 @@ static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 	if (!bpf_core_field_exists(page->mapping))
 		return false;
 	*word = (__u64)page->mapping;
-	return *word && !(*word & BT_NO_FILE) && bt_listed(page->mapping->host->i_ino);
+	if (!*word || *word & BT_NO_FILE)
+		return false;
+	/*
+	 * Memory of the kernel's own (slab) has something else there, and this load may fault. Where
+	 * the program consists of several functions, as with files, it must not: for a fault in the
+	 * first of them old kernels (5.10; mended in 6.4) have no exception table, and crash.
+	 */
+	return ways.split || bt_listed(page->mapping->host->i_ino);
 }
 
 /*

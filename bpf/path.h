@@ -27,7 +27,7 @@ const volatile struct bt_path path SEC(".rodata.path") = {};
  */
 volatile __u64 bt_timing SEC(".data.timing") = 1;
 
-/* recorder/probes/path_maps.py reads it, to know what timing costs. */
+/* recorder/probes/path_maps.py reads it, to know what the programs cost. */
 struct bt_entered bt_entered[BT_PATH_CPUS] SEC(".data.entered") = {};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -82,8 +82,8 @@ struct bt_call_slot {
 	__u32 waker; /* thread that ran where it was woken */
 	__u32 context; /* enum bt_context of the wake-up */
 	__u32 uninterruptible; /* times that it waited in state D */
-	__u32 foreign; /* a 32-bit program's call */
-	__u32 reserved;
+	__s32 stack; /* with which it left its CPU, if path.fs; negative: an errno */
+	__u32 left_out; /* bios that it queued and a filter left out */
 };
 
 struct {
@@ -114,6 +114,14 @@ static __always_inline struct bt_interrupts *bt_this_cpu(void)
 	__u32 cpu = bpf_get_smp_processor_id();
 
 	return &bt_interrupts[cpu & (BT_PATH_CPUS - 1)];
+}
+
+/* Where the running program counts that it ran. A count that an interrupt disturbs may be lost. */
+static __always_inline struct bt_entered *bt_runs(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return &bt_entered[cpu & (BT_PATH_CPUS - 1)];
 }
 
 /* ns of CLOCK_MONOTONIC as records have them. */

@@ -10,6 +10,9 @@
 #define BT_CHAIN_SLOTS 6
 #define BT_CHAIN_COUNT 0x4000000000000000ULL
 #define BT_Q_FLAG_OWN 1
+#define BT_Q_FLAG_FILE 2
+#define BT_Q_FLAG_DEVICE 4
+#define BT_Q_FLAG_SWAP 8
 #define BT_D_FLAG_CHAIN_CUT 1
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
@@ -43,6 +46,10 @@ enum bt_kind {
 	BT_WAIT = 24,
 	BT_INTERRUPT = 25,
 	BT_DIRTIED = 26,
+	BT_WAIT_STACK = 31,
+	BT_COMMIT = 36,
+	BT_SUBMISSION = 29,
+	BT_RING_COMPLETE = 30,
 	BT_DRIVER = 27,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
@@ -583,14 +590,104 @@ struct bt_dirtied {
 	__u32 tid;
 	__u32 tgid;
 	char comm[16];
+	__u64 cgroup;
 };
-_Static_assert(sizeof(struct bt_dirtied) == 48, "size of bt_dirtied");
+_Static_assert(sizeof(struct bt_dirtied) == 56, "size of bt_dirtied");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, head) == 0, "bt_dirtied.head");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, bio) == 8, "bt_dirtied.bio");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, ago) == 16, "bt_dirtied.ago");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tid) == 24, "bt_dirtied.tid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, tgid) == 28, "bt_dirtied.tgid");
 _Static_assert(__builtin_offsetof(struct bt_dirtied, comm) == 32, "bt_dirtied.comm");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, cgroup) == 48, "bt_dirtied.cgroup");
+
+/* j sched_switch: What a wait was for: follows its wait with the same head time and thread (--path fs). */
+struct bt_wait_stack {
+	__u64 head;
+	__u32 tid;
+	__s32 stack;
+};
+_Static_assert(sizeof(struct bt_wait_stack) == 16, "size of bt_wait_stack");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, head) == 0, "bt_wait_stack.head");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, tid) == 8, "bt_wait_stack.tid");
+_Static_assert(__builtin_offsetof(struct bt_wait_stack, stack) == 12, "bt_wait_stack.stack");
+
+/* z jbd2_end_commit: A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC. */
+struct bt_commit {
+	__u64 head;
+	__u64 started;
+	__u64 locking;
+	__u64 flushing;
+	__u64 logging;
+	__u32 dev;
+	__u32 transaction;
+	__u32 tid;
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_commit) == 56, "size of bt_commit");
+_Static_assert(__builtin_offsetof(struct bt_commit, head) == 0, "bt_commit.head");
+_Static_assert(__builtin_offsetof(struct bt_commit, started) == 8, "bt_commit.started");
+_Static_assert(__builtin_offsetof(struct bt_commit, locking) == 16, "bt_commit.locking");
+_Static_assert(__builtin_offsetof(struct bt_commit, flushing) == 24, "bt_commit.flushing");
+_Static_assert(__builtin_offsetof(struct bt_commit, logging) == 32, "bt_commit.logging");
+_Static_assert(__builtin_offsetof(struct bt_commit, dev) == 40, "bt_commit.dev");
+_Static_assert(__builtin_offsetof(struct bt_commit, transaction) == 44, "bt_commit.transaction");
+_Static_assert(__builtin_offsetof(struct bt_commit, tid) == 48, "bt_commit.tid");
+_Static_assert(__builtin_offsetof(struct bt_commit, reserved) == 52, "bt_commit.reserved");
+
+/* u block_bio_queue: The io_uring request or aio iocb of a bio: follows its Q with the same head time (--path uring). */
+struct bt_submission {
+	__u64 head;
+	__u64 bio;
+	__u64 req;
+	__u64 user_data;
+	__u64 submitted;
+	__u64 offset;
+	__u32 length;
+	__u32 fd;
+	__u32 tid;
+	__u8 opcode;
+	__u8 runner;
+	__u8 joined;
+	__u8 flags;
+};
+_Static_assert(sizeof(struct bt_submission) == 64, "size of bt_submission");
+_Static_assert(__builtin_offsetof(struct bt_submission, head) == 0, "bt_submission.head");
+_Static_assert(__builtin_offsetof(struct bt_submission, bio) == 8, "bt_submission.bio");
+_Static_assert(__builtin_offsetof(struct bt_submission, req) == 16, "bt_submission.req");
+_Static_assert(__builtin_offsetof(struct bt_submission, user_data) == 24, "bt_submission.user_data");
+_Static_assert(__builtin_offsetof(struct bt_submission, submitted) == 32, "bt_submission.submitted");
+_Static_assert(__builtin_offsetof(struct bt_submission, offset) == 40, "bt_submission.offset");
+_Static_assert(__builtin_offsetof(struct bt_submission, length) == 48, "bt_submission.length");
+_Static_assert(__builtin_offsetof(struct bt_submission, fd) == 52, "bt_submission.fd");
+_Static_assert(__builtin_offsetof(struct bt_submission, tid) == 56, "bt_submission.tid");
+_Static_assert(__builtin_offsetof(struct bt_submission, opcode) == 60, "bt_submission.opcode");
+_Static_assert(__builtin_offsetof(struct bt_submission, runner) == 61, "bt_submission.runner");
+_Static_assert(__builtin_offsetof(struct bt_submission, joined) == 62, "bt_submission.joined");
+_Static_assert(__builtin_offsetof(struct bt_submission, flags) == 63, "bt_submission.flags");
+
+/* r io_uring_complete: A request completes of which a bio was recorded: its CQE is written (--path uring). */
+struct bt_ring_complete {
+	__u64 head;
+	__u64 req;
+	__u64 user_data;
+	__u64 submitted;
+	__u64 ring;
+	__s32 result;
+	__u32 tid;
+	__u32 setup;
+	char reserved[4];
+};
+_Static_assert(sizeof(struct bt_ring_complete) == 56, "size of bt_ring_complete");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, head) == 0, "bt_ring_complete.head");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, req) == 8, "bt_ring_complete.req");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, user_data) == 16, "bt_ring_complete.user_data");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, submitted) == 24, "bt_ring_complete.submitted");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, ring) == 32, "bt_ring_complete.ring");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, result) == 40, "bt_ring_complete.result");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, tid) == 44, "bt_ring_complete.tid");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, setup) == 48, "bt_ring_complete.setup");
+_Static_assert(__builtin_offsetof(struct bt_ring_complete, reserved) == 52, "bt_ring_complete.reserved");
 
 /* v block_rq_complete: What the driver did with a request: follows its C with the same head time. */
 struct bt_driver {

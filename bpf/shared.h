@@ -154,36 +154,65 @@ struct bt_path {
 	__u32 wait; /* WAIT records */
 	__u32 irq; /* INTERRUPT records behind C */
 	__u32 dirty; /* DIRTIED records behind Q */
+	__u32 fs; /* WAIT_STACK records behind WAIT, and COMMIT records */
+	__u32 uring; /* SUBMISSION records behind Q, RING_COMPLETE records */
 	__u32 driver; /* DRIVER records behind C */
-	__u32 reserved;
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
+	__u32 unified; /* block I/O is charged in cgroup v2's hierarchy, not in v1's */
 	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
 	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
 };
-_Static_assert(sizeof(struct bt_path) == 176, "size");
+_Static_assert(sizeof(struct bt_path) == 184, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
 _Static_assert(__builtin_offsetof(struct bt_path, irq) == 12, "irq");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty) == 16, "dirty");
-_Static_assert(__builtin_offsetof(struct bt_path, driver) == 20, "driver");
-_Static_assert(__builtin_offsetof(struct bt_path, reserved) == 24, "reserved");
-_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 28, "block_softirq");
-_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 32, "over_ns");
-_Static_assert(__builtin_offsetof(struct bt_path, timed) == 40, "timed");
-_Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 104, "loop_complete");
-_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 112, "reaps");
+_Static_assert(__builtin_offsetof(struct bt_path, fs) == 20, "fs");
+_Static_assert(__builtin_offsetof(struct bt_path, uring) == 24, "uring");
+_Static_assert(__builtin_offsetof(struct bt_path, driver) == 28, "driver");
+_Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 32, "block_softirq");
+_Static_assert(__builtin_offsetof(struct bt_path, unified) == 36, "unified");
+_Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
+_Static_assert(__builtin_offsetof(struct bt_path, timed) == 48, "timed");
+_Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
+_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
 
-/* System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line. */
+/* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {
-	__u64 calls;
-	__u64 pad[7];
+	__u64 calls; /* system calls that entered the kernel while calls were timed */
+	__u64 timed; /* of these, calls whose return was waited for */
+	__u64 wait; /* runs of the programs of the part wait */
+	__u64 irq; /* of irq */
+	__u64 dirty; /* of dirty */
+	__u64 pad[3];
 };
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
-_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 8, "pad");
+_Static_assert(__builtin_offsetof(struct bt_entered, timed) == 8, "timed");
+_Static_assert(__builtin_offsetof(struct bt_entered, wait) == 16, "wait");
+_Static_assert(__builtin_offsetof(struct bt_entered, irq) == 24, "irq");
+_Static_assert(__builtin_offsetof(struct bt_entered, dirty) == 32, "dirty");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 40, "pad");
+
+/* Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known. */
+struct bt_uring {
+	__u64 iomap_end_io; /* iomap_dio_bio_end_io() */
+	__u64 blkdev_end_io; /* blkdev_bio_end_io() */
+	__u64 blkdev_end_io_async; /* blkdev_bio_end_io_async() */
+	__u64 ring_complete; /* io_complete_rw() */
+	__u64 ring_complete_polled; /* io_complete_rw_iopoll() */
+	__u64 aio_complete; /* aio_complete_rw() */
+};
+_Static_assert(sizeof(struct bt_uring) == 48, "size");
+_Static_assert(__builtin_offsetof(struct bt_uring, iomap_end_io) == 0, "iomap_end_io");
+_Static_assert(__builtin_offsetof(struct bt_uring, blkdev_end_io) == 8, "blkdev_end_io");
+_Static_assert(__builtin_offsetof(struct bt_uring, blkdev_end_io_async) == 16, "blkdev_end_io_async");
+_Static_assert(__builtin_offsetof(struct bt_uring, ring_complete) == 24, "ring_complete");
+_Static_assert(__builtin_offsetof(struct bt_uring, ring_complete_polled) == 32, "ring_complete_polled");
+_Static_assert(__builtin_offsetof(struct bt_uring, aio_complete) == 40, "aio_complete");
 
 /* The first trigger that fired on a CPU since bt_armed changed (trigger.h). */
 struct bt_fired {
@@ -201,5 +230,77 @@ _Static_assert(__builtin_offsetof(struct bt_fired, sector) == 16, "sector");
 _Static_assert(__builtin_offsetof(struct bt_fired, value) == 24, "value");
 _Static_assert(__builtin_offsetof(struct bt_fired, dev) == 32, "dev");
 _Static_assert(__builtin_offsetof(struct bt_fired, trigger) == 36, "trigger");
+
+/*
+ * How a bio's inode is known beside its page (direct.h), and whether files are filtered by
+ * (file_filter.h). 0: not known, not so. Addresses are of functions, offsets in bytes.
+ */
+struct bt_file_ways {
+	__u64 device_ends[2]; /* end functions of direct I/O on block devices */
+	__u64 dio_ends[2]; /* those of fs/direct-io.c */
+	__u64 btrfs_ends[2]; /* those of a bio inside a struct btrfs_bio */
+	__u64 btrfs_copy_end; /* that of a copy for another device */
+	__u64 calls[BT_CALL_WORDS]; /* bit per call that moves data of its fd */
+	__u64 writes[BT_CALL_WORDS]; /* bit per call of these that writes */
+	__u32 direct_flag; /* O_DIRECT; 0: not by the running call */
+	__u32 not_data; /* REQ_META and the like: never a file's data */
+	__u32 dio_inode; /* offset of dio.inode */
+	__u32 btrfs_bio; /* offset of btrfs_bio.bio */
+	__u32 btrfs_bio_inode; /* offset of btrfs_bio.inode */
+	__u32 btrfs_bio_vfs; /* offset of the struct inode in what that points to */
+	__u32 btrfs_stripe_context; /* offset of btrfs_io_stripe.bioc */
+	__u32 btrfs_context_bio; /* offset of btrfs_io_context.orig_bio */
+	__u32 btrfs; /* the offsets below are known */
+	__u32 btrfs_vfs_inode; /* offset of btrfs_inode.vfs_inode */
+	__u32 btrfs_root; /* offset of btrfs_inode.root */
+	__u32 btrfs_root_id; /* offset of btrfs_root.root_key.objectid */
+	__u32 btrfs_root_dev; /* offset of btrfs_root.anon_dev */
+	__u32 by_file; /* only bios of these files (bt_wanted_files) */
+	__u32 by_dir; /* or of files below these directories */
+	__u32 split; /* the programs at Q have functions of their own for that (own.h) */
+};
+_Static_assert(sizeof(struct bt_file_ways) == 248, "size");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, device_ends) == 0, "device_ends");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, dio_ends) == 16, "dio_ends");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_ends) == 32, "btrfs_ends");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_copy_end) == 48, "btrfs_copy_end");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, calls) == 56, "calls");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, writes) == 120, "writes");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, direct_flag) == 184, "direct_flag");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, not_data) == 188, "not_data");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, dio_inode) == 192, "dio_inode");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio) == 196, "btrfs_bio");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio_inode) == 200, "btrfs_bio_inode");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_bio_vfs) == 204, "btrfs_bio_vfs");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_stripe_context) == 208, "btrfs_stripe_context");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_context_bio) == 212, "btrfs_context_bio");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs) == 216, "btrfs");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_vfs_inode) == 220, "btrfs_vfs_inode");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root) == 224, "btrfs_root");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_id) == 228, "btrfs_root_id");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, btrfs_root_dev) == 232, "btrfs_root_dev");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, by_file) == 236, "by_file");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, by_dir) == 240, "by_dir");
+_Static_assert(__builtin_offsetof(struct bt_file_ways, split) == 244, "split");
+
+/* A file or directory whose bios are recorded, as stat() names it: a key of bt_wanted_files. */
+struct bt_wanted_file {
+	__u64 inode;
+	__u32 dev; /* st_dev as dev_t: on btrfs the subvolume's */
+	__u32 directory; /* 1: files below it, too */
+};
+_Static_assert(sizeof(struct bt_wanted_file) == 16, "size");
+_Static_assert(__builtin_offsetof(struct bt_wanted_file, inode) == 0, "inode");
+_Static_assert(__builtin_offsetof(struct bt_wanted_file, dev) == 8, "dev");
+_Static_assert(__builtin_offsetof(struct bt_wanted_file, directory) == 12, "directory");
+
+/* A value of bt_wanted_files: the inode's generation, by which a number's next use is known. */
+struct bt_generation_of {
+	__u32 generation;
+	__u32 known; /* 0: any */
+};
+_Static_assert(sizeof(struct bt_generation_of) == 8, "size");
+_Static_assert(__builtin_offsetof(struct bt_generation_of, generation) == 0, "generation");
+_Static_assert(__builtin_offsetof(struct bt_generation_of, known) == 4, "known");
 
 #endif

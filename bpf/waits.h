@@ -8,6 +8,7 @@
 #define BIOTRAIL_WAITS_H
 
 #include "calls.h"
+#include "wait_stacks.h"
 
 #define BT_UNINTERRUPTIBLE 2 /* TASK_UNINTERRUPTIBLE, include/linux/sched.h */
 
@@ -37,7 +38,15 @@ static __always_inline __u32 bt_state_of(struct task_struct *task)
 	return 0;
 }
 
-static __always_inline void bt_leave_cpu(struct task_struct *task, bool preempt, __u32 state)
+/* Whether a wait in this state is recorded by itself. */
+static __always_inline bool bt_wait_counts(const struct bt_call_slot *slot, __u32 state)
+{
+	return state & BT_UNINTERRUPTIBLE || (state && slot->bios);
+}
+
+/* ctx: the program's; `task` runs until now. */
+static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bool preempt,
+					 __u32 state)
 {
 	__u32 tid = task->pid;
 	struct bt_call_slot *slot = bt_call_slot(tid);
@@ -47,6 +56,8 @@ static __always_inline void bt_leave_cpu(struct task_struct *task, bool preempt,
 	slot->out = bt_now();
 	slot->waking = 0;
 	slot->state = preempt ? 0 : state;
+	if (path.fs && bt_wait_counts(slot, slot->state))
+		slot->stack = bt_wait_stack_id(ctx, slot->out);
 }
 
 static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, __u64 blocked,
@@ -66,6 +77,7 @@ static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, 
 		r->state = slot->state;
 		r->waker = slot->waker;
 		r->context = slot->context;
+		bt_reason(&w, tid, slot->stack);
 	}
 	bt_end(&w);
 }
@@ -93,14 +105,19 @@ static __always_inline void bt_enter_cpu(struct task_struct *task)
 	slot->waits++;
 	if (slot->state & BT_UNINTERRUPTIBLE)
 		slot->uninterruptible++;
-	if (slot->state & BT_UNINTERRUPTIBLE || slot->bios)
+	if (!bt_wait_counts(slot, slot->state))
+		return;
+	if (bt_is_of_others(slot))
+		bt_left_event(BT_WAIT);
+	else
 		bt_write_wait(slot, tid, blocked, runnable);
 }
 
-static __always_inline int on_switch(bool preempt, struct task_struct *prev,
+static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct *prev,
 				     struct task_struct *next, __u32 state)
 {
-	bt_leave_cpu(prev, preempt, state);
+	bt_runs()->wait++;
+	bt_leave_cpu(ctx, prev, preempt, state);
 	bt_enter_cpu(next);
 	return 0;
 }
@@ -110,6 +127,7 @@ static __always_inline int on_waking(struct task_struct *task)
 	__u32 tid = task->pid;
 	struct bt_call_slot *slot = bt_call_slot(tid);
 
+	bt_runs()->wait++;
 	if (!bt_is_inside(slot, tid) || !slot->out || slot->waking)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();

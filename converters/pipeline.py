@@ -36,6 +36,7 @@ from biotrail.converters.lifecycles.cutting import (
 )
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
+from biotrail.converters.submissions.joining import SubmissionJoiner
 
 Window = TypeVar("Window", bound=dict[str, Any])
 
@@ -127,9 +128,9 @@ class Trace:
     ) -> Iterator[tuple[Events, int]]:
         """Yield (events, end): time-sorted events, and the time (ns) before which all were yielded.
 
-        Each event of the log (or of the span of `restrict`) comes once, with `number`, `stack` and
-        `file`. Events read too late for that are counted in `account.late` and come in the next
-        window. Memory is bounded by the window and MOST_WAITING.
+        Each event of the log (or of the span of `restrict`) comes once, with `number`, `stack`,
+        `file` and `path`. Events read too late for that are counted in `account.late` and come in
+        the next window. Memory is bounded by the window and MOST_WAITING.
 
         window_events: events that are collected before a window is made; the newest of them (see
         HOLD_NS) wait for the next. on_progress: called with the file offset reached (bytes) after
@@ -213,15 +214,19 @@ class Trace:
         window_events: new events that are collected before a window is made. on_progress: called
         with the file offset reached (bytes). on_window: called with (result, window) before each
         window is yielded; the result has the association, for callers that need the events behind
-        the tables (`histories`). Windows that end before the span are left out.
-        small: split windows that would hold twice `window_events` or more; the same I/Os end, but
-        less is known of open bios that were split, so counters can differ. Fills `account`.
+        the tables (`histories`). Windows that end before the span are left out. small: split
+        windows that would hold twice `window_events` or more; the same I/Os end, but less is known
+        of open bios that were split, so counters can differ. Fills `account`. Raises as `events`
+        does.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
         divider = CallDivider(self.context)
-        for _, result, begin, end in self._associated(events):
+        joiner = SubmissionJoiner(self.context)
+        for fresh, result, begin, end in self._associated(events):
             result.path = divider.divide(result, self.tasks)
+            final = begin == end and not len(fresh)
+            result.path = joiner.join(result, self.tasks, end, final)
             if end <= first:  # the window lies in the margin before the span
                 continue
             window = self._close_window(result, max(begin, first), end)
@@ -299,7 +304,7 @@ class Trace:
         self._apply_notes()
 
     def _complete_columns(self, events: Events) -> Events:
-        """Set `number`, `stack` and `file` of the events, in place, and return the same object.
+        """Set `number`, `stack`, `file` and `path` of the events, in place; return the same object.
 
         Numbers count on through all calls, which must be in the log's order. Adds file names to
         `context.files`, and counts stacks that were not captured in `stacks.refused`.
@@ -321,15 +326,14 @@ class Trace:
     def _apply_notes(self) -> None:
         """Apply the notes that the reader has met since the last call.
 
-        `stacks` goes to `stacks`, the others to the context, which ignores those of other names.
+        `stacks` goes to `stacks`; all go to the context, which ignores those of other names.
         """
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:
             if name == "stacks":
                 self.stacks.add_frames(payload)
-            else:
-                self.context.add_note(name, payload)
+            self.context.add_note(name, payload)
 
     def _new_loss(self) -> LossWindows:
         """Return the loss windows that the reader has met since the last call, cut to the span.
@@ -352,9 +356,10 @@ class Trace:
     def _close_window(self, result: Result, begin: int, end: int) -> Lifecycles:
         """Return the window of a result, and add its ended rows and closed events to `account`.
 
-        begin, end: ns, of the window; its `loss` are those met since the last call. Rows in flight
-        during any loss so far become LOST, in the tables of `result` itself. Left out are rows that
-        ended before the span, events before it and, unless `own_io`, the recording's own I/O.
+        begin, end: ns, of the window; its `loss` are those met since the last call. Ended rows that
+        were in flight during any loss so far become LOST, in the tables of `result` itself. Left
+        out are rows that ended before the span, events before it and, unless `own_io`, the
+        recording's own I/O.
         """
         loss = self._all_loss()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)

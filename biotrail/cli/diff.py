@@ -81,7 +81,8 @@ def command(
     """Compare recording B with recording A, and mark the differences that are not noise.
 
     For each device (by name) and operation: rates, sizes, merges, errors, and mean and
-    percentiles of Q2C and of every stage; for each device how much was in flight. Every
+    percentiles of Q2C and of every stage; for each device how much was in flight; and of logs
+    with record --path the system calls, with the parts of their time. Every
     difference has a confidence interval from a block bootstrap over the recordings' time; a
     figure is marked as changed only if its interval excludes 0. docs/diff.md explains it.
     A and B are anything that convert reads; options that choose a part apply to both.

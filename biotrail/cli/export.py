@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail export`: bios, requests, calls, waits or events as a table; bios as an iolog."""
+"""`biotrail export`: bios, requests, calls, waits, commits, submissions or events as a table.
+
+Bios can be written as an iolog, too.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +37,9 @@ ENDINGS = {
 }
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 BINARY = ("parquet", "arrow")
-_PARTS = {"calls": "time", "waits": "wait"}
+WHAT = ("bios", "requests", "events", "calls", "waits", "commits", "submissions")
+"""The tables that --what offers."""
+_PARTS = {"calls": "time", "waits": "wait", "commits": "fs", "submissions": "uring"}
 """Table → part of `record --path` that it needs."""
 
 
@@ -42,10 +47,10 @@ _PARTS = {"calls": "time", "waits": "wait"}
 @log_argument
 @click.option(
     "--what",
-    type=click.Choice(["bios", "requests", "events", "calls", "waits"]),
+    type=click.Choice(WHAT),
     default="bios",
     show_default=True,
-    help="The rows of the table. calls, waits: of a log recorded with --path.",
+    help="The rows of the table. calls and what follows: of a log recorded with --path.",
 )
 @click.option(
     "--format",
@@ -78,7 +83,7 @@ def command(
     guard: bool,
     force: bool,
 ) -> None:
-    """Write the bios, requests, calls, waits or events of LOG as a table.
+    """Write the bios, requests, events, calls, waits, commits or submissions of LOG as a table.
 
     Formats are CSV, JSON lines, Parquet and Arrow IPC; docs/parquet.md lists columns and units.
     Bios can also be written as an iolog (version 3), which fio replays with the times at which
@@ -129,8 +134,8 @@ def export(
 ) -> Iterator[str]:
     """Write the chosen part of a trace to `target` and yield lines about the output.
 
-    what: "bios", "requests", "events", "calls" or "waits"; form: one of FORMATS; target: a path,
-    or `-`; cell: converts a text to a CSV cell. Raises TraceError.
+    what: one of WHAT; form: one of FORMATS; target: a path, or `-`; cell: converts a text to a CSV
+    cell. Raises TraceError.
     """
     trace = source.trace
 
@@ -167,20 +172,22 @@ def _table(
 ) -> list[str]:
     """Write a table to `stream`; return a line with its number of rows, and what it lacks.
 
-    what: "bios", "requests", "events", "calls" or "waits"; form: one of FORMATS but IOLOG. reached:
-    called with the bytes of the log read so far; None: not called. cell: converts a text to a CSV
-    cell.
+    what: one of WHAT; form: one of FORMATS but IOLOG. reached: called with the bytes of the log
+    read so far; None: not called. cell: converts a text to a CSV cell.
     """
     from biotrail.converters.calls.arrow import (
         CALL_SCHEMA,
+        COMMIT_SCHEMA,
         WAIT_SCHEMA,
         calls_table,
+        commits_table,
         waits_table,
     )
     from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
     from biotrail.converters.outputs.tables import convert as writer
+    from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 
     context = source.trace.context
     if what == "events":
@@ -193,6 +200,8 @@ def _table(
             "requests": (requests_table, REQUEST_SCHEMA),
             "calls": (calls_table, CALL_SCHEMA),
             "waits": (waits_table, WAIT_SCHEMA),
+            "submissions": (submissions_table, SUBMISSION_SCHEMA),
+            "commits": (commits_table, COMMIT_SCHEMA),
         }[what]
         tables = (make(window, context) for window in _windows(source, reached))
     rows = writer.write(tables, schema, form, stream, cell)

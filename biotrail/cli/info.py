@@ -12,8 +12,10 @@ from biotrail.cli.options.record_keeping import let_pass_text
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
+from biotrail.text.call_timing import timing_text
 from biotrail.text.printing import say_all, say_json
 
 _SCHEMA_KEYS = ("schema",)
@@ -131,6 +133,8 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         span = units.duration(account.last_ns - account.first_ns)
         first, last = (trace.context.wall_clock(ns) for ns in (account.first_ns, account.last_ns))
         found.append(_field("time", f"{first} to {last} ({span})"))
+    if timing := timing_text(trace):
+        found.append(_field("calls", timing))
     return [*found, *_rights_lines(header), *_cost_lines(trace)]
 
 
@@ -200,8 +204,9 @@ def _path_parts(path: Mapping[str, Any]) -> str:
 
 
 def _direct(files: Mapping[str, Any]) -> str:
-    if files.get("direct"):
-        return ", of direct I/O where iomap does it"
+    ways = files.get("ways", ["iomap"] if files.get("direct") else [])
+    if ways:
+        return ", of direct I/O " + ", ".join(WAYS.get(way, way) for way in ways)
     return " (direct I/O: file not known)"
 
 
@@ -241,14 +246,22 @@ def _cost_lines(trace: Trace) -> list[str]:
 
 
 def _program_lines(end: Mapping[str, Any]) -> list[str]:
-    """Return a line with the BPF programs' run times; empty if the kernel did not count them."""
-    rows = [p for p in end.get("programs", []) if p.get("run_count")]
-    if not rows:
-        return []
-    runs, spent = (sum(int(p[key]) for p in rows) for key in ("run_count", "run_ns"))
-    each = ", ".join(f"{p['letter']} {p['run_ns'] / p['run_count']:.0f}" for p in rows)
-    text = f"{spent / runs:.0f} ns per run ({each}), from {units.plural(runs, 'run')} counted"
-    return [_field("probes", text)]
+    """Return lines with the BPF programs' run times, and what those of the path took in all.
+
+    Empty if the kernel did not count them, and no path was recorded.
+    """
+    counted = [p for p in end.get("programs", []) if p.get("run_count")]
+    rows = [p for p in counted if not p.get("part")]
+    found = []
+    if rows:
+        runs, spent = (sum(int(p[key]) for p in rows) for key in ("run_count", "run_ns"))
+        each = ", ".join(f"{p['letter']} {p['run_ns'] / p['run_count']:.0f}" for p in rows)
+        text = f"{spent / runs:.0f} ns per run ({each}), from {units.plural(runs, 'run')} counted"
+        found.append(_field("probes", text))
+    if seconds := end.get("path", {}).get("seconds"):
+        each = ", ".join(f"{part} {units.duration(s * 1e9)}" for part, s in seconds.items())
+        found.append(_field("path cost", f"CPU time of the programs beside these: {each}"))
+    return found
 
 
 def _kind_lines(trace: Trace) -> list[str]:

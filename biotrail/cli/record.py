@@ -63,6 +63,7 @@ def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
     sudo biotrail record --pid 1234 --children            # I/O of a process and its children
     sudo biotrail record --stacks --duration 10s          # with the call stack that queued each bio
     sudo biotrail record --files --duration 10s           # with the file that each bio belongs to
+    sudo biotrail record --dir /srv/db --files            # I/O of the files below a directory
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
@@ -266,9 +267,13 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
 
 
 def _cost(summary: Summary) -> str:
-    """Return the recorder's CPU time and memory and, if the kernel counted it, the programs'."""
-    programs = summary.events * summary.ns_per_event / 1e9
-    total = summary.cpu_seconds + programs
+    """Return the recorder's CPU time and memory and, as far as it is known, the programs'.
+
+    The block layer's programs by the runs that the kernel counted; those of the path by part.
+    """
+    programs = (summary.events - summary.path_events) * summary.ns_per_event / 1e9
+    path = sum(summary.path_seconds.values())
+    total = summary.cpu_seconds + programs + path
     share = 100 * total / summary.seconds if summary.seconds else 0.0
     parts = f"recorder {units.duration(summary.cpu_seconds * 1e9)}"
     if summary.ns_per_event:
@@ -277,6 +282,11 @@ def _cost(summary: Summary) -> str:
         )
     else:
         parts += "".join(f"; {lack}" for lack in summary.lacking if lack.key == "program_times")
+    if summary.path_seconds:
+        each = ", ".join(
+            f"{part} {units.duration(s * 1e9)}" for part, s in summary.path_seconds.items()
+        )
+        parts += f", path {units.duration(path * 1e9)}: {each}"
     memory = units.size(summary.max_rss_bytes)
     return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail slow`: the slowest I/Os of a log, with their events and what they waited for."""
+"""`biotrail slow`: the slowest I/Os or system calls of a log, and what they waited for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -23,14 +24,24 @@ from biotrail.cli.reporting.slowest import (
     keep_slowest,
     look_around,
 )
+from biotrail.cli.reporting.slowest_calls import (
+    CallFindings,
+    calls_as_dict,
+    find_calls,
+    gather_calls,
+    keep_slowest_calls,
+)
+from biotrail.converters.analysis.slow.calls import WantedCalls
 from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.recorder.output import output
 from biotrail.text import slow as slow_text
+from biotrail.text import slow_calls as slow_calls_text
 from biotrail.text import units
 from biotrail.text.printing import say, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import MOST, Detail
 
+Found = TypeVar("Found", Findings, CallFindings)
 USUAL = 20
 """Number of I/Os shown without --limit."""
 
@@ -46,6 +57,8 @@ class Asked:
     limit: int | None
     """Number of I/Os; 0: as many as can be shown; None: USUAL."""
     failed: bool
+    calls: bool
+    """Whether system calls are asked for, not I/Os."""
     as_json: bool
     brief: bool
     verbose: bool
@@ -56,10 +69,19 @@ class Asked:
     force: bool
 
     @property
+    def most(self) -> int:
+        """How many to find."""
+        return (USUAL if self.limit is None else self.limit) or MOST
+
+    @property
     def wanted(self) -> Wanted:
         """Which I/Os to find."""
-        most = (USUAL if self.limit is None else self.limit) or MOST
-        return Wanted(most, nanoseconds(self.over or 0), self.failed)
+        return Wanted(self.most, nanoseconds(self.over or 0), self.failed)
+
+    @property
+    def wanted_calls(self) -> WantedCalls:
+        """Which calls to find."""
+        return WantedCalls(self.most, nanoseconds(self.over or 0), self.failed)
 
     @property
     def detail(self) -> Detail:
@@ -79,6 +101,7 @@ class Asked:
 @sort_option("total", (Order.TOTAL, Order.BYTES))
 @limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
+@click.option("--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path).")
 @choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
@@ -120,6 +143,10 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     them is in the trace, whole. The files of a rotated recording are one log; of several
     recordings the slowest I/Os of all are shown, each with its host.
 
+    --calls shows system calls in the same way: the parts of each one's time, its waits and who
+    ended them, and the I/Os that it queued. Options then are about calls; those that choose I/Os
+    choose the calls that queued one.
+
     \b
     biotrail slow disk.biotrail
     biotrail slow --brief -n 100 disk.biotrail
@@ -127,6 +154,7 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
     biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
+    biotrail slow --calls --over 10ms disk.biotrail
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if asked.target is not None:
@@ -134,14 +162,43 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
-        findings, written = _find_all(given, cut, asked)
-    if asked.as_json:
-        _print_json(findings, asked, several=len(given) > 1)
-    else:
-        _print_text(findings, asked)
+        if asked.calls:
+            show, written = _calls(given, cut, asked)
+        else:
+            show, written = _ios(given, cut, asked)
+    show()
     if written is not None:
         size = units.size(written.stat().st_size)
         say(f"wrote {written} ({size}); open it: biotrail view {written}", err=asked.as_json)
+
+
+Shown = tuple[Callable[[], None], Path | None]
+"""(function that prints what was found, path of the Perfetto trace that was written or None)"""
+
+
+def _ios(given: Sequence[Given], cut: Cut, asked: Asked) -> Shown:
+    """Find the slowest I/Os of all recordings; return how to print them."""
+    findings, written = _find_all(given, cut, asked)
+    if asked.as_json:
+        return partial(_print_json, findings, asked, several=len(given) > 1), written
+    return partial(_print_text, findings, asked), written
+
+
+def _calls(given: Sequence[Given], cut: Cut, asked: Asked) -> Shown:
+    """Find the slowest calls of all recordings by reading each twice; return how to print them.
+
+    Writes the Perfetto trace `asked.target`, if there is one.
+    """
+    wanted, margin = asked.wanted_calls, nanoseconds(asked.margin)
+    findings = of_each(given, lambda one: find_calls(one.opened(cut), wanted))
+    keep_slowest_calls([found for _, found in findings], wanted.top)
+    written = None
+    for one, found in findings:
+        second = cut.limited(one.again())
+        written = gather_calls(found, second, asked.target, margin, asked.force)
+    if asked.as_json:
+        return partial(_print_calls_json, findings, asked, several=len(given) > 1), written
+    return partial(_print_calls_text, findings, asked), written
 
 
 def _find_all(
@@ -174,7 +231,7 @@ def _print_json(findings: Sequence[tuple[Given, Findings]], asked: Asked, *, sev
     several: whether the command was given more than one recording, even if only one of them has
     findings: the object has `recordings` then.
     """
-    made = _several_as_dict(findings) if several else as_dict(findings[0][1])
+    made = _together(findings, as_dict, "ios") if several else as_dict(findings[0][1])
     by_bytes = asked.order == Order.BYTES
     made["ios"].sort(key=lambda row: -row["io"]["bytes" if by_bytes else "waited_ns"])
     say_json(made, indent=2)
@@ -191,16 +248,40 @@ def _print_text(findings: Sequence[tuple[Given, Findings]], asked: Asked) -> Non
             say(f"{one.label}: {line}" if one.label else line)
 
 
-def _several_as_dict(findings: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
-    """Return the findings for JSON as `as_dict` does, with the I/Os of all recordings in one list.
+def _print_calls_json(
+    findings: Sequence[tuple[Given, CallFindings]], asked: Asked, *, several: bool
+) -> None:
+    """Print the calls found as one JSON object, as `_print_json` does I/Os."""
+    one = findings[0][1]
+    made = _together(findings, calls_as_dict, "calls") if several else calls_as_dict(one)
+    key = "bytes" if asked.order == Order.BYTES else "duration_ns"
+    made["calls"].sort(key=lambda row: -row["call"][key])
+    say_json(made, indent=2)
 
-    Each I/O has its recording's label as `recording`.
-    """
-    together: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
+
+def _print_calls_text(findings: Sequence[tuple[Given, CallFindings]], asked: Asked) -> None:
+    """Print the calls of all recordings, then how much of each log was read."""
+    rows = [(one.label, found.trace, found.slowest) for one, found in findings]
+    by_size = asked.order == Order.BYTES
+    for line in slow_calls_text.lines_of_all(rows, asked.wanted_calls, asked.detail, by_size):
+        say(line)
     for one, found in findings:
-        made = as_dict(found)
+        for line in read_lines(found.trace):
+            say(f"{one.label}: {line}" if one.label else line)
+
+
+def _together(
+    findings: Sequence[tuple[Given, Found]], facts: Callable[[Found], dict[str, Any]], key: str
+) -> dict[str, Any]:
+    """Return the findings for JSON as `facts` does, with those of all recordings in one list.
+
+    key: of that list, "ios" or "calls". Each of its items has its recording's label as `recording`.
+    """
+    together: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], key: []}
+    for one, found in findings:
+        made = facts(found)
         together["wanted"] = made.pop("wanted")
-        together["ios"] += [{"recording": one.label, **row} for row in made.pop("ios")]
+        together[key] += [{"recording": one.label, **row} for row in made.pop(key)]
         del made["format"]
         together["recordings"].append(one.marked(made))
     return together

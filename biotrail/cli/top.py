@@ -11,6 +11,7 @@ import click
 from biotrail.cli.children.recorder_process import Recorder, Tee, filter_arguments, stopping
 from biotrail.cli.live.watch import Lines, Shown, Watch
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.record_arguments import PathParts
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.filters.filters import Filters
@@ -46,6 +47,12 @@ class Asked:
     backend: str
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
+    path: frozenset[str] | None
+    """Parts of the path; None: none."""
+    call_over: float
+    """Seconds."""
+    call_budget: float
+    """Per cent of a CPU; 0: no limit."""
     as_json: bool
 
     def check(self) -> None:
@@ -67,6 +74,12 @@ class Asked:
             found.append(f"--duration={self.duration}s")
         if self.buffer_size is not None:
             found.append(f"--buffer-size={self.buffer_size}")
+        if self.path:
+            found.append(f"--path={','.join(sorted(self.path))}")
+            found += [
+                f"--call-over={round(self.call_over * 1e6)}us",
+                f"--call-budget={self.call_budget}",
+            ]
         return found
 
 
@@ -101,6 +114,31 @@ class Asked:
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
 @click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
+@click.option(
+    "--path",
+    "path",
+    type=PathParts(),
+    is_flag=False,
+    flag_value="all",
+    metavar="[=PARTS]",
+    help="Record the path, too, as biotrail record does: shows system calls and the slowest ones.",
+)
+@click.option(
+    "--call-over",
+    type=units.Duration(),
+    metavar="TIME",
+    default="1ms",
+    show_default=True,
+    help="See biotrail record.",
+)
+@click.option(
+    "--call-budget",
+    type=click.FloatRange(min=0),
+    metavar="PERCENT",
+    default=5.0,
+    show_default=True,
+    help="See biotrail record.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print each snapshot as a line of JSON.")
 @filter_options
 @gathered(Asked, "asked")
@@ -116,6 +154,7 @@ def command(asked: Asked, filters: Filters) -> int:
     sudo biotrail top
     sudo biotrail top -d nvme0n1 --op write --interval 5s
     sudo biotrail top --sort p99 -n 5
+    sudo biotrail top --path                         # system calls, too
     sudo biotrail top --cgroup /system.slice/db.service -o db.biotrail
     sudo biotrail top --json --count 10 | jq .now.total.ios_per_s
     """  # noqa: D301 - \b is click's mark for text that keeps its lines

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.diff.tree import DeviceDiff, Diff, Figure, SideReport
+from biotrail.converters.analysis.diff.tree import CallDiff, DeviceDiff, Diff, Figure, SideReport
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, without_repeats
+from biotrail.text.report_path import PARTS
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
 """Figures shown even if unchanged, as are those of Q2C, and mean and p99 of stages."""
+_OF_CALLS = ("calls_per_s", "share")
+"""Figures of system calls shown even if unchanged, as are those of the time to their return."""
 _FIGURES = {
     "ios_per_s": "I/O/s",
     "bytes_per_s": "data/s",
@@ -20,6 +23,9 @@ _FIGURES = {
     "requeues_per_io": "requeues each",
     "failed_per_io": "failed",
     "tries_per_io": "tries each",
+    "calls_per_s": "calls/s",
+    "failed_per_call": "failed",
+    "bios_per_call": "bios each",
     "in_flight": "in flight",
     "p99_9": "p99.9",
 }
@@ -47,6 +53,8 @@ def parts(
     yield block(_head(diff, names))
     for device in diff.devices:
         yield _table(device, width, everything)
+    if diff.calls:
+        yield _calls(diff.calls, width, everything)
     yield block(_foot(diff, everything))
 
 
@@ -76,6 +84,12 @@ def _remarks(side: SideReport) -> list[str]:
     if side.left_out:
         left = units.plural(side.left_out, "bio and request", "bios and requests")
         found.append(f"{left} of further devices and operations not compared")
+    if 0 < side.calls_ns < side.span_ns:
+        timed = units.duration(side.calls_ns)
+        found.append(f"calls were timed for {timed} only, to which their rates refer")
+    if side.calls_left_out:
+        left = units.plural(side.calls_left_out, "call")
+        found.append(f"{left} of further names not compared")
     return found
 
 
@@ -90,6 +104,21 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
         rows += [_row(one.operation, f) for f in one.figures if everything or _shown(f)]
     names = dict.fromkeys((device.device_a, device.device_b))
     return table(" → ".join(names), _COLUMNS, without_repeats(rows, 2), width)
+
+
+def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> RenderableType:
+    """Return the table of system calls.
+
+    Without `everything`: what changed, rates, the time from entry to return, and parts' shares.
+    """
+    rows = [
+        _row(one.call if one.io else f"{one.call} (no I/O)", figure)
+        for one in calls
+        for figure in one.figures
+        if everything or figure.changed or figure.name in _OF_CALLS or figure.stage == "all"
+    ]
+    columns = [Column("call", left=True), *_COLUMNS[1:]]
+    return table("Calls", columns, without_repeats(rows, 2), width)
 
 
 def _shown(figure: Figure) -> bool:
@@ -121,6 +150,9 @@ def _of(figure: Figure) -> str:
     """Return what a figure is of: a stage, bios, requests, or the device's in-flight I/O."""
     if figure.of == "device":
         return "Q to C" if figure.stage == "Q2C" else "D to C"
+    if figure.of == "calls":
+        whole = {None: "calls", "all": "entry to return"}
+        return whole.get(figure.stage) or PARTS[figure.stage or ""]
     if figure.of == "bios":
         return figure.stage or "bios"
     return "requests" if figure.stage in (None, "all") else f"{figure.stage} of requests"
@@ -184,6 +216,9 @@ def _mark(figure: Figure) -> str:
 def _foot(diff: Diff, everything: bool) -> list[str]:
     """Return what is in one log only, and how many figures changed."""
     found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
+    if bool(diff.a.calls_ns) != bool(diff.b.calls_ns):
+        which = "A" if diff.a.calls_ns else "B"
+        found.append(f"calls were timed in {which} only (record --path), and are not compared")
     if not diff.devices:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
     if diff.compared:

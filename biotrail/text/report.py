@@ -21,8 +21,10 @@ from biotrail.text.report_cells import (
     work,
 )
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report_path import calls, completions, drivers
+from biotrail.text.report_path import call_groups, calls, completions, drivers
 from biotrail.text.report_rows import in_order
+from biotrail.text.report_submissions import submissions
+from biotrail.text.report_waits import commits, waits
 from biotrail.text.rows import Order, first
 
 MOST_ROWS = 15
@@ -47,9 +49,23 @@ def parts(
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
     yield block([first, *words, *others])
+    if report.devices:
+        yield from _of_devices(report, width, limit or 0)
+    yield from _path(report, width, most)
     if not report.devices:
         return
-    yield operations(report, width, limit or 0)
+    if report.by:
+        yield from _chosen(report, width, most)
+    else:
+        yield from _lists(report, width, most)
+    if report.intervals:
+        lines = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, lines, order or Order.COUNT)
+
+
+def _of_devices(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of devices with I/O. limit: rows of the table of operations, 0: all."""
+    yield operations(report, width, limit)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)
@@ -63,15 +79,20 @@ def parts(
         yield flushes(report.devices, width)
     if report.stacked:
         yield stacked(report, width)
+
+
+def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
+    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
     if report.calls:
         yield calls(report, width, most)
-    if report.by:
-        yield from _chosen(report, width, most)
-    else:
-        yield from _lists(report, width, most)
-    if report.intervals:
-        lines = MOST_LINES if limit is None else limit
-        yield _intervals(report, width, lines, order or Order.COUNT)
+    if report.call_groups:
+        yield call_groups(report, width, most)
+    if report.waits:
+        yield waits(report, width, most)
+    if report.commits:
+        yield commits(report, width)
+    if report.submissions:
+        yield submissions(report, width)
 
 
 def _head(report: Report) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from biotrail.converters.analysis.report.tree import GroupReport, Summary
+from biotrail.converters.analysis.report.tree import CallReport, GroupReport, Summary
 from biotrail.text import units
 from biotrail.text.columns import Column, table
 
@@ -40,7 +40,8 @@ FIELDS = {
     "dir": ("dir", "inodes"),
     "cpu": ("cpu",),
     "call": ("call",),
-    "writer": ("process", "pid"),
+    "writer": ("process", "pid", "cgroup"),
+    "purpose": ("purpose",),
 }
 """Fields of a group's name, by the word of --by."""
 
@@ -92,7 +93,7 @@ def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
     ]
 
 
-def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
+def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[str]:
     """Return the group's name, a cell for each field; `(others)` for the rest of a list."""
     if "others" in group.name:
         return ["(others)", *([""] * (len(fields) - 1))]
@@ -108,7 +109,7 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
     return cells
 
 
-def file_cell(group: GroupReport, field: str = "file") -> str:
+def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
     """Return a path's end and how many inodes had the path; without a path, why there is none.
 
     field: "file" or "dir".

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a report on the path beside the block layer: calls, ways of completion, drivers."""
 
+from collections.abc import Sequence
+
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.drivers import SETUP
 from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
-from biotrail.text.report_cells import TIMES, times
+from biotrail.text.report_cells import FIELDS, TIMES, name_cells, times
 from biotrail.text.rows import first
 
 PARTS = {
@@ -24,9 +26,27 @@ _NONE = "-"
 
 def calls(report: Report, width: int, limit: int) -> RenderableType:
     """Return the table of system calls with the parts of their time. limit: rows, 0: all."""
-    shown, more = first(report.calls, limit)
-    used = [part for part in PARTS if any(_share(one, part) for one in report.calls)]
+    title = "Calls, from entry to return: running, waiting to run, blocked for I/O or otherwise"
+    if report.calls_until_ns is not None:
+        timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
+        title = f"Calls, from entry to return, timed in the first {timed} only (--call-budget)"
+    return _table(title, report.calls, (), width, limit)
+
+
+def call_groups(report: Report, width: int, limit: int) -> RenderableType:
+    """Return the table of system calls by group of --by. limit: rows, 0: all."""
+    fields = FIELDS[report.by or "process"]
+    return _table(f"Calls by {report.by}", report.call_groups, fields, width, limit)
+
+
+def _table(
+    title: str, reports: Sequence[CallReport], fields: Sequence[str], width: int, limit: int
+) -> RenderableType:
+    """Return a table of calls. fields: of their group's name, which are the first columns."""
+    shown, more = first(reports, limit)
+    used = [part for part in PARTS if any(_share(one, part) for one in reports)]
     columns = [
+        *(Column(field, left=not place) for place, field in enumerate(fields)),
         Column("call", left=True),
         Column("count"),
         Column("failed", 4),
@@ -39,12 +59,15 @@ def calls(report: Report, width: int, limit: int) -> RenderableType:
         Column("max", 2),
         *(Column(PARTS[part]) for part in used),
     ]
-    rows = [[*_cells(one), *(_percent(_share(one, part)) for part in used)] for one in shown]
-    title = "Calls, from entry to return: running, waiting to run, blocked for I/O or otherwise"
-    if report.calls_until_ns is not None:
-        timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
-        title = f"Calls, from entry to return, timed in the first {timed} only (--call-budget)"
-    return with_more(table(title, columns, rows, width), more)
+    rows = [
+        [
+            *(name_cells(one, fields) if fields else []),
+            *_cells(one),
+            *(_percent(_share(one, part)) for part in used),
+        ]
+        for one in shown
+    ]
+    return with_more(table(title, columns, without_repeats(rows, len(fields)), width), more)
 
 
 def _cells(one: CallReport) -> list[str]:

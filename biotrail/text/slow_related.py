@@ -30,7 +30,7 @@ def request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
     if not total:
         return
     yield f"  {units.plural(total, 'other I/O', 'other I/Os')} in the same request:"
-    yield from _others(slow.mates, slow.mates_left_out, slow, verbose)
+    yield from other_lines(slow.mates, slow.mates_left_out, slow.begin_ns, verbose)
 
 
 def _in_device(request: RequestFacts) -> int:
@@ -65,12 +65,12 @@ def family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
     """Yield the upper device's I/Os that it does the work of, and the lower devices' I/Os."""
     if slow.parents:
         yield "  does the work of:"
-        yield from _others(slow.parents, 0, slow, verbose)
+        yield from other_lines(slow.parents, 0, slow.begin_ns, verbose)
     total = len(slow.children) + slow.children_left_out
     if total:
         yield f"  below it, {units.plural(total, 'I/O')}{_below(slow)}:"
         ranked = sorted(slow.children, key=lambda io: -io.waited_ns)
-        yield from _others(ranked, slow.children_left_out, slow, verbose)
+        yield from other_lines(ranked, slow.children_left_out, slow.begin_ns, verbose)
 
 
 def _below(slow: SlowIO) -> str:
@@ -88,24 +88,25 @@ def _below(slow: SlowIO) -> str:
     return f", the first queued {units.duration(before)} after {since}{over}"
 
 
-def _others(ios: list[IO], left_out: int, slow: SlowIO, verbose: bool) -> Iterator[str]:
+def other_lines(ios: list[IO], left_out: int, begin: int, verbose: bool) -> Iterator[str]:
     """Yield a line per I/O, without `verbose` of SHOWN_OTHERS, and how many more there are.
 
-    left_out: I/Os that are not in `ios`, counted as well. slow: times are since its beginning.
+    left_out: I/Os that are not in `ios`, counted as well. begin: ns of CLOCK_MONOTONIC from which
+    times count.
     """
     shown = ios if verbose else ios[:SHOWN_OTHERS]
     for io in shown:
-        yield f"    {_other(io, slow)}"
+        yield f"    {_other(io, begin)}"
     more = len(ios) - len(shown) + left_out
     if more:
         yield f"    and {units.count(more)} more"
 
 
-def _other(io: IO, slow: SlowIO) -> str:
-    """Return a line on an I/O that is related to the slow one."""
+def _other(io: IO, begin: int) -> str:
+    """Return a line on an I/O that is related to another I/O or a call, which began at `begin`."""
     since = ""
     if io.queue_ns is not None:
-        since = f"{(io.queue_ns - slow.begin_ns) / 1000:+,.3f} µs  "
+        since = f"{(io.queue_ns - begin) / 1000:+,.3f} µs  "
     stages = ", ".join(
         f"{s.stage} {units.duration(s.ns)} ({percent(s.share)})" for s in io.stages if s.ns
     )

@@ -5,30 +5,23 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
-from biotrail.converters.analysis.report.tree import GroupReport, OperationReport, Summary
+from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import Column, block
 from biotrail.text.report_cells import name_cells
 from biotrail.text.report_rows import in_order, weight
 from biotrail.text.rows import Order, first
+from biotrail.text.top_calls import calls, slowest_calls
+from biotrail.text.top_table import PLAIN_ROWS, TIMES, Table, times
 
-PLAIN_ROWS = 10
-"""Rows of a table without a screen or a limit."""
 _HEAD = 2
 """Lines of a table's head."""
 _LATE_NS = 3_000_000_000
 """ns that the snapshot may be behind before the head says so."""
 _WORK = (Column("I/O/s"), Column("data/s", 1))
-_TIMES = (
-    Column("p50"),
-    Column("p99"),
-    Column("max", 2),
-    Column("p50 1 min", 1),
-    Column("p99 1 min", 1),
-)
 
 
 @dataclass(frozen=True)
@@ -41,32 +34,6 @@ class Cost:
     """This process's share of one core."""
     behind_ns: int
     """Time from the newest event shown to now."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of a snapshot, with all its rows.
-
-    repeats: number of leading cells that are blanked where they repeat the row above.
-    """
-
-    columns: Sequence[Column]
-    rows: list[list[str]]
-    repeats: int = 0
-    most: int = PLAIN_ROWS
-    """Rows shown where neither a terminal nor an option limits them."""
-
-    def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
-        """Return the first `limit` rows (0: all), and a line on how many more there are.
-
-        screen: that line does not mention --limit, as a screen has no room for more.
-        """
-        shown, more = first(self.rows, limit)
-        rows = without_repeats(shown, self.repeats) if self.repeats else shown
-        made = table("", self.columns, rows, width)
-        if screen and more:
-            return Group(made, f"… {units.plural(more, 'more row')}")
-        return with_more(made, more)
 
 
 def parts(
@@ -130,7 +97,9 @@ def _tables(snapshot: Snapshot) -> Iterator[Table]:
     """Yield the snapshot's tables, the most important first."""
     yield _devices(snapshot)
     yield _operations(snapshot)
+    yield slowest_calls(snapshot)
     yield _stages(snapshot)
+    yield calls(snapshot)
     yield _processes(snapshot)
     yield _slowest(snapshot)
 
@@ -148,16 +117,23 @@ def _sorted(stretch: Stretch, order: Order) -> Stretch:
 
 
 def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
-    """Return the snapshot with at most `limit` operations, processes and slow I/Os each; 0: all."""
+    """Return the snapshot with at most `limit` rows of each list but `devices`; 0: all."""
     now, minute = (_first_of(one, limit) for one in (snapshot.now, snapshot.minute))
-    return replace(snapshot, now=now, minute=minute, slowest=first(snapshot.slowest, limit)[0])
+    return replace(
+        snapshot,
+        now=now,
+        minute=minute,
+        slowest=first(snapshot.slowest, limit)[0],
+        slowest_calls=first(snapshot.slowest_calls, limit)[0],
+    )
 
 
 def _first_of(stretch: Stretch, limit: int) -> Stretch:
-    """Return the stretch with at most `limit` operations and processes; 0: all."""
+    """Return the stretch with at most `limit` operations, processes and calls; 0: all."""
     operations, _ = first(stretch.operations, limit)
     processes, _ = first(stretch.processes, limit)
-    return replace(stretch, operations=operations, processes=processes)
+    calls, _ = first(stretch.calls, limit)
+    return replace(stretch, operations=operations, processes=processes, calls=calls)
 
 
 def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
@@ -175,6 +151,9 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
             f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
             "here: choose fewer devices (-d) or operations (--op)"
         )
+    if snapshot.calls_until_ns is not None:
+        since = units.duration(max(now.end_ns - snapshot.calls_until_ns, 0))
+        found.append(f"calls have not been timed for {since}, as that took too much: --call-budget")
     if cost.behind_ns > _LATE_NS and not snapshot.last:
         found.append(f"{units.duration(cost.behind_ns)} behind")
     return found
@@ -212,15 +191,6 @@ def _devices(snapshot: Snapshot) -> Table:
     return Table(columns, rows)
 
 
-def _times(now: Summary | None, minute: Summary | None) -> list[str]:
-    """Return the cells of _TIMES; `-` where there are no values."""
-    found = []
-    for values, shown in ((now, ("p50", "p99", "max")), (minute, ("p50", "p99"))):
-        some = values is not None and values.count
-        found += [units.duration(getattr(values, name)) if some else "-" for name in shown]
-    return found
-
-
 def _work(group: GroupReport | None) -> list[str]:
     """Return the cells of _WORK; None: no I/O."""
     if group is None:
@@ -245,9 +215,9 @@ def _operations(snapshot: Snapshot) -> Table:
     some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.counters["ios"]]
     for name, one in some:
         newest = now[name].bios if name in now else None
-        times = _times(newest.latency if newest else None, one.bios.latency)
-        rows.append([*_cells(one), *_work(newest), *times])
-    columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *_TIMES]
+        found = times(newest.latency if newest else None, one.bios.latency)
+        rows.append([*_cells(one), *_work(newest), *found])
+    columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *TIMES]
     return Table(columns, rows)
 
 
@@ -260,14 +230,14 @@ def _stages(snapshot: Snapshot) -> Table:
         stages = sorted(one.bios.stages, key=lambda s: -s.share)
         for stage in stages:
             share = f"{100 * stage.share:.0f} %"
-            times = _times(newest.get(stage.stage), stage.time)
-            rows.append([*_cells(one), stage.stage, share, *times])
+            found = times(newest.get(stage.stage), stage.time)
+            rows.append([*_cells(one), stage.stage, share, *found])
     columns = [
         Column("stages", left=True),
         Column("", left=True),
         Column("", left=True),
         Column("share 1 min"),
-        *_TIMES,
+        *TIMES,
     ]
     return Table(columns, rows, 2, 2 * PLAIN_ROWS)
 
@@ -279,9 +249,9 @@ def _processes(snapshot: Snapshot) -> Table:
     rows = []
     for group in snapshot.minute.processes:
         newest = now.get(tuple(group.name.values()))
-        times = _times(newest.latency if newest else None, group.latency)
-        rows.append([*name_cells(group, fields), *_work(newest), *times])
-    columns = [Column("process", left=True), Column("pid"), *_WORK, *_TIMES]
+        found = times(newest.latency if newest else None, group.latency)
+        rows.append([*name_cells(group, fields), *_work(newest), *found])
+    columns = [Column("process", left=True), Column("pid"), *_WORK, *TIMES]
     return Table(columns, rows)
 
 

@@ -38,10 +38,12 @@ class Associated:
 
 
 def associate(events: Events, context: Context, reused: ReusedAddresses) -> Associated:
-    """Associate one window of time-sorted events: by identity, then by ranges, then find the ends.
+    """Return one window's bios, requests and links, and how requests and pieces of bios ended.
 
-    Last come upper bios of loop devices, which need the ends, and upper requests of dm clones.
-    reused: what earlier windows recorded about reused addresses of the generations they kept.
+    By identity first, then by ranges (implicit splits, cut chains, upper bios), then the ends; last
+    come upper bios of loop devices, which need the ends, and upper requests of dm clones. events:
+    sorted by time; without kernel pointers, as `Identifier.identify` returns them. reused: what
+    earlier windows recorded about reused addresses of the generations they kept.
     """
     a = join_identities(events, context, reused)
     a = a.with_findings(named_absorptions(a))

@@ -7,10 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from biotrail.converters.calls.names import name_of_call, name_of_error
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycles, WaitCause
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
-from biotrail.converters.lifecycles.arrow.tables import named, nullable, thread_columns, wall_clock
+from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
 
 _THREAD = (
     Column("tid", pa.uint32(), "", "thread"),
@@ -58,9 +60,24 @@ WAITS = (
     Column("waker", pa.uint32(), "", "thread that ran on the CPU of the wake-up; 0: idle"),
     Column("context", NAME, "", "of the wake-up: task, softirq, interrupt"),
     Column("own", pa.bool_(), "", "wait of the recording itself"),
+    Column("reason", NAME, "", "what it was for, such as journal commit; null: not recorded"),
+    Column("commit", pa.int64(), "", "transaction of jbd2 whose commit it waited for; null: none"),
+    Column("commit_device", NAME, "", "device of that commit's file system"),
+)
+COMMITS = (
+    Column("device", NAME, "", "of the file system, a partition or a disk"),
+    Column("dev", pa.uint32(), "dev_t", "the same as a number"),
+    Column("transaction", pa.int64(), "", "id in its journal: commit of waits"),
+    Column("tid", pa.uint32(), "", "thread that commits, jbd2/DEVICE"),
+    Column("started_ns", pa.int64(), MONOTONIC, "jbd2_start_commit; null: not seen, as below"),
+    Column("locking_ns", pa.int64(), MONOTONIC, "jbd2_commit_locking"),
+    Column("flushing_ns", pa.int64(), MONOTONIC, "jbd2_commit_flushing"),
+    Column("logging_ns", pa.int64(), MONOTONIC, "jbd2_commit_logging"),
+    Column("end_ns", pa.int64(), MONOTONIC, "jbd2_end_commit"),
 )
 
 CALL_SCHEMA = schema(CALLS)
+COMMIT_SCHEMA = schema(COMMITS)
 WAIT_SCHEMA = schema(WAITS)
 
 _PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
@@ -70,7 +87,8 @@ _CONTEXTS = ("task", "softirq", "interrupt")
 def calls_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of CALL_SCHEMA with one row per timed call that ended in the window.
 
-    In the order of the calls' ends; empty if the window has no path. context: the log's.
+    In the order of the calls' ends; empty if the window has no path. Where a call's entry is not
+    known, its entry times, duration and parts are null. context: the log's.
     """
     if window.path is None:
         return CALL_SCHEMA.empty_table()
@@ -98,7 +116,7 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
 def waits_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of WAIT_SCHEMA with one row per recorded wait that ended in the window.
 
-    In the order of the waits' ends; empty if the window has no path. context: not used.
+    In the order of the waits' ends; empty if the window has no path. context: the log's.
     """
     if window.path is None:
         return WAIT_SCHEMA.empty_table()
@@ -116,8 +134,40 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         "waker": waits.waker,
         "context": named(waits.context, _context_name),
         "own": waits.own,
+        "reason": named(waits.reason, lambda reason: _reason_name(reason, context)),
+        "commit": nullable(waits.commit),
+        "commit_device": named(
+            waits.commit_dev, lambda dev: context.device_name(dev) if dev else None
+        ),
     }
     return pa.table({name: columns[name] for name in WAIT_SCHEMA.names}, schema=WAIT_SCHEMA)
+
+
+def commits_table(window: Lifecycles, context: Context) -> pa.Table:
+    """Return a table of COMMIT_SCHEMA with one row per commit that ended in the window.
+
+    In the order of the commits' ends; empty if the window has no path. context: the log's.
+    """
+    if window.path is None:
+        return COMMIT_SCHEMA.empty_table()
+    commits = window.path.commits
+    columns = {
+        "device": named(commits.dev, context.device_name),
+        "dev": commits.dev,
+        "transaction": commits.transaction.astype(np.int64),
+        "tid": commits.tid,
+        "end_ns": commits.end,
+        **{
+            f"{phase}_ns": nullable(getattr(commits, phase))
+            for phase in ("started", "locking", "flushing", "logging")
+        },
+    }
+    return pa.table({name: columns[name] for name in COMMIT_SCHEMA.names}, schema=COMMIT_SCHEMA)
+
+
+def _reason_name(reason: int, context: Context) -> str | None:
+    """Return the name of a WaitReason; None: the log does not record what waits are for."""
+    return WAIT_REASON_NAMES[WaitReason(reason)] if "fs" in context.path_parts else None
 
 
 def _context_name(context: int) -> str | None:

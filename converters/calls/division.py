@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
+from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
@@ -62,7 +64,10 @@ class CallDivider:
     """
 
     def __init__(self, context: Context) -> None:
-        """Start before the first window. context: the log's."""
+        """Start before the first window. context: the log's.
+
+        Its header says whether waits were recorded, and the machine, by which calls are numbered.
+        """
         none = np.zeros(0, dtype=np.int64)
         self._unreturned = _Unreturned(none, none, none, none, none, none)
         self._submitted: dict[int, int] = {}
@@ -70,13 +75,19 @@ class CallDivider:
         self._divides = "wait" in context.path_parts
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_SUBMITTING, context.machine)
+        self._reasons = WaitReasons(context)
+        self._commits = LastCommits()
 
     def divide(self, window: "Lifecycles | Result", names: TaskNames) -> PathTables | None:
-        """Return the window's `path` with the causes of its waits and the parts of its calls.
+        """Return the window's `path` with the causes and reasons of its waits and its calls' parts.
 
-        None if the window has no path. window: the log's next, with all of its bios and none of
-        them cut. names: of threads, with rows as `Bios.task` has them. The tables given are not
-        changed.
+        New are `cause` and `own` of the waits, and `own`, `running`, `own_io`, `other_io`,
+        `otherwise` and `undivided` of the calls, whose `blocked` and `runnable` are cut to the
+        call's time. None if the window has no path. The tables given are not changed; what is kept
+        for the next window is.
+
+        window: the log's next, with all of its bios, the recording's own too, and none of them cut.
+        names: of threads, with rows as `Bios.task` has them.
         """
         path = window.path
         if path is None:
@@ -90,6 +101,8 @@ class CallDivider:
         key_before, _, _, key_wait, key_call = keys.of
         spans = _spans(keys, before, closed, still)
         waits = self._with_causes(path.waits, spans, key_wait)
+        waits.reason = self._reasons.of(waits.stack)
+        waits.commit, waits.commit_dev = self._commits.of(waits, path.commits)
         own_io, other_io = np.zeros((2, len(keys.tid)), dtype=np.int64)
         np.add.at(own_io, key_before, before.own_io)
         np.add.at(other_io, key_before, before.other_io)
@@ -107,7 +120,10 @@ class CallDivider:
     def _with_causes(self, waits: Waits, spans: "list[_Spans]", key_wait: I64) -> Waits:
         """Return a copy of the waits with `cause` and `own`.
 
-        spans: of all bios, and of those not the recording's own. key_wait: key of each wait's call.
+        OWN_IO: a bio of the wait's call was queued before the wait began (`out`) and ended after.
+        Else OTHER_IO in an uninterruptible state, OTHERWISE in any other. own: the call had queued
+        bios by `out`, and all are the recording's own. spans: of all bios, and of those not the
+        recording's own. key_wait: key of each wait's call.
         """
         ends, others = (latest_end(*of, key_wait, waits.out) for of in spans)
         uninterruptible = (waits.state & _UNINTERRUPTIBLE) != 0
@@ -118,9 +134,11 @@ class CallDivider:
     def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaps: Bool) -> Calls:
         """Return a copy of the calls with their parts, which add up to exit - entry.
 
-        own_io, other_io: ns of each call's waits by cause. reaps: whether each call's other waits
-        are for I/O that other calls submitted. `blocked` and `runnable` become at most what the
-        call lasted; 0 where its entry is not known, or its waits were not recorded.
+        These are runnable, own_io, other_io, otherwise (the last three: `blocked`), running (the
+        rest); if waits were not recorded, all of a call is undivided. Parts too large are cut, in
+        the order blocked, runnable, own_io, other_io. All are 0 where the entry is not known.
+        own_io, other_io: ns of each call's waits by cause. reaps: calls of which all that is
+        blocked, but not own_io, counts as other_io.
         """
         known = calls.entry != NEVER
         lasted = np.where(known, np.maximum(calls.exit - calls.entry, 0), 0)
@@ -144,9 +162,10 @@ class CallDivider:
     def _reaps(self, window: "Lifecycles | Result", tasks: Tasks) -> Bool:
         """Mark the window's calls that reap I/O while such I/O was in flight: bool (n,).
 
-        They are io_getevents and io_uring_enter of a process of which a bio, queued by io_submit,
-        io_uring_enter or a thread of io_uring, was in flight during the call. Adds the bios that
-        ended to `_submitted`.
+        These are REAPING_CALLS of a process of which a bio, queued by io_submit, io_uring_enter or
+        a thread of io_uring, was queued before the call's end and ended after its entry. Never
+        marked: calls of 32-bit programs, and of threads without a name. Adds the bios that ended to
+        `_submitted`.
         """
         assert window.path is not None
         calls, path = window.path.calls, window.path
@@ -169,7 +188,12 @@ class CallDivider:
         return found
 
     def _submitted_bios(self, bios: Bios, paths: BioPaths, tasks: Tasks) -> tuple[I64, I64, I64]:
-        """Return (process id, Q, end) of the bios that were submitted to be reaped; times in ns."""
+        """Return (process id, Q, end) of the bios that were submitted to be reaped; times in ns.
+
+        They were queued by io_submit or io_uring_enter (by `paths`, sorted by number), or by a
+        thread of io_uring (by its name). Bios without a Q or a named thread are left out. end: the
+        completion, FAR where it is not in the log so far.
+        """
         place, known = rows_of(paths.number, bios.number)
         chosen = np.zeros(len(bios), dtype=np.bool_)
         chosen[known] = np.isin(paths.call[place[known]], self._submitting)
@@ -184,7 +208,9 @@ class CallDivider:
     def _keep(self, keys: Keys, closed: CallBios, own_io: I64, other_io: I64) -> None:
         """Set `_unreturned` to what the next window must know of calls that have not returned.
 
-        keys: of the window's tables, in the order of `divide`. own_io, other_io: ns per key.
+        A row for the newest call of each thread, unless it ended in this window or its entry is not
+        known. Bios in flight are not in its `end`: they come again. keys: of the window's tables,
+        in the order of `divide`. own_io, other_io: ns per key, this window's included.
         """
         key_before, key_closed, _, _, key_call = keys.of
         before = self._unreturned
@@ -206,8 +232,10 @@ _Spans = tuple[I64, I64, I64]
 def _spans(keys: Keys, before: _Unreturned, closed: CallBios, still: CallBios) -> "list[_Spans]":
     """Return the spans in flight of all bios of calls, and of those not the recording's own.
 
-    The bios that ended in earlier windows are one span for each call, which starts at NEVER: its
-    thread queued them all before whatever it does in this window.
+    Each is (key of the call, Q, end), int64 (n,); end is FAR for bios in flight. The bios that
+    ended in earlier windows (`before`) are one span for each call, which starts at NEVER: its
+    thread queued them all before whatever it does in this window. keys: in the order of
+    `CallDivider.divide`.
     """
     key_before, key_closed, key_still = keys.of[:3]
     found = []

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from biotrail.converters.events.path_tables import BioPaths
+from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -40,17 +40,27 @@ class CallBios(Table):
         paths: of these bios, and others or fewer; both sorted by number. Bios without a Q are left
         out.
         """
-        place, known = rows_of(paths.number, bios.number)
-        rows = np.flatnonzero(known & (bios.queue != NEVER))
-        rows = rows[paths.entry[place[rows]] != NEVER]
+        rows, entry = rows_with_entry(bios, paths)
         complete = bios.complete[rows]
         return cls(
             tid=bios.tid[rows].astype(np.int64),
-            entry=paths.entry[place[rows]],
+            entry=entry,
             queue=bios.queue[rows],
             end=np.where(complete == NEVER, FAR, complete),
             own=bios.own[rows],
         )
+
+
+def rows_with_entry(bios: Bios, paths: BioPaths) -> tuple[I64, I64]:
+    """Return (rows, entry): the bios of timed calls, and the entry time (ns) of each one's call.
+
+    rows: of `bios`, ascending; bios without a Q are left out. paths: of these bios, and others or
+    fewer; both sorted by number.
+    """
+    place, known = rows_of(paths.number, bios.number)
+    rows = np.flatnonzero(known & (bios.queue != NEVER))
+    rows = rows[paths.entry[place[rows]] != NEVER]
+    return rows, paths.entry[place[rows]]
 
 
 def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
@@ -79,7 +89,10 @@ class Keys:
 
     @classmethod
     def among(cls, *tables: tuple[I64 | U32, I64]) -> Self:
-        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows."""
+        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows.
+
+        An entry of NEVER counts as a time like any other: such calls of one thread are one.
+        """
         tid = np.concatenate([np.asarray(one, dtype=np.int64) for one, _ in tables])
         entry = np.concatenate([one for _, one in tables])
         order = np.lexsort((entry, tid))
@@ -114,3 +127,20 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
     found = np.empty(len(order), dtype=np.int64)
     found[order] = ends[latest]
     return found[len(key) :]
+
+
+def rows_of_calls(table: Calls, waits: Waits) -> I64:
+    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
+    if not len(table) or not len(waits):
+        return np.full(len(waits), -1, dtype=np.int64)
+    order = np.lexsort((table.tid, table.entry))
+    entry, tid = table.entry[order], table.tid[order]
+    first = np.searchsorted(entry, waits.entry, side="left")
+    stop = np.searchsorted(entry, waits.entry, side="right")
+    row = np.full(len(waits), -1, dtype=np.int64)
+    # Two threads rarely enter in the same nanosecond, so this loop is short.
+    for ahead in range(int((stop - first).max(initial=0))):
+        place = np.minimum(first + ahead, len(order) - 1)
+        same = (first + ahead < stop) & (tid[place] == waits.tid)
+        row[same] = order[place[same]]
+    return row

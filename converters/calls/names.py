@@ -3,7 +3,7 @@
 
 import errno
 
-from biotrail.recorder.schema.syscalls import call_name
+from biotrail.recorder.schema.syscalls import shown_name
 
 LARGEST_ERRNO = 4095
 """MAX_ERRNO (include/linux/err.h): results from -4095 to -1 are errors."""
@@ -33,7 +33,7 @@ def name_of_call(number: int, foreign: bool, machine: str) -> str:
     foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
     "32-bit syscall 3". machine: uname's, as in the log's header.
     """
-    return f"32-bit syscall {number}" if foreign else call_name(number, machine)
+    return shown_name(number, foreign, machine)
 
 
 def name_of_error(result: int) -> str | None:

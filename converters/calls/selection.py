@@ -33,8 +33,9 @@ class CallsOfBios:
     ) -> tuple[Bool, Bool]:
         """Return masks of the window's calls and waits that belong to chosen bios.
 
-        A call belongs to a chosen bio if it queued one; a wait, if its call had queued one before
-        the wait began. bios, open_bios: the chosen ones of the window, and their paths.
+        A call belongs to a chosen bio if it queued one, in this window or an earlier one; a wait,
+        if its call had queued one when the wait began. bios, open_bios: the chosen ones of the
+        window, and their paths. Changes what is kept for the next window.
         """
         closed, still = CallBios.of(*bios), CallBios.of(*open_bios)
         before = self._tid, self._entry
@@ -48,9 +49,11 @@ class CallsOfBios:
         return chosen_calls, chosen_waits
 
     def _keep(self, keys: Keys, closed: CallBios, returned: I64) -> None:
-        """Set what the next window must know: each thread's newest call and its first Q.
+        """Keep what the next window must know: of each thread the newest call, and its first Q.
 
-        keys: of the window's tables, in the order of `masks`. returned: keys of calls that ended.
+        The first of its chosen bios that ended; calls without one, and those that returned, are not
+        kept. keys: of the window's tables, in the order of `masks`. returned: keys of calls that
+        ended.
         """
         first = np.full(len(keys.tid), np.iinfo(np.int64).max)
         first[keys.of[0]] = self._queue

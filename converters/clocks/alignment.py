@@ -25,6 +25,7 @@ _TIMES = frozenset(
     (
         *("queue", "getrq", "merge", "insert", "issue", "complete", "start", "end", "cut"),
         *("entry", "exit", "out", "woken", "run", "dirtied", "hard", "raised", "soft"),
+        *("submitted", "queued", "ended", "completed", "reaped"),
     )
 )
 """Names of table columns that hold times."""
@@ -53,7 +54,10 @@ class Alignment:
 
     @property
     def uncertainty(self) -> int:
-        """Bound (ns) of the error of `times` by the logs' readings; 0 for logs of one boot."""
+        """Bound (ns) of the error of `times` within `span`, by the logs' readings.
+
+        0 for logs of one boot; at most the greatest int64.
+        """
         if self.same_boot:
             return 0
         doubts = (self._uncertainty_at(boottime) for boottime in self.span)
@@ -97,7 +101,8 @@ class Alignment:
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
         """Return a copy of the window with all times converted to the timeline by `times`.
 
-        Of all its tables, those of its path too, and `begin` and `end`.
+        Of all its tables, those of its path too, and `begin` and `end`. Columns without times are
+        shared.
         """
         tables = self._tables(window)
         if window.path is not None:
@@ -139,6 +144,7 @@ class Clocks:
     def from_trace(cls, name: str, trace: Trace) -> "Clocks":
         """Return the clocks of a log. name: of the log, for messages.
 
+        Of a log file that is no pipe, some chunks are read; the trace can still be iterated.
         Without a boot id in the header it is "". Raises ConversionError: the log has no complete
         clock reading.
         """
@@ -165,14 +171,16 @@ class Clocks:
     def compare(self, clocks: Iterable[Mapping[str, int]]) -> None:
         """Compare `wall` with clock readings of the log; raise `wall.strayed` to the largest error.
 
-        clocks: readings (name → ns) as in `Context.clocks`; incomplete ones are ignored.
+        That is a reading's distance (ns) from the line, less twice its uncertainty. clocks:
+        readings (name → ns) as in `Context.clocks`; incomplete ones are ignored.
         """
         self.wall.compare(reading for found in clocks for reading in Reading.from_clocks(found))
 
     def align_to(self, reference: "Clocks") -> Alignment:
         """Return the conversion of this log's times to the timeline of the log `reference`.
 
-        Exact if both are of one boot, else by both wall clocks.
+        Exact if both are of one boot (`same_boot`), else by both wall clocks, to within
+        `Alignment.uncertainty`.
         """
         same = self.same_boot(reference)
         at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)

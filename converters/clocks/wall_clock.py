@@ -45,7 +45,8 @@ class Reading:
     def from_clocks(cls, clocks: Mapping[str, Any] | None) -> "list[Reading]":
         """Return the reading in a log's `clocks` (name → ns), as a list of one.
 
-        Empty if `clocks` is None, or monotonic, boottime or realtime is missing.
+        Empty if `clocks` is None, or monotonic, boottime or realtime is missing. "uncertainty" is
+        taken over, too; 0 where it is missing.
         """
         found = clocks or {}
         if not {"monotonic", "boottime", "realtime"} <= found.keys():
@@ -164,9 +165,9 @@ class WallClock:
     def fit(cls, taken: Iterable[Reading]) -> "WallClock":
         """Return REALTIME as a line over BOOTTIME, by one or more clock readings in any order.
 
-        Drawn by those after the last step, through first and last; without a drift that exceeds
-        their uncertainty it is level, at the one of them of least uncertainty. All fields are set:
-        `span`, `width`, `strayed` and `rate_uncertainty` by the readings before the step as well.
+        Drawn by those after the last step, through first and last; without a drift between these
+        (`_rate`) it is level, at the one of them of least uncertainty. All fields are set: `span`,
+        `width`, `strayed` and `rate_uncertainty` by the readings before the step as well.
         """
         known = sorted(taken, key=lambda r: r.boottime)
         steps = [
@@ -216,7 +217,8 @@ class WallClock:
 def _rate(first: Reading, last: Reading) -> float:
     """Return the drift of REALTIME - BOOTTIME between two readings, ns per ns.
 
-    0 if it does not exceed the readings' uncertainty, or exceeds FASTEST and so is a step.
+    0 if it does not exceed the readings' uncertainty (`difference_error`), or exceeds FASTEST and
+    so is a step. first, last: in time order; one reading as both gives 0.
     """
     moved, passed = last.wall - first.wall, last.boottime - first.boottime
     if abs(moved) <= difference_error(first, last) or abs(moved) > FASTEST * passed:

@@ -200,11 +200,12 @@ def _words_of(rest: int, size: int) -> int:
 
 
 def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int32]:
-    """Return each event's rank among events of its chunk and time, int32 (n,), in `order`.
+    """Return each event's rank, from 0, among events of its chunk and time, int32 (n,), in `order`.
 
-    order: the rows of `events` as the table has them. All 0 if events of one chunk and time are in
-    ascending order of kind throughout, for then `_order` restores their order without ranks. chunk:
-    per event, its chunk's index, ascending.
+    events: by chunk, then sorted by time; ranks are in this order. order: the rows of `events` as
+    the table has them. All 0 if events of one chunk and time are in ascending order of kind
+    throughout, for then `_order` restores their order without ranks. chunk: per event, its chunk's
+    index, ascending.
     """
     same = events.ts[1:] == events.ts[:-1]
     if len(same) and chunk[0] != chunk[-1]:
@@ -310,8 +311,9 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
     """Write one field of some records into `words`, from the field's Arrow column.
 
     words: uint64 (RAW_WORDS, n), the records, one column of it each; changed in place. offset: of
-    the field in the record (bytes). cells: the field's values, in the records' order. Raises
-    ValueError: nulls, or lists of another length than the field's.
+    the field in the record (bytes). cells: the field's values, a ChunkedArray in the records'
+    order; texts longer than the field are cut. Raises ValueError: nulls, or lists of another length
+    than the field's.
     """
     if cells.null_count:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")

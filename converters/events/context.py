@@ -43,12 +43,19 @@ class Context:
 
     `cgroups` maps cgroup ids to paths, `files` holds the files of bios, and `clocks` the complete
     clock readings (name → ns) met so far; all three grow while the log is read.
-    `calls_timed_until` is when the recorder ceased to time calls (ns), as that took more than
-    `--call-budget`; None: it did not, as far as the log was read.
+    `wait_stacks` has the functions of the stacks with which threads waited, by id, the innermost
+    first ("": not known); it grows likewise. `call_timing` is the note that says when the recorder
+    ceased to time calls, as that took more than `--call-budget`; None: it did not, as far as the
+    log was read.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        """Take the facts from a log's header (docs/log-format.md), which is kept, not copied."""
+        """Take the facts from a log's header (docs/log-format.md), which is kept, not copied.
+
+        Every key may be missing: without operations or flags, this reader's tables are used;
+        without a complete clock reading, `clocks` is empty. Raises KeyError: an entry of "devices"
+        without "dev".
+        """
         self.header = cast(Header, header)
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
@@ -60,7 +67,16 @@ class Context:
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
         self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
-        self.calls_timed_until: int | None = None
+        self.wait_stacks: dict[int, tuple[str, ...]] = {}
+        self.call_timing: dict[str, Any] | None = None
+
+    @property
+    def calls_timed_until(self) -> int | None:
+        """When the recorder ceased to time calls (ns), as that took more than its budget.
+
+        None: calls were timed to the log's end, or not at all.
+        """
+        return None if self.call_timing is None else int(self.call_timing["until"])
 
     @property
     def has_files(self) -> bool:
@@ -71,8 +87,8 @@ class Context:
     def path_parts(self) -> frozenset[str]:
         """Parts of the path beside the block layer that the log records (`record --path`).
 
-        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty". Empty for a
-        log without the path.
+        Names of `schema.records.PATH_PARTS`, such as "call", "time", "fs", "uring". Empty
+        for a log without the path.
         """
         path = self.header.get("path")
         parts = path.get("parts") if isinstance(path, dict) else None
@@ -94,8 +110,10 @@ class Context:
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Take the facts from a note of the log; a note of another name is ignored.
 
-        `devices`, `cgroups` and `mounts` add to what is known of these; `call_timing` sets
-        `calls_timed_until`.
+        `devices`, `cgroups`, `mounts` and the stacks of waits in `stacks` add entries; an entry of
+        the same dev_t or cgroup id replaces the earlier one. `call_timing` sets `call_timing` to a
+        copy. payload: the note's own; `cgroups` may hold its map of id → path directly or below
+        "cgroups".
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))
@@ -104,8 +122,11 @@ class Context:
             self.cgroups.update({int(k): str(v) for k, v in paths.items()})
         elif name == "mounts":
             self.files.add_mounts(dict(payload))
-        elif name == "call_timing" and isinstance(payload.get("until"), int):
-            self.calls_timed_until = payload["until"]
+        elif name == "stacks":
+            stacks = payload.get("wait", {}).items()
+            self.wait_stacks.update({int(k): tuple(f[0] for f in frames) for k, frames in stacks})
+        elif name == "call_timing":
+            self.call_timing = dict(payload)
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").

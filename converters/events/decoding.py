@@ -56,8 +56,9 @@ class Decoder:
 
         Records of kinds in the log's schema that this reader does not know are counted by kind and
         left out. Bytes that no record of the schema begins at, up to the end of their ring block,
-        and a segment's last incomplete word count as unreadable. Fields that the log's schema lacks
-        are 0.
+        and a segment's last incomplete word count as unreadable; what follows a PAD in its block is
+        skipped, uncounted. Fields that the log's schema lacks are 0. Times are the 64-bit ones
+        nearest to the chunk's clock.
         """
         # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
         partial_bytes = sum(len(s.data) % 8 for s in chunk.segments)

@@ -169,7 +169,8 @@ class Events:
     def dev(self) -> U32:
         """dev_t of the event's disk, uint32; 0 for kinds without a device.
 
-        Those are names of tasks, cgroups and files, stacks, files, and CHAIN.
+        These are CHAIN and all kinds from STACK on: stacks, files, the path beside the block layer,
+        names.
         """
         low = self._shifted(4)
         kind = self.kind
@@ -196,7 +197,8 @@ class Events:
     def field(self, kind: Kind, name: str, rows: EventRows) -> NDArray[Any]:
         """Return a field of the records at `rows`, all of `kind`, in the field's dtype; a copy.
 
-        name: a scalar field of at most 8 bytes. Raises KeyError: the kind has no such field.
+        name: a field of one number (1 to 8 bytes; no text, no array). Raises KeyError: the kind has
+        no such field.
         """
         dtype, offset = fields_of(kind)[name][:2]
         word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
@@ -228,7 +230,7 @@ class Events:
 
     @staticmethod
     def empty() -> "Events":
-        """Return new Events without rows, and without the optional columns (doubt, stack, file)."""
+        """Return new Events without rows; doubt, stack, file and path are None."""
         return Events(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint16),
@@ -241,8 +243,9 @@ class Events:
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
         Parts without rows are ignored; a single other one is returned itself, not copied. `members`
-        is that of the last. `stack` and `file` are -1 in rows of parts without that column; `doubt`
-        is kept only if all parts have it.
+        is that of the last part with rows. `stack`, `file` and `path` are None if no part has the
+        column, else -1 or NO_PATH in rows of parts without it; `doubt` is None unless all parts
+        have it.
         """
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:

@@ -78,8 +78,9 @@ class FileNames:
         """Add the paths of a window's FILE_NAME records; a file's first path is kept.
 
         The records of one path (a name, or a piece of one, each) follow one another on their CPU,
-        up to one with FILE_NAME_LAST. A path is dropped if it is not complete at the window's end,
-        or if its records have several times and another file's come between.
+        up to one with FILE_NAME_LAST. A path is dropped if its first record is missing, if it is
+        not complete at the window's end, or if its records have several times and another file's
+        come between.
         """
         rows = events.rows(Kind.FILE_NAME)
         if not len(rows):
@@ -100,7 +101,9 @@ class FileNames:
         """Store in `_names` the path of one file from its FILE_NAME records, innermost name first.
 
         Does nothing if the file has a path already, or the first record is not the beginning of
-        one. The mount is the one known at this time.
+        one. The pieces of a name are joined; bytes that are not UTF-8 are replaced. The last
+        record's flags say whether the path is cut or deleted; the mount is the one known at this
+        time, or None.
         """
         first, last = parts[0], parts[-1]
         if first["level"] or first["piece"]:
@@ -158,12 +161,13 @@ class FileNames:
         return row
 
     def __getitem__(self, row: int) -> File:
-        """Return the file of a row (as from `rows`), named by what was read so far.
+        """Return the file of a row (as from `rows`, not NO_FILE), named by what was read so far.
 
-        `path` is absolute where a mount is known and the path is complete, with " (deleted)" if it
-        was deleted; else `DEVICE:PATH` (`DEVICE:…/PATH` if outer directories are missing). Without
-        a path it is `inode N of PLACE`, for a block device's own pages the device's name. Raises
-        IndexError: no such row.
+        `path` is absolute where a mount is known and the path is complete; else `DEVICE:PATH`
+        (`DEVICE:…/PATH` if outer directories are missing); with " (deleted)" at its end if the file
+        was deleted. Without a path it is `inode N of PLACE`: the file system's first mount point,
+        else its device. For a block device's own pages it is the device's name. Raises IndexError:
+        no such row.
         """
         key = self._keys[row]
         inode, dev, _ = key

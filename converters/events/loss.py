@@ -15,8 +15,10 @@ from biotrail.converters.events.tables import (
     LossWindows,
     Requests,
 )
+from biotrail.recorder.schema.records import RECORDS
 
 _MAX_NS = 1 << 62
+_OF_PATH = tuple(int(record.kind) for record in RECORDS if record.part)
 
 
 def loss_windows(
@@ -52,10 +54,13 @@ def no_loss() -> LossWindows:
 def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     """Set `table.certainty` to LOST in rows that were in flight during a loss window.
 
-    Rows that are INCOMPLETE stay so. begin: per row, when it began (ns); NEVER counts as before all
-    loss. In flight is from `begin` to the completion, both included; of an absorbed request to that
-    of the absorbing one, if that is in the table; without a completion to the end of time.
+    Rows that are INCOMPLETE stay so. Losses of the path's own records (calls, waits, interrupts, …)
+    do not count: no lifecycle depends on these. begin: per row, when it began (ns); NEVER counts as
+    before all loss. In flight is from `begin` to the completion, both included; of an absorbed
+    request to that of the request that it was merged into, if that is in the table (the next one
+    only, no further). Without a completion it lasts to the end of time.
     """
+    loss = loss.take(~np.isin(loss.kind, _OF_PATH))
     if not len(loss) or not len(table):
         return
     doubted = table.certainty <= Certainty.AMBIGUOUS
@@ -66,8 +71,9 @@ def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
 def _ends_of_takers(requests: Requests) -> I64:
     """Return per request its completion (ns), of a merged one that of the absorbing request.
 
-    An absorbed request keeps its own if the absorbing one is not in the table. NEVER: no completion
-    is recorded. requests: at least one, in any order.
+    An absorbed request keeps its own if the absorbing one is not in the table. Only one merge is
+    followed: where the absorbing request was merged in turn, and wherever no completion is
+    recorded, it is NEVER. requests: at least one, in any order.
     """
     order = np.argsort(requests.number)
     at = np.searchsorted(requests.number[order], requests.absorbed_by)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL and DIRTIED records follow their Q, INTERRUPT and DRIVER records their C, each with the same
-head time.
+CALL, DIRTIED and SUBMISSION records follow their Q, INTERRUPT and DRIVER records their C, each with
+the same head time.
 They are joined to it once, so that later steps can pass the Q or C on without them.
 """
 
@@ -13,6 +13,7 @@ from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import NO_PATH, PATH
 from biotrail.converters.events.queued import queued_of
+from biotrail.converters.events.submission_tables import REQUEST
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -24,28 +25,32 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
 def attach_path(events: Events) -> None:
-    """Set `events.path`: a row of PATH per event, by CALL, DIRTIED, INTERRUPT and DRIVER records.
+    """Set `events.path`: a row of PATH per event, by the records that follow a Q or C.
 
-    `events.path` is left as it is (None) if there are no such records. `events` must hold all
-    events of each time, so that a Q or C and its records are together.
+    What is not recorded is as in NO_PATH; only rows of Q and C have anything else. A record whose Q
+    or C is not in `events` is ignored. `events.path` is left as it is if there are no such records.
+    `events` must hold all events of each time, so that a Q or C and its records are together; it
+    keeps these.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
-    interrupts = events.rows(Kind.INTERRUPT)
+    interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
     steps = events.rows(Kind.DRIVER)
-    if not any(map(len, (calls, dirtied, interrupts, steps))):
+    if not any(map(len, (calls, dirtied, interrupts, submissions, steps))):
         return
     path = np.full(len(events), NO_PATH, PATH)
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_interrupts(events, interrupts, path)
+    _join_submissions(events, submissions, path)
     join_steps(events, steps, completion_of(events, steps), path)
     events.path = path
 
 
 def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
-    """Return times of CLOCK_MONOTONIC in ns from their low 56 bits, NEVER where these are 0.
+    """Return times of CLOCK_MONOTONIC (ns, int64) from their low 56 bits, NEVER where these are 0.
 
-    time: per event of `rows`, a time before that event's own, which has the upper bits.
+    time: per event of `rows`, a time at most 2^56 ns before that event's own, from which the upper
+    bits are taken.
     """
     now = events.ts[rows].astype(np.uint64)
     ago = (now - time) & np.uint64((1 << TIMESTAMP_BITS) - 1)
@@ -53,7 +58,10 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
 
 
 def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row."""
+    """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row of `path`.
+
+    An entry of 0 becomes NEVER. Records whose Q is not in `events` are ignored.
+    """
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
@@ -64,7 +72,10 @@ def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write dirtied, tid, pid and comm of the DIRTIED records at `rows` to their Q's row."""
+    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row.
+
+    Records whose Q is not in `events` are ignored.
+    """
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.DIRTIED, rows)
@@ -72,10 +83,24 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     path["tid"][queued] = records["tid"]
     path["pid"][queued] = records["tgid"]
     path["comm"][queued] = records["comm"]
+    path["cgroup"][queued] = records["cgroup"]
+
+
+def _join_submissions(events: Events, rows: I64, path: NDArray[np.void]) -> None:
+    """Write request of the SUBMISSION records at `rows` to their Q's row."""
+    queued = queued_of(events, rows)
+    rows, queued = rows[queued >= 0], queued[queued >= 0]
+    records = events.fields(Kind.SUBMISSION, rows)
+    for name in REQUEST.names or ():
+        path["request"][name][queued] = records[name]
 
 
 def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write context, irq, hard, raised and soft of the INTERRUPT records to their C's row."""
+    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`.
+
+    rows: of these records in `events`, whose times before the C (ns ago) become absolute; 2^32 - 1
+    becomes NEVER. Records whose C is not in `events` are ignored.
+    """
     completed = completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)
@@ -88,10 +113,11 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def completion_of(events: Events, rows: I64) -> I64:
-    """Return per record at `rows` that follows a C the event of that C, -1: it is not in the log.
+    """Return per record at `rows` that follows a C the row of that C in `events`, -1: not there.
 
-    The C of the same request and time; they leave the kernel together. `rows`: of records whose
-    first field is the request's address (INTERRUPT, DRIVER).
+    That is the C with the record's request and time (all leave the kernel together): one of the two
+    rows just before it, else the last such row. rows: of records whose first field is the request's
+    address (INTERRUPT, DRIVER).
     """
     completions = events.rows(Kind.C)
     if not len(completions) or not len(rows):

@@ -4,11 +4,17 @@
 Units are those of `tables`: times are ns of CLOCK_MONOTONIC, NEVER if not recorded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.submission_tables import (
+    REQUEST,
+    BioRequests,
+    RequestEnds,
+    Submissions,
+)
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -21,6 +27,8 @@ from biotrail.converters.events.tables import (
     Table,
 )
 
+NO_STACK = -1
+"""`Waits.stack`: no stack was recorded. Lower: the negative errno with which the kernel refused."""
 NO_CALL = -2
 """Number of a call: none is known. -1 is a page fault (`schema.syscalls.PAGE_FAULT`)."""
 
@@ -35,10 +43,12 @@ PATH = np.dtype(
         ("tid", "<u4"),
         ("pid", "<u4"),
         ("comm", "S16"),
+        ("cgroup", "<u8"),
         ("hard", "<i8"),
         ("raised", "<i8"),
         ("soft", "<i8"),
         ("irq", "<u4"),
+        ("request", REQUEST),
         ("driver", "u1"),
         ("errors", "u1"),
         ("timeouts", "u1"),
@@ -50,10 +60,11 @@ PATH = np.dtype(
     ]
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
-numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm. Of
-a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt
-number `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps,
-as in DriverSteps (driver 0: not recorded)."""
+numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm in
+cgroup (id; 0 not known), and the request (REQUEST) of io_uring or aio that the bio serves. Of a C:
+context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt number
+`irq` was entered, the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps, as in
+DriverSteps (driver 0: not recorded)."""
 
 NO_PATH = np.zeros(1, dtype=PATH)[0]
 """A row of PATH of which nothing is known."""
@@ -138,6 +149,47 @@ class Waits(Table):
     """WaitCause value. `converters.calls` sets this column and `own`."""
     own: Bool
     """Whether its call had queued bios by then, and all of them are the recording's own."""
+    stack: I32
+    """Id of the kernel stack with which the thread left its CPU (`Context.wait_stacks`); NO_STACK;
+    negative: an errno."""
+    reason: U8
+    """WaitReason value. `converters.calls` sets this column, `commit` and `commit_dev`."""
+    commit: I64
+    """Transaction whose commit ended the wait (`Commits.transaction`); NEVER: none is known."""
+    commit_dev: U32
+    """`Commits.dev` of that commit; 0 without one."""
+
+
+@dataclass
+class Commits(Table):
+    """One row per commit of a journal (jbd2) that ended in the window, in order of time.
+
+    Times of phases that were not seen, as recording began later, are NEVER.
+    """
+
+    end: I64
+    """Time of jbd2_end_commit: the transaction is on the device."""
+    started: I64
+    """Time of jbd2_start_commit."""
+    locking: I64
+    """Time of jbd2_commit_locking: it waits for calls that still change the transaction."""
+    flushing: I64
+    """Time of jbd2_commit_flushing: it writes the data of files that has to precede (ordered)."""
+    logging: I64
+    """Time of jbd2_commit_logging: it writes the metadata and the commit block."""
+    dev: U32
+    """Device of the file system, a partition or a disk (dev_t)."""
+    transaction: U32
+    """Id of the transaction in its journal."""
+    tid: U32
+    """Thread that commits, jbd2/DEVICE."""
+
+
+def no_commits() -> Commits:
+    """Return a table without rows."""
+    times = np.zeros(0, dtype=np.int64)
+    ids = np.zeros(0, dtype=np.uint32)
+    return Commits(times, times, times, times, times, ids, ids, ids)
 
 
 @dataclass
@@ -162,6 +214,10 @@ class BioPaths(Table):
     """Its process."""
     dirty_comm: NDArray[np.bytes_]
     """Its name then, S16."""
+    submission: I64
+    """`Submissions.number` of the io_uring request or iocb that queued the bio; -1 none known."""
+    dirty_cgroup: U64
+    """Id of the cgroup that it was in then; 0 if not known."""
 
 
 @dataclass
@@ -225,3 +281,8 @@ class PathTables:
     steps: DriverSteps
     open_bios: BioPaths
     """Of `Lifecycles.open_bios`."""
+    submissions: Submissions
+    """Set by `converters.submissions`, from the two tables below."""
+    bio_requests: BioRequests
+    request_ends: RequestEnds
+    commits: Commits = field(default_factory=no_commits)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STACK and FILE records joined to their Q: same bio, same time, written right after it."""
+"""Records of a Q's stacks, file, call and dirtying task joined to it: same bio, same time."""
 
 import numpy as np
 
@@ -12,10 +12,11 @@ _NEAR = 4
 
 
 def queued_of(events: Events, rows: EventRows) -> EventRows:
-    """Return per STACK or FILE record the row of its Q in `events`, -1: that Q is not among them.
+    """Return per record the row of its Q in `events`, -1: that Q is not among them; int64 (n,).
 
-    rows: rows of the records in `events`. Its Q has the record's bio pointer and time. `events`
-    must hold all events of each time, so that a Q and its records are together.
+    rows: rows in `events` of STACK, FILE, CALL or DIRTIED records. Its Q has the record's bio
+    pointer and time. `events` must hold all events of each time, so that a Q and its records are
+    together.
     """
     raw, queue_row = events.raw, np.full(len(rows), -1, dtype=np.int64)
     for distance in range(1, _NEAR + 1):
@@ -35,7 +36,7 @@ def _search(events: Events, rows: EventRows, queue_row: EventRows) -> None:
     """Replace each -1 in `queue_row` by the row of the Q with the record's time and bio, if any.
 
     For records that do not follow their Q closely, as other CPUs' records come between. rows: rows
-    of STACK or FILE records in `events`. queue_row: indexed as `rows`, changed in place.
+    of the records in `events`, as in `queued_of`. queue_row: indexed as `rows`, changed in place.
     """
     queues = events.rows(Kind.Q)
     keys = zip(events.ts[queues].tolist(), events.raw[queues, 1].tolist(), strict=True)

@@ -146,6 +146,8 @@ class Bios(Table):
     """I/O priority: class << 13 | data."""
     hint: U8
     """Write life-time hint."""
+    page: U8
+    """What its first page is, a PageKind; UNKNOWN where the log has no part `dirty` of the path."""
     stack: I32
     """Row in `Trace.stacks` of the call stacks that queued the bio; -1 not recorded."""
     file: I32
@@ -298,6 +300,19 @@ class LossWindows(Table):
     """Kind of the lost records; 0 unknown."""
     count: I64
     """Number of lost records; -1 unknown."""
+
+
+class PageKind(IntEnum):
+    """What a bio's first page is, where the kernel said (`record --path`, part `dirty`)."""
+
+    UNKNOWN = 0
+    """Not recorded; or memory that neither the page cache nor swap moves, as of direct I/O."""
+    FILE = 1
+    """A file's, moved by the page cache."""
+    DEVICE = 2
+    """A block device's own, moved by the page cache: its file system's metadata, mostly."""
+    SWAP = 3
+    """Being swapped in or out."""
 
 
 class WaitCause(IntEnum):

@@ -136,7 +136,8 @@ class LiveSource(LogSource):
     def put(self, chunk: Chunk) -> None:
         """Append a chunk to the queue, skip the oldest while too much is waiting, wake `parts`.
 
-        The newest chunk is never skipped. Called in the reading thread.
+        Too much is more than MOST_WAITING_BYTES or MOST_WAITING_NS; the newest chunk is never
+        skipped. Called in the reading thread.
         """
         with self._changed:
             self._waiting.append(chunk)

@@ -115,7 +115,10 @@ class LogSource:
     """A `.biotrail` log, file or pipe, as a Source and an Indexed one."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open a log by path or stream. Raises LogFormatError: no log, empty, of a newer format."""
+        """Open a log by path or stream and read its header, of a file its index and end frame, too.
+
+        Raises LogFormatError: no log, empty, of a newer format, or not readable.
+        """
         self.reader = LogReader(path)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
@@ -234,7 +237,7 @@ class LogSource:
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """Return a chunk as a Part, complete to its clock reading.
+        """Return a chunk decoded as a Part; `complete_to` is its clock reading's "monotonic" (ns).
 
         Adds to `parts_read`, `unknown` and `unreadable_bytes`.
         """

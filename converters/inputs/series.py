@@ -20,8 +20,9 @@ class SeriesSource:
     def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
         """Order the files of one recording by their numbers, and take the first file's header.
 
-        sources: (name, source) of each file, in any order. Raises LogFormatError: files of several
-        recordings, or the same file twice.
+        Its "series" gets the last file's number as "last", if there are several; what the first
+        file has found so far is copied. sources: (name, source) of each file, at least one, in any
+        order. Raises LogFormatError: files of several recordings, or the same file twice.
         """
         self._files = sorted(sources, key=lambda file: _number(*file))
         self.name = self._files[0][0]

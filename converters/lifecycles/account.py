@@ -20,7 +20,7 @@ class Reason(StrEnum):
     DICTIONARY = "names a task, cgroup or file"
     STACK = "call stack of a bio"
     FILE = "file of a bio"
-    PATH = "path beside the block layer: calls, waits, interrupts, dirtying tasks"
+    PATH = "path beside the block layer: calls, waits, interrupts, dirtying tasks, submissions"
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"
@@ -35,6 +35,8 @@ _PLAIN = {
     Kind.STACK: Reason.STACK,
     Kind.FILE: Reason.FILE,
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
+    **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
+    **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
     Kind.DRIVER: Reason.PATH,
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
@@ -146,7 +148,8 @@ class Account:
     def as_dict(self) -> dict[str, Any]:
         """Return all counts but `devices` as plain values for JSON; times in ns.
 
-        "events" is the total, "kinds" counts by letter and "reasons" by reason.
+        "events" is the total, "kinds" counts by letter and "reasons" by reason. "bios", "requests",
+        "edges" and "unknown_kinds" are the account's own dicts, not copies.
         """
         return {
             "events": self.total,

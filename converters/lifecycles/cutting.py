@@ -88,8 +88,8 @@ def clipped(window: T, begin: int) -> T:
     Rows without any known time are left out, too. Rows in flight at `begin` get `cut` = `begin`,
     are INCOMPLETE at least (LOST stays), and lose their queue (or start) time and the stages that
     began before; their other earlier times become `begin`. Likewise in the tables of open bios and
-    requests; edges stay with their bios. Calls that were entered
-    before `begin` are left out, and their waits. The window is a Lifecycles or a Result.
+    requests; edges stay with their bios. Calls entered before `begin`, or at a time not known, are
+    left out with their waits. The window is a Lifecycles or a Result.
     """
     found = restricted(
         window,
@@ -114,14 +114,19 @@ def clipped(window: T, begin: int) -> T:
 def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
     """Return a copy of the tables with the calls entered at `begin` (ns) or later, and their waits.
 
-    A recording that began then would not have the others, as the entry of a call is what makes its
-    programs follow it.
+    Calls and waits without a known entry are left out, too. A recording that began then would not
+    have the others, as the entry of a call is what makes its programs follow it. Submissions are
+    those whose first bio was queued then or later. None for None.
     """
     if path is None:
         return None
-    calls, waits = path.calls, path.waits
+    calls, waits, submissions = path.calls, path.waits, path.submissions
     return replace(
-        path, calls=calls.take(calls.entry >= begin), waits=waits.take(waits.entry >= begin)
+        path,
+        calls=calls.take(calls.entry >= begin),
+        waits=waits.take(waits.entry >= begin),
+        commits=path.commits.take(path.commits.end >= begin),
+        submissions=submissions.take(submissions.queued >= begin),
     )
 
 

@@ -29,7 +29,9 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     U8,
+    U16,
     U32,
+    U64,
     Bios,
     Bool,
     Certainty,
@@ -273,7 +275,7 @@ class Builder:
             cut=np.full(len(r), NEVER, np.int64),
         )
 
-    def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:
+    def _request_kind(self, opf: U32, sector: U64) -> U8:
         """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
 
         FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
@@ -342,7 +344,7 @@ def _numbers_at(number: I64, row: I64) -> I64:
     return np.where(row >= 0, number[np.maximum(row, 0)], NEVER).astype(np.int64)
 
 
-def _tags(a: Association, index: I64, name: str) -> np.ndarray:
+def _tags(a: Association, index: I64, name: str) -> U16:
     """Return field `name` of each D (event index); NO_TAG where `index` is -1."""
     if not len(a.events):
         return np.zeros(len(index), np.uint16)
@@ -351,9 +353,9 @@ def _tags(a: Association, index: I64, name: str) -> np.ndarray:
 
 
 def _starts(a: Association, ends: RequestEnds) -> I64:
-    """Return the start (ns) of each request: its s, else the earlier of its first event and a G.
+    """Return the start (ns, int64) of each request: its s, else its first event or an earlier G.
 
-    That is the earliest of the first G of its bios, but for bios that came with an absorbed
+    The G is the earliest first one among its bios, without those that came with an absorbed
     request.
     """
     birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)

@@ -110,9 +110,10 @@ def _all_own(request: I64, own: Bool, count: int) -> Bool:
 def without_own(result: "Result") -> "Result":
     """Return a copy of the result whose tables leave out own bios and requests.
 
-    Edges and stages of what is left out go, too. Remaining requests count the pieces of own bios in
-    `others` instead of `bios`. An open own request stays until it is issued: bios that are not own
-    may still merge into it. Open own bios, and own requests that are closed, are always left out.
+    Their edges, stages and rows of `path` go, too, with own calls and waits. Remaining requests
+    count the pieces of own bios in `others` instead of `bios`. An open own request stays until it
+    is issued: bios that are not own may still merge into it. Open own bios, and own requests that
+    are closed, are always left out.
     """
     bios, requests, edges = result.bios, result.requests, result.edges
     ours = np.isin(edges.bio, bios.number[bios.own])
@@ -135,7 +136,10 @@ def without_own(result: "Result") -> "Result":
 
 
 def _path_without(result: "Result") -> PathTables | None:
-    """Return the result's `path` without own bios and requests, and without own calls and waits."""
+    """Return the result's `path` without own calls, waits, bios (ended or open) and ended requests.
+
+    None if it has none. A copy.
+    """
     path = result.path
     if path is None:
         return None

@@ -12,20 +12,25 @@ from biotrail.converters.events.path import full_time
 from biotrail.converters.events.path_tables import (
     NO_CALL,
     NO_PATH,
+    NO_STACK,
     PATH,
     BioPaths,
     Calls,
+    Commits,
     DriverSteps,
     Interrupts,
     PathTables,
     Waits,
 )
 from biotrail.converters.events.tables import (
+    I32,
     I64,
     NEVER,
+    U32,
     Requests,
 )
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
 from biotrail.recorder.schema.records import Kind
 
 
@@ -40,15 +45,19 @@ def path_tables(
     ends: RequestEnds,
     requests: Requests,
 ) -> PathTables | None:
-    """Return the tables of one window; None if it has no record of the path.
+    """Return one window's tables of the path: calls, waits, paths of bios, interrupts, and so on.
 
-    tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows, open_rows:
-    the bios that ended, and those in flight at the window's end. closed: per request, its number,
-    -1 if it is in flight. ends: per request, its last C. requests: per request, its start. The
-    columns that `converters.calls` sets are 0.
+    Also steps of drivers, commits of journals, and submissions. From the RETURN, WAIT, COMMIT and
+    RING_COMPLETE records, and from `a.events.path` as `attach_path` sets it; None if the window has
+    none of these. tasks: the threads' names. number: per queued bio (row of `whole`), its number.
+    rows, open_rows: the bios that ended, and those in flight at the window's end; each have a table
+    of paths. closed: per request, its number, -1 if it is in flight, and then left out. ends: per
+    request, its last C. requests: per request, its start. The columns that `converters.calls` sets
+    are 0, and those of `converters.submissions` empty or -1.
     """
     events = a.events
-    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
+    kinds = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
+    if events.path is None and not len(events.rows(*kinds)):
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
@@ -60,11 +69,36 @@ def path_tables(
         interrupts(events, closed[ended], completed),
         driver_steps(events, closed[ended], completed, requests.start[ended]),
         bio_paths(events, number[open_rows], queued[open_rows]),
+        no_submissions(),
+        bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
+        request_ends(events),
+        commits_of(events),
+    )
+
+
+def no_tables(tasks: TaskNames) -> PathTables:
+    """Return tables without rows, for a window that has no record of the path. tasks: any names."""
+    events, none = Events.empty(), np.zeros(0, dtype=np.int64)
+    return PathTables(
+        calls_of(events, tasks),
+        waits_of(events, tasks),
+        bio_paths(events, none, none),
+        interrupts(events, none, none),
+        driver_steps(events, none, none, none),
+        bio_paths(events, none, none),
+        no_submissions(),
+        bio_requests(events, (none, none), (none, none)),
+        request_ends(events),
+        commits_of(events),
     )
 
 
 def calls_of(events: Events, tasks: TaskNames) -> Calls:
-    """Return a row for each RETURN record of a window, in order of time."""
+    """Return a row for each RETURN record of a window, in order of time.
+
+    entry is NEVER where the record has none; task is the row in `tasks` of the thread's name at the
+    return, -1 unknown. The columns that `converters.calls` sets are 0.
+    """
     rows = events.rows(Kind.RETURN)
 
     def column(name: str) -> NDArray[np.generic]:
@@ -99,7 +133,12 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
 
 
 def waits_of(events: Events, tasks: TaskNames) -> Waits:
-    """Return a row for each WAIT record of a window, in order of time. tasks: threads' names."""
+    """Return a row for each WAIT record of a window, in order of time.
+
+    The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
+    blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
+    name at `run`, -1 unknown. `cause` and `own`, which `converters.calls` sets, are 0.
+    """
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
     run = events.ts[rows]
@@ -117,11 +156,66 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
         context=records["context"].astype(np.uint8),
         cause=np.zeros(len(rows), dtype=np.uint8),
         own=np.zeros(len(rows), dtype=np.bool_),
+        stack=_stacks_of(events, rows, tid),
+        reason=np.zeros(len(rows), dtype=np.uint8),
+        commit=np.full(len(rows), NEVER, dtype=np.int64),
+        commit_dev=np.zeros(len(rows), dtype=np.uint32),
     )
 
 
-def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
-    """Return the PATH rows of events, NO_PATH where the index is -1 or no path was recorded."""
+def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
+    """Return the stack id of the WAIT records at `rows`, by threads `tid`; NO_STACK without one.
+
+    The WAIT_STACK record of a wait has its time and its thread.
+    """
+    found = np.full(len(rows), NO_STACK, dtype=np.int32)
+    records = events.fields(Kind.WAIT_STACK, (stacks := events.rows(Kind.WAIT_STACK)))
+    if not len(stacks) or not len(rows):
+        return found
+    # Two threads begin to run in the same nanosecond on different CPUs: time alone is no key.
+    own = np.zeros(len(stacks) + len(rows), dtype=np.bool_)
+    own[len(stacks) :] = True
+    times = np.concatenate([events.ts[stacks], events.ts[rows]])
+    threads = np.concatenate([records["tid"].astype(np.uint32), tid])
+    order = np.lexsort((own, threads, times))
+    before, after = order[:-1], order[1:]
+    same = (times[before] == times[after]) & (threads[before] == threads[after])
+    same &= ~own[before] & own[after]
+    found[after[same] - len(stacks)] = records["stack"][before[same]]
+    return found
+
+
+def commits_of(events: Events) -> Commits:
+    """Return a row for each COMMIT record of a window, in order of time.
+
+    A phase that began after the next one, as only a damaged record has it, is NEVER.
+    """
+    rows = events.rows(Kind.COMMIT)
+    records = events.fields(Kind.COMMIT, rows)
+
+    phases: dict[str, I64] = {}
+    later = events.ts[rows]
+    for name in ("logging", "flushing", "locking", "started"):
+        time = full_time(events, rows, records[name].astype(np.uint64))
+        phases[name] = np.where(time <= later, time, NEVER)
+        later = np.where(phases[name] == NEVER, later, phases[name])
+    return Commits(
+        end=events.ts[rows],
+        started=phases["started"],
+        locking=phases["locking"],
+        flushing=phases["flushing"],
+        logging=phases["logging"],
+        dev=records["dev"].astype(np.uint32),
+        transaction=records["transaction"].astype(np.uint32),
+        tid=records["tid"].astype(np.uint32),
+    )
+
+
+def rows_at(events: Events, index: I64) -> NDArray[np.void]:
+    """Return a copy of the PATH rows of events (n,).
+
+    NO_PATH where the index is -1, or no path was recorded.
+    """
     if events.path is None or not len(events):
         return np.full(len(index), NO_PATH, PATH)
     rows: NDArray[np.void] = events.path[np.maximum(index, 0)]
@@ -130,12 +224,13 @@ def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
 
 
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
-    """Return a row for each bio with a known call or dirtying task, sorted by number.
+    """Return a row for each bio with a known call, dirtying task or request, sorted by number.
 
     number: per bio. queued: per bio, index of its Q in `events`, -1 none.
     """
-    rows = _rows_at(events, queued)
-    known = np.flatnonzero((rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER))
+    rows = rows_at(events, queued)
+    said = (rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER)
+    known = np.flatnonzero(said | (rows["request"]["req"] != 0))
     known = known[np.argsort(number[known])]
     rows = rows[known]
     return BioPaths(
@@ -148,6 +243,8 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
         dirty_tid=rows["tid"].copy(),
         dirty_pid=rows["pid"].copy(),
         dirty_comm=rows["comm"].copy(),
+        submission=np.full(len(rows), -1, dtype=np.int64),
+        dirty_cgroup=rows["cgroup"].copy(),
     )
 
 
@@ -156,7 +253,7 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
 
     number: per request. completed: per request, index of its last C in `events`, -1 none.
     """
-    rows = _rows_at(events, completed)
+    rows = rows_at(events, completed)
     known = np.flatnonzero(rows["context"] >= 0)
     known = known[np.argsort(number[known])]
     rows = rows[known]
@@ -177,7 +274,7 @@ def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> Dri
     per request, the time of its first event (ns), NEVER if it has none. `begun` before that time is
     NEVER: the beginning of this request was not recorded, and an earlier one's stood in its place.
     """
-    rows = _rows_at(events, completed)
+    rows = rows_at(events, completed)
     known = np.flatnonzero(rows["driver"] > 0)
     known = known[np.argsort(number[known])]
     rows, first = rows[known], start[known]

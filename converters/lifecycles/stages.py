@@ -38,9 +38,10 @@ def bio_stages(
     m, request_based, number: per row of `whole`, its times, whether its device makes requests, and
     `Bios.number`, which becomes the stages' owner. A flush without data, and a bio of which no
     piece went to a request, have one stage from Q to completion (`_single`), none without both.
-    Others without a Q have no stages up to the first known time; time over events that were not
-    recorded is UNKNOWN (`_stages_of_slot`); D2C is divided at requeues. All stop at the last known
-    time.
+    Merged bios have Q2M, M2D, others Q2G, G2I, I2D, or G2D without an insert; with PREFLUSH
+    PRE_FLUSH stands for G2I and G2D. D2C follows, divided at requeues, and in a flush sequence
+    POST_FLUSH. Without a Q there are no stages up to the first known time; time over events that
+    were not recorded is UNKNOWN or as `_stages_of_slot` has it. All stop at the last known time.
     """
     opf, size = a.facts.opf[whole.gen][rows], a.facts.bytes[whole.gen][rows]
     queue, merge = m.queue[rows], m.merge[rows]
@@ -67,7 +68,7 @@ def bio_stages(
     early = m.failed[rows] & (m.data_end[rows] == complete)
     unissued = _stage_without_issue(early, preflush & m.sequence[rows])
     flat = _flatten(number[rows], bounds, stage, single, unissued)
-    return _divide_at_requeues(a, flat, m.request[rows], rows)
+    return _divide_at_requeues(a, flat, m.request[rows])
 
 
 def _stage_without_issue(failed: Bool, preflush: Bool) -> U8:
@@ -170,11 +171,11 @@ def _stages_of_slot(stage: U8, slot: int, previous: I64, one: Bool, single: U8, 
     return named
 
 
-def _divide_at_requeues(a: Association, flat: _Flat, request: I64, rows: I64) -> Stages:
+def _divide_at_requeues(a: Association, flat: _Flat, request: I64) -> Stages:
     """Return the rows of `flat` with D2C divided at requeues: D2C from D to R, R2D from R to D.
 
     request: request generation (-1 none), indexed by `flat.place`. Other stages are unchanged, and
-    the order stays. rows: not used.
+    the order stays.
     """
     requeues = a.requests.count(a.requests.row_role == Kind.R)
     if not len(requeues) or not requeues.any():
@@ -224,12 +225,12 @@ def request_stages(
     """Return the stages of the requests in `rows`, in that order, then by time.
 
     rows: indices of requests. start, flush_bio, number: per request, its start (ns), whether it is
-    a flush without data, and `Requests.number`, which becomes the stages' owner. A request has no
-    stage before its allocation; a flush without an issue is one FLUSH. An insert after the first
-    issue is ignored. In a flush sequence (`ends.flush_sequence`) the time up to the insert is
-    PRE_FLUSH, that after the data POST_FLUSH. Without an issue the time from insert (or start) to
-    the data's completion is PRE_FLUSH (in such a sequence) or FAILED if the request failed with no
-    byte completed, else UNKNOWN. D2C is divided at requeues.
+    a flush without data, and `Requests.number`, which becomes the stages' owner. The stages are
+    G2I, I2D (without an insert: G2D) and D2C, which is divided at requeues. A flush without an
+    issue is one FLUSH. An insert after the first issue is ignored. In a flush sequence
+    (`ends.flush_sequence`) the time up to the insert is PRE_FLUSH, that after the data POST_FLUSH.
+    Without an issue the time from insert (or start) to the data's completion is PRE_FLUSH (in such
+    a sequence) or FAILED if the request failed with no byte completed, else UNKNOWN.
     """
     insert, issue = times(a, ends.insert[rows]), times(a, ends.issue[rows])
     insert = np.where((issue >= 0) & (insert > issue), NEVER, insert)
@@ -250,7 +251,7 @@ def request_stages(
     failed = (ends.status[rows] != 0) & (ends.good[rows] == 0) & (data == done)
     unissued = _stage_without_issue(failed, ends.flush_sequence[rows])
     flat = _flatten(number[rows], bounds, stage, single, unissued)
-    return _divide_at_requeues(a, _drop_absent(flat), rows, rows)
+    return _divide_at_requeues(a, _drop_absent(flat), rows)
 
 
 def _drop_absent(flat: _Flat) -> _Flat:

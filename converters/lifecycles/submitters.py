@@ -9,9 +9,18 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import NO_STACK, Events
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, EventRows
+from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, EventRows, PageKind
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP, Kind
+
+_PAGE_KINDS = np.zeros(256, dtype=np.uint8)
+"""PageKind by the flags of a Q; these have one of the three at most."""
+for _flag, _kind in (
+    (Q_FLAG_FILE, PageKind.FILE),
+    (Q_FLAG_DEVICE, PageKind.DEVICE),
+    (Q_FLAG_SWAP, PageKind.SWAP),
+):
+    _PAGE_KINDS[(np.arange(256) & _flag) != 0] = _kind
 
 
 @dataclass
@@ -27,9 +36,9 @@ class Submitters:
         """Return the columns of `Bios` that say who submitted each bio and how, from its Q.
 
         By column name: part (the Q's dev_t, of the partition or disk), tid, task, cgroup, ioprio,
-        hint, stack, cpu. task and stack are rows of `tasks` and `stacks`, -1 if the thread has no
-        name or no stack was recorded; stacks not met before are added to `stacks`. Without a Q part
-        is `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
+        hint, page (a PageKind), stack, cpu. task and stack are rows of `tasks` and `stacks`, -1 if
+        the thread has no name or no stack was recorded; stacks not met before are added to
+        `stacks`. Without a Q part is `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
 
         queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
         per bio, the disk (dev_t).
@@ -51,6 +60,7 @@ class Submitters:
             "cgroup": field_of_q("cgroup", np.uint64),
             "ioprio": field_of_q("ioprio", np.uint16),
             "hint": field_of_q("hint", np.uint8),
+            "page": _PAGE_KINDS[field_of_q("flags", np.uint8)],
             "stack": self._stack_rows(events, queued),
             "cpu": _cpus(events, queued),
         }

@@ -52,7 +52,10 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
 def _path_of(
     path: PathTables | None, bios: I64, requests: I64, open_bios: I64
 ) -> PathTables | None:
-    """Return a copy of the tables with the bios, requests and open bios of these numbers alone."""
+    """Return a copy of the tables with the bios, requests and open bios of these numbers alone.
+
+    All calls and waits stay. None for None.
+    """
     if path is None:
         return None
     return replace(

@@ -41,10 +41,10 @@ def max_rss_bytes() -> int:
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
     """Return a row per program for the END frame: its counters' growth from `then` to `now`.
 
-    A row is {"name", "letter", "attached", "run_count", "run_ns" (ns), "recursion_misses"}, in the
-    order of `now`. `then` None: since the programs were loaded; likewise for a program that `then`
-    has not (told apart by letter and tracepoint). "name" and "attached" are those of `now`; a
-    program that only `then` has gets no row.
+    A row is {"name", "letter", "attached", "run_count", "run_ns" (ns), "recursion_misses"} and,
+    for a program of the path, "part"; in the order of `now`. `then` None: since the programs were
+    loaded; likewise for a program that `then` has not (told apart by letter and tracepoint). "name"
+    and "attached" are those of `now`; a program that only `then` has gets no row.
     """
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
@@ -58,6 +58,7 @@ def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
                 "run_count": p.run_count - (old.run_count if old else 0),
                 "run_ns": p.run_ns - (old.run_ns if old else 0),
                 "recursion_misses": p.recursion_misses - (old.recursion_misses if old else 0),
+                **({"part": p.part} if p.part else {}),
             }
         )
     return rows

@@ -17,8 +17,12 @@ SAMPLES = 8
 _HEAD = struct.Struct("<Q")
 _SIZES = {int(r.kind): r.size for r in RECORDS if r.kind != Kind.PAD}
 """Size of a record in bytes by kind. Padding and unknown kinds end a block, so have none."""
-_NO_EVENTS = frozenset({Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.TASK, Kind.CGROUP, Kind.FILE_NAME})
-"""Kinds of records that only add to an event's record: they are no events of the block layer."""
+_NAMES = {Kind.TASK, Kind.CGROUP, Kind.FILE_NAME}
+_ADDED = {Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.CALL, Kind.DIRTIED, Kind.INTERRUPT}
+_NO_EVENTS = frozenset(_NAMES | _ADDED)
+"""Kinds of records that only add to an event's record, so are no events."""
+_OF_PATH = frozenset(r.kind for r in RECORDS if r.part) - _NO_EVENTS
+"""Kinds of records that are events beside the block layer, written by programs of their own."""
 
 
 class Meter:
@@ -28,13 +32,15 @@ class Meter:
         """Begin with no events and no bytes; `exact` until a chunk is estimated."""
         self.events = 0.0
         """Number of events, estimated unless `exact`."""
+        self.path_events = 0.0
+        """How many of them are events of the path beside the block layer, such as calls."""
         self.exact = True
         """Whether every block of all chunks was counted."""
         self.bytes = 0
         """Size of the chunks' records."""
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add the events and bytes of one chunk's segments to `events` and `bytes`.
+        """Add the events and bytes of one chunk's segments to the sums.
 
         A chunk of at most 32 KiB (SAMPLES blocks of 4096 bytes) is counted; of a larger one the
         events (a float) are estimated from the events per byte of SAMPLES blocks, and `exact`
@@ -43,14 +49,19 @@ class Meter:
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
         if total <= SAMPLES * BLOCK_BYTES:
-            self.events += sum(_count(*block) for s in segments for block in _blocks(s))
+            for block in (block for segment in segments for block in _blocks(segment)):
+                self._add(_count(*block), 1)
             return
         self.exact = False
-        sampled_bytes, sampled_events = 0, 0
-        for data, start, end in _spread(segments, total):
-            sampled_events += _count(data, start, end)
-            sampled_bytes += end - start
-        self.events += total * sampled_events / sampled_bytes
+        blocks = list(_spread(segments, total))
+        scale = total / sum(end - start for _, start, end in blocks)
+        for block in blocks:
+            self._add(_count(*block), scale)
+
+    def _add(self, counts: tuple[int, int], scale: float) -> None:
+        """Add (events, of these of the path) times `scale` to `events` and `path_events`."""
+        self.events += counts[0] * scale
+        self.path_events += counts[1] * scale
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
@@ -86,18 +97,19 @@ def _spread(
         base += len(segment.data)
 
 
-def _count(data: bytes | memoryview, start: int, end: int) -> int:
-    """Return the number of events in data[start:end], up to padding or an unknown kind.
+def _count(data: bytes | memoryview, start: int, end: int) -> tuple[int, int]:
+    """Return (events, of these of the path) in data[start:end], up to padding or an unknown kind.
 
     `start`, `end`: in bytes, within one block. A record begins at `start`. Records of _NO_EVENTS
     are not counted, but followed.
     """
-    events = 0
+    events = of_path = 0
     while start < end:
         kind = _HEAD.unpack_from(data, start)[0] >> TIMESTAMP_BITS
         size = _SIZES.get(kind)
         if size is None:
             break
         events += kind not in _NO_EVENTS
+        of_path += kind in _OF_PATH
         start += size
-    return events
+    return events, of_path

@@ -17,11 +17,15 @@ from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import FilterFacts
 
-REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup", "no_bio")
+REASONS = (
+    *("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup"),
+    *("file", "no_file", "no_dir", "no_bio"),
+)
 """Why something was left out, in the order of enum bt_reason (bpf/filters.h).
 
-The filter that a bio did not match; no_bio: a request or plug without a bio, where filters ask
-for bios.
+The filter that a bio did not match. no_file: --file or --dir is given, and the bio's file is not
+known; no_dir: its directory is not known, or is too deep for --dir. no_bio: a request or plug
+without a bio, where filters ask for bios.
 """
 
 TABLE_FULL = len(REASONS)
@@ -55,6 +59,10 @@ class Filters:
     """Thread names (comm); a star at the end matches any rest."""
     cgroups: tuple[str, ...] = ()
     """Paths of cgroups, each of which includes its descendants."""
+    files: tuple[str, ...] = ()
+    """Paths of files. With `dirs` one filter: a bio of any of these files matches."""
+    dirs: tuple[str, ...] = ()
+    """Paths of directories, each of which includes all files below it."""
     ops: tuple[str, ...] = ()
     flags: tuple[tuple[str, ...], ...] = ()
     min_bytes: int = 0
@@ -65,6 +73,11 @@ class Filters:
     """Record the recorder's own I/O also where there is a filter by I/O, which else excludes it."""
     max_followed: int = MAX_FOLLOWED
     """Entries in the kernel's table of bios in flight that matched."""
+
+    @property
+    def by_file(self) -> bool:
+        """Whether files or directories are given."""
+        return bool(self.files or self.dirs)
 
     @property
     def judge_bios(self) -> bool:
@@ -78,6 +91,7 @@ class Filters:
             or self.tids
             or self.comms
             or self.cgroups
+            or self.by_file
             or self.ops
             or self.flags
             or self.min_bytes
@@ -97,6 +111,8 @@ class Filters:
             "tids": list(self.tids),
             "comms": list(self.comms),
             "cgroups": list(self.cgroups),
+            "files": list(self.files),
+            "dirs": list(self.dirs),
             "ops": list(self.ops),
             "flags": ["+".join(names) for names in self.flags],
             "min_bytes": self.min_bytes,

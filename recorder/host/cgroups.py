@@ -20,6 +20,8 @@ class Hierarchy:
     """Its mount point."""
     root: str
     """Path in the hierarchy of the directory that is mounted there; `/`: the whole hierarchy."""
+    unified: bool = False
+    """Whether it is cgroup v2."""
 
 
 def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
@@ -38,7 +40,7 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
         if mount.fstype == "cgroup" and "blkio" in mount.options:
             return Hierarchy(mount.point, mount.root)
         if mount.fstype == "cgroup2" and unified is None:
-            unified = Hierarchy(mount.point, mount.root)
+            unified = Hierarchy(mount.point, mount.root, unified=True)
     return unified
 
 

@@ -55,7 +55,7 @@ def pid_namespace() -> tuple[int, int] | None:
         return None  # without /proc, assume that this is no container
     if status.st_ino == _INITIAL_PID_NAMESPACE:
         return None
-    return _kernel_dev(status.st_dev), status.st_ino
+    return kernel_dev(status.st_dev), status.st_ino
 
 
 def own_file(fd: int) -> OwnFile | None:
@@ -72,16 +72,16 @@ def own_file(fd: int) -> OwnFile | None:
         return None
     dev = _super_block(fd)
     return OwnFile(
-        status.st_ino, _kernel_dev(status.st_dev) if dev is None else dev, _generation(fd)
+        status.st_ino, kernel_dev(status.st_dev) if dev is None else dev, read_generation(fd)
     )
 
 
-def _kernel_dev(dev: int) -> int:
+def kernel_dev(dev: int) -> int:
     """Return the kernel's dev_t (major << 20 | minor) for the dev_t of user space."""
     return os.major(dev) << _MAJOR_MINOR | os.minor(dev)
 
 
-def _generation(fd: int) -> int | None:
+def read_generation(fd: int) -> int | None:
     """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`.
 
     None: its file system does not report one.

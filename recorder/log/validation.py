@@ -235,6 +235,7 @@ _filters = _object(
     {
         "devices": _each(_object({"spec": _text})),
         **dict.fromkeys(("pids", "tids", "comms", "cgroups", "ops", "flags"), _each(_any)),
+        **dict.fromkeys(("files", "dirs"), _each(_text)),
         "sectors": _each(_pair),
     }
 )
@@ -247,8 +248,12 @@ _kept = _object(
     }
 )
 _program = _object(
-    {"letter": _text, "run_count": _count, "run_ns": _count}, "letter", "run_count", "run_ns"
+    {"letter": _text, "run_count": _count, "run_ns": _count, "part": _text},
+    "letter",
+    "run_count",
+    "run_ns",
 )
+_path_cost = _object({"calls": _count, "timed": _count, "seconds": _names(_seconds)})
 
 HEADER = _object(
     {
@@ -269,7 +274,7 @@ HEADER = _object(
         "command": _each(_text),
         "filters": _filters,
         "stacks": _object({"user": _flag}),
-        "files": _object({"direct": _flag}),
+        "files": _object({"direct": _flag, "ways": _each(_text)}),
         "series": _object({}),
         "kept": _kept,
         "absent": _names(_each(_text)),
@@ -278,6 +283,12 @@ HEADER = _object(
                 "set": _text,
                 "letters": _each(_text),
                 "missing": _each(_object({"letter": _text, "reason": _text}, "letter", "reason")),
+            }
+        ),
+        "path": _object(
+            {
+                "parts": _each(_text),
+                "missing": _each(_object({"part": _text, "reason": _text}, "part", "reason")),
             }
         ),
         "rights": _object(
@@ -297,11 +308,14 @@ HEADER = _object(
         ),
     }
 )
+_run = {"seconds": _seconds, "path": _path_cost}
 END = _object(
     {
+        **_run,
+        "run": _object(_run),
         "clocks": _clocks,
+        "stopped": _clocks,
         "reason": _text,
-        "seconds": _seconds,
         "programs": _each(_program),
         "log": _object({"names": _count}),
         "left_out": _object(
@@ -332,8 +346,12 @@ _NOTES: dict[str, Shape] = {
     "names": _object(
         {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
     ),
-    "stacks": _object({"kernel": _stacks, "user": _stacks}),
+    "stacks": _object({"kernel": _stacks, "user": _stacks, "wait": _stacks}),
     "mounts": _mounts,
+    "call_timing": _object(
+        {"until": _ns, "percent": _seconds, "budget": _seconds},
+        "until",
+    ),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

@@ -36,7 +36,7 @@ class FileWatch:
         """Message saying why files are not recorded though wanted; else ""."""
         self.facts: Header = {}
         """For the log's header: {"files": {"direct": whether files of iomap's direct I/O are
-        recorded}}, or {} where files are not recorded."""
+        recorded, "ways": file_ways.Ways.names}}, or {} where files are not recorded."""
         self._mounts: MountWatch | None = None
         if not wanted:
             return
@@ -45,7 +45,12 @@ class FileWatch:
         self.lacking = probes.files.lacking
         if probes.files.recorded:
             self._mounts = MountWatch()
-            self.facts = {"files": {"direct": probes.files.iomap_end_io != 0}}
+            self.facts = {
+                "files": {
+                    "direct": probes.files.iomap_end_io != 0,
+                    "ways": list(probes.files.ways),
+                }
+            }
 
     def jobs(self, writer: WriterThread) -> list[Job]:
         """Return the jobs that note new mounts, if there are any then; [] without files."""

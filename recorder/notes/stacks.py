@@ -30,6 +30,10 @@ NAMELESS = (
     "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): stacks hold "
     "addresses only"
 )
+REASONLESS = (
+    "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): what waits are "
+    "for (--path fs) is unknown"
+)
 
 Frame = list[Any]
 """[name, where, offset]: function, module or file, bytes into the function.
@@ -40,19 +44,23 @@ name "": the offset is in the file `where`. name and where "": the offset is an 
 class StackWatch:
     """Makes notes of new stacks; none where no stacks are recorded."""
 
-    def __init__(self, wanted: Stacks, probes: Probes, command: Sequence[str] = ()) -> None:
+    def __init__(
+        self, wanted: Stacks, probes: Probes, command: Sequence[str] = (), *, waits: bool = False
+    ) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
         `wanted`: which call stacks are recorded. `probes`: open. `command`: the command whose run
-        is recorded; its program is searched for names too, though it does not run yet. Raises
+        is recorded; its program is searched for names too, though it does not run yet. `waits`:
+        whether the stacks of waits are recorded (`--path fs`). Raises
         ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: Probes | None = None
+        self._wanted, self._waits = wanted, waits
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.count = 0
         """Number of distinct stacks so far."""
-        if wanted == Stacks.NONE:
+        if wanted == Stacks.NONE and not waits:
             return
         if not probes.capabilities.stacks:
             raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
@@ -61,10 +69,14 @@ class StackWatch:
         if wanted >= Stacks.USER:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
-    @property
-    def lacks_names(self) -> bool:
-        """Whether stacks are recorded and the kernel hides its symbols from this process."""
-        return self._probes is not None and not self._kernel.available
+    def nameless(self) -> list[str]:
+        """Return what to say where the kernel hides its symbols from this process; [] if not.
+
+        A message for the stacks at Q if they are recorded, and one for those of waits.
+        """
+        if self._probes is None or self._kernel.available:
+            return []
+        return [NAMELESS] * (self._wanted > Stacks.NONE) + [REASONLESS] * self._waits
 
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
@@ -94,8 +106,8 @@ class StackWatch:
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Each {"kernel" and/or "user": {id as text: [Frame, …]}}, frames innermost first and a Frame
-        [function, module or file, offset]; several notes where there are more than 1000 stacks.
+        Each {"kernel", "user" and/or "wait": {id as text: [Frame, …]}}, frames innermost first and
+        a Frame [function, module or file, offset]; several notes of more than 1000 stacks.
         Reads the kernel's symbols again if modules have changed. Adds to `count`, and sets when the
         next look is due: not before COST_SHARE times what reading the maps (without the look-up of
         names) took. Runs in the writer thread. Raises RefusedError.
@@ -106,11 +118,15 @@ class StackWatch:
         fresh = self._probes.fresh_stacks()
         now = time.monotonic_ns()
         self._next = now + (now - began) * COST_SHARE
-        if not fresh.kernel and not fresh.user:
+        if not any(fresh):
             return []
         self._kernel.refresh()
-        self.count += len(fresh.kernel) + len(fresh.user)
-        kernel = {("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()}
+        self.count += sum(len(stacks) for stacks in fresh)
+        kernel = {
+            (side, str(n)): self._kernel_frames(addresses)
+            for side, stacks in (("kernel", fresh.kernel), ("wait", fresh.wait))
+            for n, addresses in stacks.items()
+        }
         return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:

@@ -46,15 +46,17 @@ class Background:
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
         self._mounts: dict[str, Any] = {}
+        self._call_timing: dict[str, Any] = {}
         self._stacks = StackNotes()
         self._names = Names()
 
     def note(self, name: str, payload: Note) -> None:
         """Add the facts of a note to those that later files repeat.
 
-        `name`: "devices", "cgroups", "mounts" or "stacks"; others are ignored. `payload`: the
-        note's. A device, cgroup, mount or stack that was added before is replaced; of more than
-        MAX_CGROUPS cgroups the first added are dropped; replacing one does not make it newer.
+        `name`: "devices", "cgroups", "mounts", "stacks" or "call_timing"; others are ignored.
+        `payload`: the note's. A device, cgroup, mount or stack that was added before is replaced;
+        of more than MAX_CGROUPS cgroups the first added are dropped; replacing one does not make it
+        newer.
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
@@ -66,6 +68,8 @@ class Background:
             self._mounts.update(payload)
         elif name == "stacks":
             self._stacks.add(payload)
+        elif name == "call_timing":
+            self._call_timing = dict(payload)
 
     def learn(self, records: NameRecords) -> None:
         """Add the name records of a chunk."""
@@ -89,26 +93,35 @@ class Background:
     def facts(self, clock: Clock) -> "Facts":
         """Return a copy of the present facts, for a file that begins at `clock`."""
         names = self._names.segments(clock["monotonic"])
-        return Facts(dict(self._cgroups), dict(self._mounts), self._stacks.all(), names, clock)
+        return Facts(
+            dict(self._cgroups),
+            dict(self._mounts),
+            self._stacks.all(),
+            dict(self._call_timing),
+            names,
+            clock,
+        )
 
 
 class Facts(NamedTuple):
     """Facts that a later file has right behind its header.
 
-    cgroups, mounts, stacks: payloads of notes. names: records of TASK, CGROUP and FILE_NAME
-    names, which form a chunk of their own. clock: the time at which the file begins.
+    cgroups, mounts, stacks, call_timing: payloads of notes. names: records of TASK, CGROUP and
+    FILE_NAME names, which form a chunk of their own. clock: the time at which the file begins.
     """
 
     cgroups: dict[str, str]
     mounts: dict[str, Any]
     stacks: list[dict[str, Any]]
+    call_timing: dict[str, Any]
     names: list[Segment]
     clock: Clock
 
     def write(self, log: LogWriter) -> None:
         """Write the facts to the beginning of a log: notes, then a chunk of name records.
 
-        "cgroups", "mounts", then "stacks", as many as there are; none that would be empty. Raises
+        "cgroups", "mounts", "stacks", as many as there are, "call_timing"; none that would be
+        empty. Raises
         OutputError.
         """
         if self.cgroups:
@@ -117,6 +130,8 @@ class Facts(NamedTuple):
             log.write_note("mounts", dict(self.mounts))
         for note in self.stacks:
             log.write_note("stacks", note)
+        if self.call_timing:
+            log.write_note("call_timing", dict(self.call_timing))
         if self.names:
             log.write_chunk(self.names, self.clock)
 

@@ -16,7 +16,7 @@ from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.file_maps import Files
-from biotrail.recorder.probes.path_maps import PathChoice
+from biotrail.recorder.probes.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
@@ -53,7 +53,9 @@ class ProgramInfo:
     name: the program's; "" where none was loaded, with the reason. reason: "" otherwise.
     run_count, run_ns: running totals, 0 unless the kernel counts runs (kernel.bpf_stats_enabled or
     BPF_ENABLE_STATS). recursion_misses: events for which the kernel did not run the program
-    because it was already running on that CPU, a running total.
+    because it was already running on that CPU, a running total. part: part of the path
+    (schema.records.PATH_PARTS) that a program serves which the block layer's events do not need; ""
+    for the block layer's own programs. The letter of such a program is that of the part's records.
     """
 
     name: str
@@ -64,6 +66,7 @@ class ProgramInfo:
     run_count: int
     run_ns: int
     recursion_misses: int
+    part: str = ""
 
 
 class Capabilities(NamedTuple):
@@ -102,8 +105,8 @@ class Probes(Protocol):
     def path(self) -> PathChoice:
         """Which parts of the path are recorded, once open; none if none were asked for."""
 
-    def timed_calls(self) -> int:
-        """Return how many system calls entered the kernel while calls were timed, since open."""
+    def path_runs(self) -> PathRuns:
+        """Return how often the programs of the path ran since open; 0 without a path."""
 
     def stop_timing(self) -> None:
         """Time no calls and waits any more; calls that run now stay unrecorded."""

@@ -6,13 +6,15 @@ distributions backport.
 """
 
 import ctypes
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from biotrail.recorder.probes.libbpf import load_library
+from biotrail.recorder.probes.libbpf import RefusedError, load_library
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 
+_BTF = Path("/sys/kernel/btf")
 _KIND_PTR = 2
 _KIND_STRUCT = 4
 _KIND_UNION = 5
@@ -21,6 +23,7 @@ _KIND_TYPEDEF = 8
 _KIND_FUNC = 12
 _KIND_FUNC_PROTO = 13
 _OP_ENUMS = ("req_op", "req_opf")  # enum req_opf up to 5.19, enum req_op since
+_MODULE_BTF = Path("/sys/kernel/btf")
 _FLAG_ENUM = "req_flag_bits"
 
 
@@ -63,17 +66,31 @@ class _Member(ctypes.Structure):
 class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
-    def __init__(self) -> None:
-        """Load /sys/kernel/btf/vmlinux by libbpf.
+    def __init__(self, module: str = "") -> None:
+        """Load /sys/kernel/btf/vmlinux by libbpf and, on top of it, the BTF of a module.
 
-        Raises ProbeError: it cannot be read, or libbpf is missing or too old.
+        `module`: name of a kernel module whose types are to be found too; "": none. It has no
+        effect where the module is not loaded or is part of the kernel, where its types are in
+        vmlinux, or where modules have no BTF (before 5.11). Raises ProbeError: the BTF cannot be
+        read, or libbpf is missing or too old.
         """
         self._lib = load_library()
+        self._base: int | None = None
         self._btf: int | None = self._lib.pointer(
             "the kernel's type information (BTF) cannot be read from /sys/kernel/btf/vmlinux, "
             "use a kernel built with CONFIG_DEBUG_INFO_BTF",
             "btf__load_vmlinux_btf",
         )
+        if module and (_BTF / module).exists():
+            self._base = self._btf
+            doing = f"the type information (BTF) of the module {module} cannot be read"
+            try:
+                name = module.encode()
+                self._btf = self._lib.pointer(doing, "btf__load_module_btf", name, self._base)
+            except ProbeError:
+                self._btf = self._base
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         """Return this object."""
@@ -90,26 +107,32 @@ class KernelBtf:
 
     def close(self) -> None:
         """Free the BTF; nothing can be read afterwards. Closing again has no effect."""
-        if self._btf is not None:
-            self._lib.void("btf__free", self._btf)
-            self._btf = None
+        for btf in {self._btf, self._base} - {None}:
+            self._lib.void("btf__free", btf)
+        self._btf = self._base = None
 
-    def _find(self, name: str, kind: int) -> int | None:
-        """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type."""
-        number = int(self._lib.get("btf__find_by_name_kind")(self._btf, name.encode(), kind))
+    def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
+        """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type.
+
+        btf: a module's; None: the kernel's.
+        """
+        find = self._lib.get("btf__find_by_name_kind")
+        number = int(find(btf or self._btf, name.encode(), kind))
         return number if number > 0 else None
 
-    def _address(self, number: int) -> int:
+    def _address(self, number: int, btf: int | None = None) -> int:
         """Return the address of the `struct btf_type` with this id, in memory that `close` frees.
+
+        btf: a module's, which has the memory then; None: the kernel's.
 
         What belongs to the type (members, values, parameters) follows it. Raises RefusedError: no
         such id.
         """
         doing = f"type {number} of the kernel's BTF cannot be read"
-        return self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
+        return self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
 
-    def _type(self, number: int) -> _Type:
-        return _Type.from_address(self._address(number))
+    def _type(self, number: int, btf: int | None = None) -> _Type:
+        return _Type.from_address(self._address(number, btf))
 
     def parameters(self, tracepoint: str) -> int | None:
         """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
@@ -118,12 +141,34 @@ class KernelBtf:
         btf_trace_NAME without the first parameter, the probe's own data. Raises ProbeError: that is
         no function type.
         """
-        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
+        return self._parameters(self._btf, tracepoint)
+
+    def module_parameters(self, tracepoint: str, module: str) -> int | None:
+        """Return how many arguments a module's tracepoint passes, as `parameters` does.
+
+        None: the module is not loaded or has no such tracepoint, or the kernel has no BTF of
+        modules (before 5.11). Raises ProbeError: it is no function type.
+        """
+        if not (_MODULE_BTF / module).exists():
+            return None
+        try:
+            doing = f"the types of module {module} cannot be read"
+            btf = self._lib.pointer(doing, "btf__load_module_btf", module.encode(), self._btf)
+        except RefusedError:
+            return None
+        try:
+            return self._parameters(btf, tracepoint)
+        finally:
+            self._lib.void("btf__free", btf)
+
+    def _parameters(self, btf: int | None, tracepoint: str) -> int | None:
+        """Return what `parameters` does, by the types in `btf`: the kernel's or a module's."""
+        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
         if number is None:
             return None
-        kind = self._type(number)
+        kind = self._type(number, btf)
         while kind.kind in (_KIND_TYPEDEF, _KIND_PTR):
-            kind = self._type(kind.size_or_type)
+            kind = self._type(kind.size_or_type, btf)
         if kind.kind != _KIND_FUNC_PROTO:
             raise ProbeError(f"btf_trace_{tracepoint} is no function in the kernel's BTF")
         return kind.count - 1  # the first is the probe's own data
@@ -165,6 +210,43 @@ class KernelBtf:
         """
         number = self._find(name, _KIND_STRUCT)
         return number is not None and self._holds(number, member)
+
+    def offset(self, name: str, member: str) -> int | None:
+        """Return the offset in bytes of a direct member of a struct.
+
+        None: there is no such struct `name`, or no such member (that of an anonymous struct or
+        union inside is not found), or it is a bit field.
+        """
+        found = self._member(name, member)
+        return None if found is None or found.offset % 8 else found.offset // 8
+
+    def pointed(self, name: str, member: str) -> str:
+        """Return the name of the struct that a direct member of a struct points to.
+
+        "": there is no such struct `name` or member, or it is no pointer to a named type; const and
+        the like count.
+        """
+        found = self._member(name, member)
+        kind = None if found is None else self._type(found.type)
+        if kind is None or kind.kind != _KIND_PTR or not kind.size_or_type:
+            return ""
+        return self._name(self._type(kind.size_or_type).name_off)
+
+    def _member(self, name: str, member: str) -> _Member | None:
+        """Return the direct member `member` of struct `name`; None: there is none."""
+        number = self._find(name, _KIND_STRUCT)
+        if number is None:
+            return None
+        address = self._address(number)
+        # Where a struct has bit fields, the upper byte of an offset is the field's size.
+        sized = _Type.from_address(address).info >> 31
+        count = _Type.from_address(address).count
+        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
+        for one in members:
+            if self._name(one.name_off) == member:
+                at = one.offset & 0xFFFFFF if sized else one.offset
+                return _Member(one.name_off, one.type, at)
+        return None
 
     def _holds(self, number: int, member: str) -> bool:
         """Return whether the struct or union of BTF id `number` has `member`.

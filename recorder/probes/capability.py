@@ -9,6 +9,8 @@ from pathlib import Path
 
 from biotrail.recorder.probes import tracefs
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.file_maps import files_of
+from biotrail.recorder.probes.file_ways import ways_of
 from biotrail.recorder.probes.libbpf import load_library
 from biotrail.recorder.probes.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
@@ -22,6 +24,7 @@ from biotrail.recorder.probes.programs import (
 )
 from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.symbols.kallsyms import symbols_shown
 
 BTF_PATH = Path("/sys/kernel/btf/vmlinux")
@@ -136,15 +139,15 @@ def _path(btf: KernelBtf) -> list[Check]:
     """Return a check per part of the path beside the block layer (`record --path`); none required.
 
     A check fails, with the reason, where this kernel cannot record the part. Behind them stands one
-    for each driver without steps, where others have some.
+    for each driver without steps, where others have some, and for what else lacks within a part.
     """
     choice = choose_path(MEANINGS, btf, preemptible=False)
     remedy = "none needed: recorded without it"
     known = choice.drivers
     lacking = known.lacking if known.recorded else ()
-    without = [
-        Check(f"path driver {name}", False, why, remedy, required=False) for name, why in lacking
-    ]
+    within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
+    within += [(f"driver {name}", why) for name, why in lacking]
+    without = [Check(f"path {name}", False, why, remedy, required=False) for name, why in within]
     meanings = MEANINGS | {"driver": f"steps of {', '.join(known.recorded)}"}
     parts = [
         Check(f"path {part}", False, choice.lacking[part], remedy, required=False)
@@ -155,19 +158,37 @@ def _path(btf: KernelBtf) -> list[Check]:
     return [*parts, *without]
 
 
+def _files(btf: KernelBtf) -> Check:
+    """Return the check that files are known (`record --files`, --file, --dir); not required.
+
+    It fails where they are not, or only those of I/O through the page cache.
+    """
+    found = files_of(btf)
+    if not found.recorded:
+        remedy = "none needed: recorded without them"
+        return Check("files", False, found.lacking, remedy, required=False)
+    ways = ways_of(btf, kernel_enums(btf)).names(found.iomap_end_io)
+    if not ways:
+        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
+        return Check("files", False, "known of the page cache alone", remedy, required=False)
+    detail = "of the page cache, and of direct I/O " + ", ".join(WAYS[way] for way in ways)
+    return Check("files", True, detail, "", required=False)
+
+
 def _kernel() -> list[Check]:
     """Return the checks that read the kernel's BTF.
 
     In this order: operations; one check per tracepoint, in the order of PROBES; one per part of the
-    path; preemption; memory. Preemption never fails and memory is not required. A single failed
-    check, which is required, in place of all where BTF cannot be read (or libbpf is missing).
+    path; files; preemption; memory. Preemption never fails and memory is not required. A single
+    failed check, which is required, in place of all where BTF cannot be read (or libbpf is
+    missing).
     """
     try:
         with KernelBtf() as btf:
             ops = kernel_enums(btf)["op_enum"]
             checks = [Check("operations", True, f"{len(ops)} known from the kernel's types")]
             checks += [_tracepoint(probe, btf) for probe in PROBES]
-            checks += _path(btf)
+            checks += [*_path(btf), _files(btf)]
             how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
             return [*checks, Check("preemption", True, how, "", False), _locked_memory(btf)]
     except ProbeError as error:
@@ -231,7 +252,8 @@ def _symbols() -> Check:
     return Check(
         name,
         False,
-        "hidden: call stacks (--stacks) are addresses; direct I/O (--files) has no file",
+        "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
+        "--dir) has a file only where the call that does it is a read or write",
         "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1",
         False,
     )

@@ -11,14 +11,14 @@ from typing import ClassVar, Self
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import admission, file_maps
+from biotrail.recorder.probes import admission, file_ways
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
-from biotrail.recorder.probes.path_maps import PathMaps, choose_path
+from biotrail.recorder.probes.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     Choice,
@@ -33,6 +33,7 @@ from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.trigger_maps import TriggerMaps
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
+from biotrail.recorder.schema.records import letter_of_part
 
 _OLD_LIMIT = 4 << 20
 """Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
@@ -40,6 +41,8 @@ _OLD_LIMIT = 4 << 20
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
 _FORK_PROGRAM = "bt_fork"
+_ONE = ctypes.c_uint64(1)
+"""Value of a key that is only to be there."""
 
 
 class _Data(ctypes.Structure):
@@ -105,6 +108,7 @@ class CoreProbes(MappedProbes):
         self._generation = 1
         self._locked: str | None = None
         self._hold_irqs = False
+        self._by_file = file_ways.NO_CHOICE
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
@@ -147,7 +151,10 @@ class CoreProbes(MappedProbes):
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
-            self.files = file_maps.files_of(btf) if self.config.files else self.files
+            self._by_file = file_ways.choose(
+                btf, self.enums, self.config.files, self.config.filters
+            )
+            self.files = self._by_file.files
             preemptible = self.config.preemptible
             preemptible = is_preemptible(btf) if preemptible is None else preemptible
             self.path = choose_path(self.config.path, btf, preemptible)
@@ -224,9 +231,9 @@ class CoreProbes(MappedProbes):
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
-        self._stacks = StackMaps(bpf, self.config.stacks)
+        self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)
-        file_maps.set_size(bpf, self.files)
+        self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
@@ -234,10 +241,11 @@ class CoreProbes(MappedProbes):
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         bpf.set_map_size("bt_followed", 8, filters.max_followed if config.follow else 1)
         bpf.load()
+        self._by_file.fill(bpf)
         for pid in filters.pids:
-            bpf.add_key("bt_ids", admission.ID_PID | pid)
+            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
         for tid in filters.tids:
-            bpf.add_key("bt_ids", admission.ID_TID | tid)
+            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
 
     def attach(self) -> None:
@@ -252,6 +260,7 @@ class CoreProbes(MappedProbes):
         if self.config.filters.children:
             self._follow_forks(bpf)
         self._path_maps.attach()
+        self._attached |= {program for _, program in self.path.programs}
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for choice in reversed(self._choices):
             if choice.program is not None:
@@ -269,7 +278,7 @@ class CoreProbes(MappedProbes):
         added: set[int] = set()
         while new := descendants(self.config.filters.pids) - added:
             for pid in new:
-                bpf.add_key("bt_ids", admission.ID_PID | pid)
+                bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
             added |= new
 
     def detach(self) -> None:
@@ -307,9 +316,9 @@ class CoreProbes(MappedProbes):
         """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
-    def timed_calls(self) -> int:
-        """Return how many system calls entered the kernel while calls were timed, since open."""
-        return self._path_maps.entered()
+    def path_runs(self) -> PathRuns:
+        """Return how often the programs of the path ran since open. Raises RefusedError."""
+        return self._path_maps.runs()
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
@@ -337,8 +346,27 @@ class CoreProbes(MappedProbes):
         self._opened().update_section(".data", _Data(generation=self._generation))
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of PROBES. Raises ProbeError."""
-        return [self._program_info(choice) for choice in self._choices]
+        """Return a ProgramInfo for every tracepoint, in the order of PROBES; then of the path's.
+
+        Raises ProbeError.
+        """
+        path = [self._path_program(*chosen) for chosen in self.path.programs]
+        return [*(self._program_info(choice) for choice in self._choices), *path]
+
+    def _path_program(self, part: str, name: str) -> ProgramInfo:
+        """Return a program of the path with the kernel's counters. Raises RefusedError."""
+        info = self._opened().info(name)
+        return ProgramInfo(
+            name,
+            letter_of_part(part),
+            tracepoint_of(name),
+            name in self._attached,
+            "",
+            int(info.run_cnt),
+            int(info.run_time_ns),
+            int(info.recursion_misses),
+            part,
+        )
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
         """Return a tracepoint's program with the kernel's counters; where none was chosen, why.

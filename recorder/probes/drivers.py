@@ -115,6 +115,11 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
     return DriverChoice(tuple(programs), tuple(lacking), complete)
 
 
+def tracepoints() -> dict[str, str]:
+    """Return the tracepoint of each program, by the program's name without the variant's _p."""
+    return {name: point for driver in DRIVERS for point, name in driver.programs.items()}
+
+
 def driver_programs() -> list[str]:
     """Return the names of the object's programs for drivers, variants included."""
     plain = [name for driver in DRIVERS for name in driver.programs.values()]

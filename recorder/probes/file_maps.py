@@ -34,6 +34,8 @@ class Files(NamedTuple):
     """Address of iomap_dio_bio_end_io; 0: files of iomap's direct I/O are not recorded."""
     lacking: str = ""
     """Message saying why files are not recorded though asked for; else ""."""
+    ways: tuple[str, ...] = ()
+    """By what files are known beside the page cache (file_ways.Ways.names)."""
 
 
 NO_FILES = Files()

@@ -48,6 +48,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
     "libbpf_get_error": (ctypes.c_long, (c_void_p,)),
     "btf__load_vmlinux_btf": (c_void_p, ()),
+    "btf__load_module_btf": (c_void_p, (c_char_p, c_void_p)),
     "btf__free": (None, (c_void_p,)),
     "btf__find_by_name_kind": (ctypes.c_int32, (c_void_p, c_char_p, c_uint32)),
     "btf__type_by_id": (c_void_p, (c_void_p, c_uint32)),
@@ -340,20 +341,14 @@ class BpfObject:
         look_up = self._lib.get("bpf_map_lookup_elem")
         return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
 
-    def add_key(self, name: str, key: int) -> None:
-        """Set a 64-bit key of a loaded hash map, whose values are 64-bit, to the value 1.
+    def put(self, name: str, key: "ctypes._CData", value: "ctypes._CData") -> None:
+        """Set a key of a loaded hash map to a value, also where the key is there already.
 
-        A key that exists is set to 1 again. Raises RefusedError: the map is full, or there is none
-        of that name.
+        `key`, `value`: of the sizes that the map has, which nothing checks. Raises RefusedError:
+        the map is full, or there is none of that name.
         """
-        self._lib.call(
-            f"map {name}",
-            "bpf_map_update_elem",
-            self.map_fd(name),
-            byref(c_uint64(key)),
-            byref(c_uint64(1)),
-            0,
-        )
+        fd = self.map_fd(name)
+        self._lib.call(f"map {name}", "bpf_map_update_elem", fd, byref(key), byref(value), 0)
 
     def attach(self, program: str) -> None:
         """Attach a loaded program to its tracepoint, until detach(), close() or this process's end.

@@ -12,7 +12,7 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.file_maps import NO_FILES
-from biotrail.recorder.probes.path_maps import NO_PATH
+from biotrail.recorder.probes.path_maps import NO_PATH, PathRuns
 from biotrail.recorder.probes.ring import Rings
 from biotrail.recorder.probes.run_stats import RunStats
 from biotrail.recorder.probes.stack_maps import FreshStacks
@@ -57,9 +57,9 @@ class MappedProbes:
         """Return counts of bios and events that the filters left out, since open."""
         return read_left_out(*self._mapped().left_out())
 
-    def timed_calls(self) -> int:
-        """Return 0: for a backend that does not time system calls."""
-        return 0
+    def path_runs(self) -> PathRuns:
+        """Return no runs: for a backend that does not record the path."""
+        return PathRuns()
 
     def stop_timing(self) -> None:
         """Do nothing: for a backend that does not time system calls."""
@@ -78,7 +78,7 @@ class MappedProbes:
 
     def fresh_stacks(self) -> FreshStacks:
         """Return no stacks: for a backend without call stacks."""
-        return FreshStacks({}, {})
+        return FreshStacks({}, {}, {})
 
     def own_file(self, file: OwnFile) -> None:
         """Do nothing: for a backend that does not recognize the recorder's own files."""

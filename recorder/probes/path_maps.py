@@ -3,10 +3,11 @@
 
 import ctypes
 import platform
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from biotrail.recorder.probes import drivers
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.probes import drivers, journal_probes, uring_maps
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.libbpf import BpfObject
@@ -14,8 +15,9 @@ from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 
-_NEEDS = {"wait": "time"}
-"""A part that says nothing without another: the waits are those of timed calls."""
+_NEEDS = {"wait": "time", "fs": "wait"}
+"""A part that says nothing without another: the waits are those of timed calls, the stacks those of
+waits."""
 
 MEANINGS = {
     "call": "the system call that queues each bio",
@@ -23,13 +25,17 @@ MEANINGS = {
     "wait": "waits inside these calls",
     "irq": "the interrupt and softirq of each completion",
     "dirty": "the task that dirtied a page of write-back",
+    "fs": "what each wait is for, and the commits of journals",
+    "uring": "the io_uring request or aio iocb of each bio, and its completion",
     "driver": "steps of the drivers nvme, scsi and loop",
 }
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
-_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
+_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 64
+_COUNTED = ("wait", "irq", "dirty")
+"""Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
@@ -63,13 +69,15 @@ class PathProbe:
 
     in_task: whether the tracepoint is reached in a task with interrupts on, so that the program has
     a variant that disables preemption: while a task is preempted within a program, the kernel does
-    not run that program for other tasks on the CPU.
+    not run that program for other tasks on the CPU. optional: the part is recorded without it where
+    the kernel has no such tracepoint.
     """
 
     part: str
     tracepoint: str
     programs: dict[int, str]
     in_task: bool = False
+    optional: bool = False
 
 
 PROBES = (
@@ -83,11 +91,22 @@ PROBES = (
     PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
     PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
     PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}, in_task=True),
+    PathProbe("uring", "io_uring_complete", {3: "bt_ring_done", 7: "bt_ring_end"}, True),
+    PathProbe("uring", "iomap_dio_complete", {3: "bt_aio_done"}, True, optional=True),
+    PathProbe("uring", "io_uring_queue_async_work", {2: "bt_ring_async"}, True),
+    PathProbe("uring", "io_uring_poll_arm", {3: "bt_ring_poll"}, True),
+    PathProbe("uring", "io_uring_link", {2: "bt_ring_link"}, True),
+    PathProbe("uring", "io_uring_cqring_wait", {2: "bt_ring_wait"}, True),
+    PathProbe("uring", "io_uring_submit_req", {1: "bt_ring_sub"}, True),
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
 that nothing is ended that was not begun."""
 OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
 """Takes the place of writeback_dirty_folio before 5.16."""
+OLD_SUBMIT = PathProbe("uring", "io_uring_submit_sqe", {2: "bt_ring_sqe"}, True)
+"""Takes the place of io_uring_submit_req before 6.4."""
+_OLD = {"writeback_dirty_folio": OLD_DIRTY, "io_uring_submit_req": OLD_SUBMIT}
+"""The probe that takes a missing tracepoint's place, by its name."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +114,9 @@ class PathChoice:
     """What of the path is recorded on this kernel.
 
     parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for is not recorded, by part. drivers: which drivers'
-    steps are recorded, if the part driver was asked for.
+    PROBES. lacking: why a part that was asked for, or something of it
+    (`journal_probes.COMMITS`), is not recorded, by part. drivers: which drivers' steps are
+    recorded, if the part driver was asked for.
     """
 
     parts: frozenset[str] = frozenset()
@@ -134,6 +154,19 @@ class PathChoice:
         return found
 
 
+@dataclass(frozen=True)
+class PathRuns:
+    """How often the programs of the path ran since open, as they count it themselves.
+
+    calls: system calls that entered the kernel while calls were timed. timed: of these, the calls
+    whose return was waited for. by_part: runs of the programs of the parts that count them.
+    """
+
+    calls: int = 0
+    timed: int = 0
+    by_part: Mapping[str, int] = field(default_factory=dict)
+
+
 NO_PATH = PathChoice()
 """Nothing of the path is recorded."""
 
@@ -153,6 +186,8 @@ def choose_path(
         if probe.part not in wanted:
             continue
         program, reason = _offered(probe, btf)
+        if not program and probe.optional:
+            continue
         if not program:
             lacking.setdefault(probe.part, reason)
         else:
@@ -162,6 +197,10 @@ def choose_path(
     for part, needed in _NEEDS.items():
         if part in wanted and (needed not in wanted or needed in lacking):
             lacking.setdefault(part, f"it needs the part {needed}")
+    if journal_probes.PART in wanted and journal_probes.PART not in lacking:
+        commits, reason = journal_probes.journal_programs(btf, preemptible)
+        programs += commits
+        lacking.update({journal_probes.COMMITS: reason} if reason else {})
     known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
     programs += [(drivers.PART, program) for program in known.programs]
     if drivers.PART in wanted and known.reason:
@@ -179,9 +218,10 @@ def _has_regs(btf: KernelBtf) -> bool:
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     """Return (program for this kernel's tracepoint, ""), or ("", reason)."""
     count, names = btf.parameters(probe.tracepoint), probe.tracepoint
-    if count is None and probe.part == OLD_DIRTY.part:
-        probe, count = OLD_DIRTY, btf.parameters(OLD_DIRTY.tracepoint)
-        names += f" or {OLD_DIRTY.tracepoint}"
+    if count is None and probe.tracepoint in _OLD:
+        probe = _OLD[probe.tracepoint]
+        count = btf.parameters(probe.tracepoint)
+        names += f" or {probe.tracepoint}"
     if count is None:
         return "", f"this kernel has no tracepoint {names}"
     if count not in probe.programs:
@@ -189,11 +229,23 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
+def tracepoint_of(program: str) -> str:
+    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
+
+    Raises KeyError: there is no such program.
+    """
+    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
+    found |= journal_probes.tracepoints() | drivers.tracepoints()
+    return found[program.removesuffix("_p")]
+
+
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
-    plain = [(probe, name) for probe in (*PROBES, OLD_DIRTY) for name in probe.programs.values()]
+    probes = (*PROBES, *_OLD.values())
+    plain = [(probe, name) for probe in probes for name in probe.programs.values()]
     held = [f"{name}_p" for probe, name in plain if probe.in_task]
-    return [name for _, name in plain] + held + drivers.driver_programs()
+    others = journal_probes.all_journal_programs() + drivers.driver_programs()
+    return [name for _, name in plain] + held + others
 
 
 class PathMaps:
@@ -218,17 +270,26 @@ class PathMaps:
         bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
         folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1
         bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, folios)
+        uring_maps.prepare(bpf, "uring" in choice.parts)
 
     def attach(self) -> None:
         """Attach the chosen programs. Raises RefusedError."""
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
-    def entered(self) -> int:
-        """Return how many calls entered the kernel while calls were timed. Raises RefusedError."""
+    def runs(self) -> PathRuns:
+        """Return how often the programs ran so far, over all CPUs. Raises RefusedError."""
+        if not self._choice.programs:
+            return PathRuns()
         counts = _Entered()
         self._bpf.read_section(".data.entered", counts)
-        return sum(slot.calls for slot in counts.slots)
+
+        def total(name: str) -> int:
+            """Return the sum of a member of `struct bt_entered` over all CPUs."""
+            return sum(getattr(slot, name) for slot in counts.slots)
+
+        by_part = {part: total(part) for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(total("calls"), total("timed"), by_part)
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
@@ -242,16 +303,11 @@ class PathMaps:
 def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded."""
     machine = platform.machine()
-    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ)
+    where = cgroups.hierarchy()
+    unified = where is not None and where.unified
+    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     for part in parts:
         setattr(path, part, 1)
-    _set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
-    _set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
+    syscalls.set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
+    syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
     return path
-
-
-def _set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
-    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
-    for number in numbers:
-        if number < len(words) * 64:
-            words[number >> 6] |= 1 << (number & 63)

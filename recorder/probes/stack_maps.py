@@ -14,7 +14,11 @@ from biotrail.recorder.probes.libbpf import BpfObject
 KERNEL_STACKS = 16384
 USER_STACKS = 8192
 """Buckets of each map. A stack's bucket is its hash, so collisions begin long before it is full."""
-_KERNEL_MAP, _USER_MAP = "bt_kernel_stacks", "bt_user_stacks"
+WAIT_STACKS = 16384
+"""Buckets of the map of the stacks with which threads waited (bpf/wait_stacks.h)."""
+WAIT_DEPTH = 16
+"""Frames of these stacks: what a thread waits for is in the innermost ones."""
+_KERNEL_MAP, _USER_MAP, _WAIT_MAP = "bt_kernel_stacks", "bt_user_stacks", "bt_wait_stacks"
 _MAX_DEPTH = 127
 _MAX_STACK = Path("/proc/sys/kernel/perf_event_max_stack")
 
@@ -38,10 +42,12 @@ class FreshStacks(NamedTuple):
     """New stacks by their id in STACK records, innermost frame first.
 
     kernel: return addresses, u64 of shape (frames,). user: BUILD_ID_FRAME of shape (frames,).
+    wait: as kernel, by the id in WAIT_STACK records.
     """
 
     kernel: dict[int, NDArray[np.uint64]]
     user: dict[int, NDArray[np.void]]
+    wait: dict[int, NDArray[np.uint64]]
 
 
 def max_depth() -> int:
@@ -56,13 +62,14 @@ def max_depth() -> int:
 
 
 class StackMaps:
-    """Both stack maps of one object. No stack is removed, so an id never changes its meaning."""
+    """The stack maps of one object. No stack is removed, so an id never changes its meaning."""
 
-    def __init__(self, bpf: BpfObject, wanted: Stacks) -> None:
+    def __init__(self, bpf: BpfObject, wanted: Stacks, waits: bool = False) -> None:
         """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded.
 
         A map's value has room for `max_depth` frames: 8 bytes each for the kernel's, BUILD_ID_FRAME
-        for those of programs. A map that is not needed keeps the object's size.
+        for those of programs. A map that is not needed keeps the object's size. `waits`: the stacks
+        of waits are recorded, of WAIT_DEPTH frames, or `max_depth` if that is less.
         """
         self._bpf = bpf
         depth = max_depth()
@@ -73,6 +80,10 @@ class StackMaps:
         if wanted >= Stacks.USER:
             bpf.set_map_size(_USER_MAP, depth * BUILD_ID_FRAME.itemsize, USER_STACKS)
             self._known[_USER_MAP] = set()
+        self._depth = {_KERNEL_MAP: depth, _USER_MAP: depth, _WAIT_MAP: min(depth, WAIT_DEPTH)}
+        if waits:
+            bpf.set_map_size(_WAIT_MAP, self._depth[_WAIT_MAP] * 8, WAIT_STACKS)
+            self._known[_WAIT_MAP] = set()
         self._value = ctypes.create_string_buffer(depth * BUILD_ID_FRAME.itemsize)
 
     def fresh(self) -> FreshStacks:
@@ -87,18 +98,20 @@ class StackMaps:
                 n: _with_frames(np.frombuffer(data, BUILD_ID_FRAME))
                 for n, data in self._read(_USER_MAP, BUILD_ID_FRAME.itemsize)
             },
+            {n: _before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_WAIT_MAP, 8)},
         )
 
     def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
         """Return (id, frames) of a map's stacks that are new since the last call; extends `_known`.
 
-        `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of max_depth()
-        of them, zeros behind the last. Empty for a map that is not in use. Raises RefusedError.
+        `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of as many as
+        the map's values hold, zeros behind the last. Empty for a map that is not in use.
+        Raises RefusedError.
         """
         returned_ids = self._known.get(name)
         if returned_ids is None:
             return []
-        size = max_depth() * frame
+        size = self._depth[name] * frame
         fresh = []
         for key in self._bpf.keys(name):
             if key not in returned_ids and self._bpf.read_value(name, key, self._value):

@@ -66,6 +66,8 @@ class FilterFacts(TypedDict, total=False):
     tids: list[int]
     comms: list[str]
     cgroups: list[str]
+    files: list[str]
+    dirs: list[str]
     ops: list[str]
     flags: list[str]
     min_bytes: int
@@ -96,10 +98,23 @@ class StackFacts(TypedDict, total=False):
     user: bool
 
 
+WAYS = {
+    "iomap": "where iomap does it",
+    "device": "on block devices",
+    "dio": "where fs/direct-io.c does it",
+    "btrfs": "on btrfs",
+    "call": "by the running call elsewhere",
+}
+"""By what the file of direct I/O is known (probes.file_ways), in the order in which it is tried."""
+
+
 class FileFacts(TypedDict, total=False):
     """Files are recorded; `direct`: those of iomap's direct I/O, too."""
 
     direct: bool
+    ways: list[str]
+    """By what files are known beside the page cache: keys of WAYS; not in logs of earlier versions,
+    which knew iomap's direct I/O at most."""
 
 
 class MissingPart(TypedDict):
@@ -219,6 +234,8 @@ class StacksNote(TypedDict, total=False):
 
     kernel: dict[str, list[list[Any]]]
     user: dict[str, list[list[Any]]]
+    wait: dict[str, list[list[Any]]]
+    """Kernel stacks of waits: an id of their own (WAIT_STACK records)."""
 
 
 Note = Mapping[str, Any]
@@ -235,6 +252,17 @@ class RecorderCost(TypedDict, total=False):
     """Periods in which `max_cpu` was exceeded."""
     hurried: int
     """How often the threads were made real-time."""
+
+
+class PathCost(TypedDict):
+    """What the programs of the path cost; in the END frame of a whole recording."""
+
+    calls: int
+    """System calls that entered the kernel while calls were timed."""
+    timed: int
+    """Of these, the calls whose return was waited for: of chosen tasks, by their number."""
+    seconds: dict[str, float]
+    """CPU time by part, as estimated; a part without an estimate is absent."""
 
 
 class End(TypedDict, total=False):
@@ -255,6 +283,8 @@ class End(TypedDict, total=False):
     recorder: RecorderCost
     events: int
     ns_per_event: float
+    path: PathCost
+    """Only where the path was recorded."""
     rights_kept: list[str]
     trigger: dict[str, Any]
     triggers_let_pass: int

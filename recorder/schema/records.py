@@ -32,6 +32,12 @@ CHAIN_COUNT = 1 << 62
 
 Q_FLAG_OWN = 1
 """queue.flags: the recorder queued the bio, or the bio writes a file of the recorder."""
+Q_FLAG_FILE = 2
+"""queue.flags: the bio's first page is a file's, and the page cache does the I/O (--path dirty)."""
+Q_FLAG_DEVICE = 4
+"""queue.flags: the bio's first page is a block device's own, of the page cache (--path dirty)."""
+Q_FLAG_SWAP = 8
+"""queue.flags: the bio's first page is swapped in or out (--path dirty)."""
 
 FILE_NAME_LAST = 1
 """file name.flags: this is the path's last record."""
@@ -76,9 +82,13 @@ class Kind(IntEnum):
     INTERRUPT = 25
     DIRTIED = 26
     DRIVER = 27
+    SUBMISSION = 29
+    RING_COMPLETE = 30
+    WAIT_STACK = 31
     TASK = 32
     CGROUP = 33
     FILE_NAME = 34
+    COMMIT = 36
     PAD = 255
 
 
@@ -184,7 +194,14 @@ _ARGS = tuple(
 )
 _NUMBER = Field("number", "i32", "", "number of the system call; -1: a page fault")
 _FOREIGN = Field("foreign", "u8", "", "1: a call of a 32-bit program, whose numbers differ")
+_NOT_SEEN = "0: not seen"
 _AGO = "before this event; 4294967295: none"
+
+_KIOCB = Field("req", "u64", "", "address of the io_kiocb or aio_kiocb: identity until completed")
+_USER_DATA = Field("user_data", "u64", "", "of the SQE; of aio the address of the struct iocb")
+_SUBMITTED = Field(
+    "submitted", "u64", "ns", "submission or (flag 2) first Q: low 56 bits of CLOCK_MONOTONIC"
+)
 
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -502,8 +519,92 @@ RECORDS: tuple[Record, ...] = (
             _TID,
             Field("tgid", "u32", "", "process"),
             Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),
+            Field("cgroup", "u64", "", "id of the cgroup that it was in then; 0: not known"),
         ),
         part="dirty",
+    ),
+    Record(
+        Kind.WAIT_STACK,
+        "j",
+        "wait stack",
+        "sched_switch",
+        "What a wait was for: follows its wait with the same head time and thread (--path fs).",
+        (
+            HEAD,
+            _TID,
+            Field(
+                "stack",
+                "i32",
+                "",
+                "id of the kernel stack with which the thread left its CPU; negative: the errno "
+                "that says why there is none; -11: there were too many",
+            ),
+        ),
+        part="fs",
+    ),
+    Record(
+        Kind.COMMIT,
+        "z",
+        "commit",
+        "jbd2_end_commit",
+        "A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC.",
+        (
+            HEAD,
+            Field("started", "u64", "ns", f"jbd2_start_commit; {_NOT_SEEN}"),
+            Field("locking", "u64", "ns", f"jbd2_commit_locking; {_NOT_SEEN}"),
+            Field("flushing", "u64", "ns", f"jbd2_commit_flushing; {_NOT_SEEN}"),
+            Field("logging", "u64", "ns", f"jbd2_commit_logging; {_NOT_SEEN}"),
+            Field("dev", "u32", "dev_t", "device of the file system, a partition or a disk"),
+            Field("transaction", "u32", "", "the transaction's id (t_tid)"),
+            Field("tid", "u32", "", "thread that commits: jbd2/DEVICE"),
+            Field("reserved", "u32", "", "zero"),
+        ),
+        part="fs",
+    ),
+    Record(
+        Kind.SUBMISSION,
+        "u",
+        "submission",
+        "block_bio_queue",
+        "The io_uring request or aio iocb of a bio: follows its Q with the same head time "
+        "(--path uring).",
+        (
+            HEAD,
+            _BIO,
+            _KIOCB,
+            _USER_DATA,
+            _SUBMITTED,
+            Field("offset", "u64", "bytes", "position in the file at Q; 2^64-1: none"),
+            Field("length", "u32", "bytes", "of the SQE; 0: not known, as of vectors and aio"),
+            Field("fd", "u32", "", "of the SQE; with flag 1 an index; 4294967295: not known (aio)"),
+            Field("tid", "u32", "", "thread that submitted, or with flag 2 queued the first bio"),
+            Field("opcode", "u8", "", "IORING_OP_*; of aio 0"),
+            Field("runner", "u8", "", "who queued it; 0: inline, 1: io-wq, 2: sqpoll, 3: kernel"),
+            Field("joined", "u8", "", "known by 0: the bio's iocb, 1: the worker, 2: the thread"),
+            Field(
+                "flags", "u8", "", "1: registered file; 2: submission not seen; 4: writes; 8: aio"
+            ),
+        ),
+        part="uring",
+    ),
+    Record(
+        Kind.RING_COMPLETE,
+        "r",
+        "ring complete",
+        "io_uring_complete",
+        "A request completes of which a bio was recorded: its CQE is written (--path uring).",
+        (
+            HEAD,
+            _KIOCB,
+            _USER_DATA,
+            _SUBMITTED,
+            Field("ring", "u64", "", "address of the io_ring_ctx or kioctx"),
+            Field("result", "i32", "", "bytes, or another result; negative: an errno"),
+            _TID,
+            Field("setup", "u32", "", "the ring's flags (IORING_SETUP_*); of aio 0"),
+            Field("reserved", "char4", "", "zero"),
+        ),
+        part="uring",
     ),
     Record(
         Kind.DRIVER,
@@ -607,6 +708,11 @@ BLK_STATUS = {
 
 PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
 """Names of the parts of the path beside the block layer, in RECORDS' order."""
+
+
+def letter_of_part(part: str) -> str:
+    """Return the letter of the first record of a part of the path. Raises StopIteration: none."""
+    return next(r.letter for r in RECORDS if r.part == part)
 
 
 def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:

@@ -170,9 +170,11 @@ PATH = Struct(
         Member("wait", "u32", "WAIT records"),
         Member("irq", "u32", "INTERRUPT records behind C"),
         Member("dirty", "u32", "DIRTIED records behind Q"),
+        Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
+        Member("uring", "u32", "SUBMISSION records behind Q, RING_COMPLETE records"),
         Member("driver", "u32", "DRIVER records behind C"),
-        Member("reserved", "u32"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
+        Member("unified", "u32", "block I/O is charged in cgroup v2's hierarchy, not in v1's"),
         Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
         Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
@@ -181,8 +183,27 @@ PATH = Struct(
 )
 ENTERED = Struct(
     "bt_entered",
-    "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
-    (Member("calls", "u64"), Member("pad", "u64", count="7")),
+    "How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line.",
+    (
+        Member("calls", "u64", "system calls that entered the kernel while calls were timed"),
+        Member("timed", "u64", "of these, calls whose return was waited for"),
+        Member("wait", "u64", "runs of the programs of the part wait"),
+        Member("irq", "u64", "of irq"),
+        Member("dirty", "u64", "of dirty"),
+        Member("pad", "u64", count="3"),
+    ),
+)
+URING = Struct(
+    "bt_uring",
+    "Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known.",
+    (
+        Member("iomap_end_io", "u64", "iomap_dio_bio_end_io()"),
+        Member("blkdev_end_io", "u64", "blkdev_bio_end_io()"),
+        Member("blkdev_end_io_async", "u64", "blkdev_bio_end_io_async()"),
+        Member("ring_complete", "u64", "io_complete_rw()"),
+        Member("ring_complete_polled", "u64", "io_complete_rw_iopoll()"),
+        Member("aio_complete", "u64", "aio_complete_rw()"),
+    ),
 )
 FIRED = Struct(
     "bt_fired",
@@ -196,7 +217,53 @@ FIRED = Struct(
         Member("trigger", "u32", "enum bt_trigger"),
     ),
 )
-STRUCTS = (FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, FIRED)
+FILE_WAYS = Struct(
+    "bt_file_ways",
+    "How a bio's inode is known beside its page (direct.h), and whether files are filtered by "
+    "(file_filter.h). 0: not known, not so. Addresses are of functions, offsets in bytes.",
+    (
+        Member("device_ends", "u64", "end functions of direct I/O on block devices", "2"),
+        Member("dio_ends", "u64", "those of fs/direct-io.c", "2"),
+        Member("btrfs_ends", "u64", "those of a bio inside a struct btrfs_bio", "2"),
+        Member("btrfs_copy_end", "u64", "that of a copy for another device"),
+        Member("calls", "u64", "bit per call that moves data of its fd", "BT_CALL_WORDS"),
+        Member("writes", "u64", "bit per call of these that writes", "BT_CALL_WORDS"),
+        Member("direct_flag", "u32", "O_DIRECT; 0: not by the running call"),
+        Member("not_data", "u32", "REQ_META and the like: never a file's data"),
+        Member("dio_inode", "u32", "offset of dio.inode"),
+        Member("btrfs_bio", "u32", "offset of btrfs_bio.bio"),
+        Member("btrfs_bio_inode", "u32", "offset of btrfs_bio.inode"),
+        Member("btrfs_bio_vfs", "u32", "offset of the struct inode in what that points to"),
+        Member("btrfs_stripe_context", "u32", "offset of btrfs_io_stripe.bioc"),
+        Member("btrfs_context_bio", "u32", "offset of btrfs_io_context.orig_bio"),
+        Member("btrfs", "u32", "the offsets below are known"),
+        Member("btrfs_vfs_inode", "u32", "offset of btrfs_inode.vfs_inode"),
+        Member("btrfs_root", "u32", "offset of btrfs_inode.root"),
+        Member("btrfs_root_id", "u32", "offset of btrfs_root.root_key.objectid"),
+        Member("btrfs_root_dev", "u32", "offset of btrfs_root.anon_dev"),
+        Member("by_file", "u32", "only bios of these files (bt_wanted_files)"),
+        Member("by_dir", "u32", "or of files below these directories"),
+        Member("split", "u32", "the programs at Q have functions of their own for that (own.h)"),
+    ),
+)
+WANTED_FILE = Struct(
+    "bt_wanted_file",
+    "A file or directory whose bios are recorded, as stat() names it: a key of bt_wanted_files.",
+    (
+        Member("inode", "u64"),
+        Member("dev", "u32", "st_dev as dev_t: on btrfs the subvolume's"),
+        Member("directory", "u32", "1: files below it, too"),
+    ),
+)
+GENERATION = Struct(
+    "bt_generation_of",
+    "A value of bt_wanted_files: the inode's generation, by which a number's next use is known.",
+    (Member("generation", "u32"), Member("known", "u32", "0: any")),
+)
+STRUCTS = (
+    *(FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
+    *(FILE_WAYS, WANTED_FILE, GENERATION),
+)
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""
 
 Layout = list[tuple[str, type[Any]]]

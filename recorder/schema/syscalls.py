@@ -5,6 +5,9 @@ Numbers are never reused by the kernel, so one table serves every version; a num
 here belongs to a kernel newer than the table.
 """
 
+import ctypes
+from collections.abc import Iterable
+
 _X86_RUNS = (
     (
         0,
@@ -149,6 +152,12 @@ _IO = (
 IO_CALLS = frozenset(_IO.split())
 """Calls that read or change a file system or device: those that --path time times."""
 
+READS_OF_FD = frozenset({"read", "pread64", "readv", "preadv", "preadv2"})
+"""Calls that read the file that is open as their first argument."""
+WRITES_OF_FD = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})
+"""Calls that write it. Not those that only have cached pages written back (fsync and the like):
+what they queue has the file's pages, or is the file system's own."""
+
 REAPING_CALLS = frozenset({"io_getevents", "io_pgetevents", "io_uring_enter"})
 """Calls that wait for I/O which other calls submitted."""
 
@@ -164,6 +173,22 @@ def call_name(number: int, machine: str) -> str:
     return _BY_MACHINE.get(machine, {}).get(number, f"syscall {number}")
 
 
+def shown_name(number: int, foreign: bool, machine: str) -> str:
+    """Return the name of a call as outputs show it: "pread64", "page fault", "syscall 600".
+
+    foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
+    "32-bit syscall 3". machine: uname's, as in the log's header.
+    """
+    return f"32-bit syscall {number}" if foreign else call_name(number, machine)
+
+
 def numbers(names: frozenset[str], machine: str) -> list[int]:
     """Return the numbers of the calls named, ascending; empty for an unknown machine."""
     return [number for number, name in _BY_MACHINE.get(machine, {}).items() if name in names]
+
+
+def set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
+    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
+    for number in numbers:
+        if number < len(words) * 64:
+            words[number >> 6] |= 1 << (number & 63)

@@ -3,13 +3,12 @@
 
 from collections.abc import Callable
 
+from biotrail.recorder.accounting.path_cost import calls_ns
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.payloads import CallTimingNote
 
 LOOK_NS = 500_000_000
 """Period at which `CallBudget.look` is to be called."""
-CALL_NS = 270
-"""ns of CPU that a timed call costs, with the kernel's slow entry path: measured on 4 KiB reads."""
 
 
 class CallBudget:
@@ -24,20 +23,20 @@ class CallBudget:
         self._budget = budget
         self._on = bool(budget) and "time" in probes.path.parts
         self._since_ns = now_ns
-        self._calls = probes.timed_calls() if self._on else 0
+        self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
     def look(self, now_ns: int, report: Callable[[CallTimingNote], None]) -> None:
         """End the timing if the calls since the last look took more than the budget.
 
         `now_ns`: when it is called. `report`: called once, with the note for the log, after the
-        programs were detached. What calls took is estimated: their number times CALL_NS. Raises
+        programs were detached. What calls took is estimated from their number (`calls_ns`). Raises
         RefusedError.
         """
         if not self._on or now_ns <= self._since_ns:
             return
-        calls = self._probes.timed_calls()
-        share = 100 * (calls - self._calls) * CALL_NS / (now_ns - self._since_ns)
-        self._since_ns, self._calls = now_ns, calls
+        spent_ns = calls_ns(self._probes.path_runs())
+        share = 100 * (spent_ns - self._spent_ns) / (now_ns - self._since_ns)
+        self._since_ns, self._spent_ns = now_ns, spent_ns
         if share <= self._budget:
             return
         self._on = False

@@ -3,8 +3,8 @@
 
 from collections.abc import Callable
 
-from biotrail.recorder.accounting import cost
-from biotrail.recorder.probes.backend import ProgramInfo
+from biotrail.recorder.accounting import cost, path_cost
+from biotrail.recorder.probes.backend import Probes
 
 TICK_NS = 100_000_000
 """Period at which `CostWatch.tick` is to be called."""
@@ -23,29 +23,23 @@ QUIET_NS = 60_000_000_000
 """Time between two warnings, at least."""
 
 
-def ns_per_run(programs: list[ProgramInfo]) -> float:
-    """Return the mean time in ns of the programs' counted runs; 0 if none was counted."""
-    runs = sum(p.run_count for p in programs)
-    return sum(p.run_ns for p in programs) / runs if runs else 0.0
-
-
 class CostWatch:
     """Cost of the recorder and of the programs. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(
         self,
-        programs: Callable[[], list[ProgramInfo]],
+        probes: Probes,
         count_runs: Callable[[bool], None],
         max_cpu: float | None,
         now_ns: int,
     ) -> None:
         """Begin the first window of WINDOW_NS at `now_ns`; the counting is not switched yet.
 
-        `programs`: returns the programs with their running totals. `count_runs`: called with True
+        `probes`: have the programs with their running totals. `count_runs`: called with True
         or False to switch the kernel's counting of program runs on or off. `max_cpu`: per cent of
         one core above which `tick` warns; None: never.
         """
-        self._programs = programs
+        self._probes = probes
         self._count_runs = count_runs
         self._max = max_cpu
         self._ticks = 0
@@ -53,7 +47,7 @@ class CostWatch:
         self._counting = False
         self._since_ns = now_ns
         self._cpu = cost.read(()).cpu_seconds
-        self._events = 0.0
+        self._events = self._path = 0.0
         self._warned_ns = -QUIET_NS
         self.warnings = 0
         """Number of windows of WINDOW_NS in which `max_cpu` was exceeded."""
@@ -61,7 +55,8 @@ class CostWatch:
     def tick(self, now_ns: int, events: float) -> str:
         """Switch the counting of runs for this tick; return a warning for the user, or "".
 
-        To be called every TICK_NS, at `now_ns`. `events`: number of events recorded so far. Runs
+        To be called every TICK_NS, at `now_ns`. `events`: number of the block layer's events
+        recorded so far. Runs
         are counted in the ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one; on in these, off
         in all others. Only once WINDOW_NS have passed since the last look (or the beginning), looks
         again: if recorder and programs took more than `max_cpu` since then, adds 1 to `warnings`,
@@ -107,17 +102,19 @@ class CostWatch:
     def _share(self, now_ns: int, events: float) -> float:
         """Return the per cent of one core that the recorder and the programs took since last call.
 
-        `events`: number of events recorded by `now_ns`. The recorder's time is its CPU time; the
-        programs' is estimated: the new events times the mean time of all runs that the kernel has
-        counted, 0 if none. May be more than 100. Sets `_since_ns`, `_cpu` and `_events`, from which
-        the next call goes on; the first call measures from the object's making (for events: from
-        0).
+        `events`: number of the block layer's events recorded by `now_ns`. The recorder's time is
+        its CPU time; the programs' is estimated: the new events times the mean time of all runs
+        that the kernel has counted, 0 if none, and what those of the path took (`part_seconds`).
+        May be more than 100. Sets `_since_ns`, `_cpu`, `_events` and `_path`, from which the next
+        call goes on; the first call measures from the object's making (for events: from 0).
         """
-        cpu = cost.read(()).cpu_seconds
-        kernel = (events - self._events) * ns_per_run(self._programs()) / 1e9
-        used = cpu - self._cpu + kernel
+        cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
+        kernel = (events - self._events) * path_cost.ns_per_run(programs) / 1e9
+        parts = path_cost.part_seconds(programs, self._probes.path_runs(), events)
+        path = sum(parts.values())
+        used = cpu - self._cpu + kernel + max(path - self._path, 0.0)
         share = 100 * used / ((now_ns - self._since_ns) / 1e9)
-        self._since_ns, self._cpu, self._events = now_ns, cpu, events
+        self._since_ns, self._cpu, self._events, self._path = now_ns, cpu, events, path
         return share
 
     def end(self) -> None:

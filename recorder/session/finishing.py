@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from biotrail.recorder.accounting import cost
+from biotrail.recorder.accounting.path_cost import ns_per_run, part_seconds
 from biotrail.recorder.host import clocks
 from biotrail.recorder.output.output import explain
 from biotrail.recorder.output.sinks import LogSink, PlainLog
@@ -12,7 +13,6 @@ from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.payloads import Clock, End
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.cost_watch import ns_per_run
 from biotrail.recorder.session.running import Running
 from biotrail.recorder.session.session_types import Moment, Summary
 from biotrail.recorder.session.stop import StopRequests
@@ -120,8 +120,28 @@ def _end_facts(running: Running, stopped: Clock) -> End:
         },
         "events": round(running.writer.meter.events),
         "ns_per_event": ns_per_run(running.probes.programs()),
+        **_path_facts(running),
         **({} if running.kept is None else {"rights_kept": running.kept}),
     }
+
+
+def _path_seconds(running: Running) -> dict[str, float]:
+    """Return the seconds of CPU that the programs of each part of the path took, as estimated.
+
+    As `part_seconds`; {} for a recording without the path. The probes must not be closed yet.
+    """
+    probes, meter = running.probes, running.writer.meter
+    block_events = meter.events - meter.path_events
+    return part_seconds(probes.programs(), probes.path_runs(), block_events)
+
+
+def _path_facts(running: Running) -> End:
+    """Return the END frame's key `path`: calls, timed and seconds by part; {} without the path."""
+    if not running.probes.path.parts:
+        return {}
+    runs = running.probes.path_runs()
+    seconds = _path_seconds(running)
+    return {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
 
 
 def _summary(running: Running, stopped: Clock) -> Summary:
@@ -152,6 +172,8 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         cpu_seconds=cost.read(()).cpu_seconds - running.began.cpu_seconds,
         max_rss_bytes=cost.max_rss_bytes(),
         ns_per_event=ns_per_run(running.probes.programs()),
+        path_events=round(writer.meter.path_events),
+        path_seconds=_path_seconds(running),
         left_out=running.probes.left_out(),
         missing=running.opened.missing,
         lacking=running.opened.lacking,

@@ -138,7 +138,9 @@ def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
         stack.callback(probes.close)
         probes.open()
         count_runs = _run_counter(prepared, stack, messages)
-        stacks = StackWatch(options.stacks, probes, options.command)
+        stacks = StackWatch(
+            options.stacks, probes, options.command, waits="fs" in probes.path.parts
+        )
         files = FileWatch(options.files, probes)
         messages += [files.lacking] if files.lacking else []
         messages += _path_messages(options, probes)

@@ -41,6 +41,11 @@ class Progress:
         writer = self._writer
         return writer.meter.events * self._intake.taken_bytes / max(writer.raw_bytes, 1)
 
+    def block_events(self) -> float:
+        """Return about how many of `events` are of the block layer, each a run of its programs."""
+        meter = self._writer.meter
+        return self.events() * (1 - meter.path_events / max(meter.events, 1))
+
     def report(self, now_ns: int, note: str = "") -> None:
         """Call `on_status` with the figures at `now_ns` (CLOCK_MONOTONIC) and a message, or "".
 

@@ -24,12 +24,12 @@ def needed(options: RecordOptions) -> set[str]:
     Whether this process has them is not asked. CAP_KILL for a command, which may change its user.
     If files are made while recording (a rotation, dumps) and the user called sudo: CAP_CHOWN to
     give them to that user, CAP_DAC_OVERRIDE to rename them in that user's directory, CAP_FOWNER to
-    delete them there if the directory is sticky and another user's. For call stacks: CAP_SYSLOG for
-    kernel symbols of modules loaded later; with those of programs also _FOR_PROGRAMS, for programs
-    started later.
+    delete them there if the directory is sticky and another user's. For call stacks, and --path
+    fs: CAP_SYSLOG for kernel symbols of modules loaded later; with stacks of programs also
+    _FOR_PROGRAMS, for programs started later.
     """
     names = {"CAP_KILL"} if options.command else set()
-    names |= {"CAP_SYSLOG"} if options.stacks else set()
+    names |= {"CAP_SYSLOG"} if options.stacks or "fs" in options.path else set()
     names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
     if (directory := _directory_of_more(options)) is not None and output.owner() is not None:
         names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}

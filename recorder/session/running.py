@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.notes.changes import ChangeNotes
-from biotrail.recorder.notes.stacks import HURRIED_NS, NAMELESS
+from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.backend import Probes
@@ -193,7 +193,7 @@ class Running:
 
     def _watch_cost(self, now_ns: int) -> None:
         """Let the cost be watched, and report its warning if there is one."""
-        if warning := self.watch.tick(now_ns, self.progress.events()):
+        if warning := self.watch.tick(now_ns, self.progress.block_events()):
             self.progress.report(now_ns, warning)
 
     def _watch_calls(self, now_ns: int) -> None:
@@ -249,7 +249,7 @@ def start(
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
-        watch=CostWatch(probes.programs, opened.count_runs, options.max_cpu, now_ns),
+        watch=CostWatch(probes, opened.count_runs, options.max_cpu, now_ns),
         call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),
@@ -273,12 +273,12 @@ def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
 
 
 def _first_messages(opened: Opened) -> list[str]:
-    """Return the messages to report when recording begins: `opened.messages` and two more.
+    """Return the messages to report when recording begins: `opened.messages` and others.
 
-    One if call stacks are recorded and the kernel hides its symbols; one if the rings are smaller
-    than wanted. In this order; `opened.messages` is not changed.
+    What the kernel's hidden symbols mean for call stacks and for what waits are for, each if it is
+    recorded; one message if the rings are smaller than wanted. In this order;
+    `opened.messages` is not changed.
     """
     options = opened.prepared.options
     small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-    nameless = [NAMELESS] if opened.stacks.lacks_names else []
-    return [*opened.messages, *nameless, *([small] if small else [])]
+    return [*opened.messages, *opened.stacks.nameless(), *([small] if small else [])]

@@ -128,6 +128,10 @@ class Summary:
     """The recorder's largest resident set."""
     ns_per_event: float = 0.0
     """Mean time of the programs' runs that the kernel counted; 0: it counted none."""
+    path_events: int = 0
+    """How many of `events` were not the block layer's but the path's, such as calls."""
+    path_seconds: dict[str, float] = field(default_factory=dict)
+    """CPU time of the path's own programs by part, as estimated."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Bios and events that the filters left out."""
     missing: list[MissingTracepoint] = field(default_factory=list)

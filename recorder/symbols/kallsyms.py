@@ -2,6 +2,7 @@
 """Function names of the running kernel by address, including modules and BPF programs."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,6 +125,21 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
     """
     line = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
     return int(line[1], 16) if line else 0
+
+
+def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
+    """Return the addresses of functions of the kernel and its modules, by name, in one reading.
+
+    Of each of `names` that of the first symbol of type t or T with exactly this name. A name that
+    is not there has no key; none has where addresses are hidden, or kallsyms, at `path`, cannot be
+    read.
+    """
+    found: dict[str, int] = {}
+    any_name = "|".join(map(re.escape, names))
+    line = rf"^([0-9a-f]+) [tT] ({any_name})(?:\t\[[^]\n]*\])?$"
+    for match in re.finditer(line.encode(), _read(path), re.MULTILINE):
+        found.setdefault(match[2].decode(), int(match[1], 16))
+    return {name: address for name, address in found.items() if address}
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:

@@ -12,7 +12,7 @@ from biotrail.recorder.log import LogWriter
 from tests.fuzz.fuzz_mending import plain
 
 # As a script it stands alone; pytest has these paths already.
-from tests.support import crafted_archives, crafted_logs, file_logs, stack_logs
+from tests.support import crafted_archives, crafted_logs, file_logs, path_logs, stack_logs
 from tests.support.capture_text import load
 from tests.support.captures import clock, header, records
 from tests.support.paths import DATA
@@ -49,6 +49,21 @@ FILES = [
     *file_logs.bio(2, stack_logs.DEV, dev=0),
 ]
 """Records of a log that tells files."""
+
+
+def path_log() -> bytes:
+    """A log with the path beside the block layer, of which timing ended."""
+    made = path_logs.PathLog()
+    made.task(42, b"dd")
+    made.bio(100, 900, entry=50, dirtied=(40, 7, b"writer"))
+    made.waits(50, 200, 700, 800)
+    made.returns(50, 1000, blocked=500, runnable=100, queued=1)
+    made.request(2000, 3000, hard=50, raised=40, soft=30, irq=9, context=1)
+    note = {"until": stack_logs.START + 1500, "percent": 7.5, "budget": 5.0}
+    cost = {"calls": 9, "timed": 8, "seconds": {"time": 1e-6}}
+    return made.data(notes={"call_timing": note}, end={"path": cost, "seconds": 1.0})
+
+
 OF_BLKTRACE = "convert - --format perfetto -o -"
 OF_STACKS = "stacks --top 2 --latency @"
 COMMANDS = (
@@ -122,6 +137,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
         logs[f"{name}-columns"] = log(capture, not without, 1)
     logs["stacks-columns"] = plain(stack_logs.log(*STACKS))
     logs["files-columns"] = plain(file_logs.log(FILES, schema=None))
+    logs["path-columns"] = plain(path_log())
     traces = blktrace()
     crafted = {f"made-up-{name}": make(_CRAFTED_BYTES) for name, make in crafted_logs.MADE.items()}
     others = {OF_BLKTRACE: next(iter(traces.values())), OF_STACKS: logs["stacks-columns"]}

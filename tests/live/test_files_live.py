@@ -188,7 +188,7 @@ assert os.pwrite(out, memory, 0) == {64 * KIB}
     assert found.get((disk.path("target"), "write"), 0) == (64 * KIB if tells_direct(log) else 0)
 
 
-def test_direct_io_to_the_device_itself_has_no_file(tmp_path: Path, loop_device: Any) -> None:
+def test_direct_io_to_the_device_itself_is_the_devices(tmp_path: Path, loop_device: Any) -> None:
     # GIVEN direct reads of a device, and reads through its own page cache
     log = tmp_path / "x.biotrail"
     load = f"""
@@ -201,12 +201,11 @@ assert len(os.pread(fd, 4096, {2 << 20})) == 4096
 """
     arguments = ["--files", "-d", loop_device.path, "-o", log]
     biotrail("record", *arguments, "--", sys.executable, "-c", load)
-    # WHEN bytes are added up by file  THEN the first are not known, the others the device's own
+    # WHEN bytes are added up by file  THEN all are the device's own
     made = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
     told = {g["file_kind"]: (g["bytes"], g.get("device")) for g in made["groups"]}
-    assert told["not known"][0] == 64 * KIB
-    assert told["device"] == (4096, loop_device.name)
-    assert "file not known" in biotrail("report", log).stdout
+    assert told == {"device": (68 * KIB, loop_device.name)}
+    assert f"({loop_device.name}: metadata, or the device itself)" in biotrail("report", log).stdout
 
 
 def test_each_rotated_file_and_a_dump_name_their_files(tmp_path: Path, disk: Disk) -> None:

@@ -18,12 +18,15 @@ from tests.support.chromium import (
     make,
     visit,
 )
+from tests.support.path_logs import MS, PathLog
 from tests.support.paths import ROOT
 from tests.support.stack_logs import DEV, START
 
 pytestmark = pytest.mark.xdist_group("the sample's page")
 
 LEAST_FIGURES = 200
+DIVISION = "share of the calls' time by part"
+"""Label of the chart of system calls."""
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +217,53 @@ def test_files_are_listed(tmp_path: Path) -> None:
     }
     for cell in ("/srv/db/table", "(file not known: direct I/O, buffers)", "(vda: metadata, or"):
         assert cell in found.text
+
+
+def test_calls_and_completions_are_shown(tmp_path: Path) -> None:
+    # GIVEN a log with the path
+    log = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
+    # WHEN a browser opens its page
+    found = visit(opened := make(log, tmp_path / "x.html"))
+    # THEN it has the report's calls, the parts of their time, and the steps to the completion
+    check(found, found.data["report"])
+    paths = [path for path, *_ in found.figures]
+    calls = found.data["report"]["calls"]
+    assert {path.split(".")[1] for path in paths if path.startswith("calls.")} == {
+        str(place) for place in range(len(calls))
+    }
+    for place, call in enumerate(calls):
+        assert call["call"] in found.text
+        for part in range(len(call["parts"])):
+            assert f"calls.{place}.parts.{part}.share" in paths
+    assert any(".completions." in path for path in paths)
+    # AND a chart
+    assert DIVISION in found.labels
+    # AND of a chosen device its own completions
+    device = found.data["report"]["devices"][1]["device"]
+    steps = [p for p, *_ in visit(opened, f"device={device}").figures if ".completions." in p]
+    assert {path.split(".")[1] for path in steps} == {"1"}
+
+
+def test_a_log_without_calls_has_no_such_card(page: Path) -> None:
+    # GIVEN the sample's page, which has no path WHEN it is opened THEN there is no card of calls
+    found = visit(page)
+    assert DIVISION not in found.labels
+    assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]
+
+
+def test_what_calls_waited_for_is_shown(tmp_path: Path) -> None:
+    # GIVEN a log of a call that waits for the journal, by its stack
+    log = PathLog()
+    log.bio(2000, 3 * MS, entry=1000)
+    log.waits(1000, 1500, 3 * MS, 3 * MS, stack=5)
+    log.returns(1000, 4 * MS, blocked=3 * MS - 1500, queued=1)
+    stacks = {"wait": {"5": [["jbd2_log_wait_commit", "jbd2", 0]]}}
+    made = log.write(
+        tmp_path / "x.biotrail", (), ("call", "time", "wait", "fs"), {"stacks": stacks}
+    )
+    # WHEN a browser opens its page
+    found = visit(make(made, tmp_path / "x.html"))
+    # THEN it has the wait's reason, with the report's figures
+    check(found, found.data["report"])
+    assert [wait["reason"] for wait in found.data["report"]["waits"]] == ["journal commit"]
+    assert "waits.0.share" in [path for path, *_ in found.figures]

@@ -89,6 +89,37 @@ def test_what_is_shown_is_what_the_log_has(loop_device: LoopDevice, tmp_path: Pa
     assert "already exists" in done.stderr
 
 
+def test_slowest_calls_are_those_of_the_log(loop_device: LoopDevice, tmp_path: Path) -> None:
+    # GIVEN top with the path on a device, beside a log
+    log = tmp_path / "a.biotrail"
+    with top("--json", "--path", "-d", loop_device.path, "-o", log) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        # WHEN a program writes to it with a call for each block, and Ctrl-C
+        write(loop_device.path)
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, said
+    told = [json.loads(line) for line in (*lines, *rest.splitlines())]
+    # THEN the snapshots have together the calls that the log has
+    report = json.loads(biotrail("report", "--json", log).stdout)
+    for call in report["calls"]:
+        mine = [
+            one
+            for snapshot in told
+            for one in snapshot["now"]["calls"]
+            if (one["call"], one["io"]) == (call["call"], call["io"])
+        ]
+        assert sum(one["count"] for one in mine) == call["count"], call["call"]
+        assert sum(one["time"]["sum_ns"] for one in mine) == call["time"]["sum_ns"]
+    writes = [c for c in report["calls"] if (c["call"], c["io"]) == ("write", True)]
+    assert sum(one["count"] for one in writes) >= WRITES
+    # AND the slowest of all are those that `slow --calls` finds
+    found = json.loads(biotrail("slow", "--calls", "--json", "-n", "10", log).stdout)["calls"]
+    slowest = [(one["call"], one["duration_ns"]) for one in told[-1]["slowest_calls"]]
+    assert slowest == [(one["call"]["call"], one["call"]["duration_ns"]) for one in found]
+
+
 def test_count_and_plain_text(loop_device: LoopDevice) -> None:
     # GIVEN no terminal WHEN two snapshots are asked for THEN there are two in plain text
     done = biotrail("top", "-d", loop_device.path, "--count", "2")

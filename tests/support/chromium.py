@@ -29,6 +29,8 @@ class Figures(html.parser.HTMLParser):
         self.figures: list[tuple[str, str, str, str]] = []
         self.root: dict[str, str | None] = {}
         self.tags: list[str] = []
+        self.labels: list[str | None] = []
+        """Labels (aria-label) of elements, None for those without: charts have one."""
         self.text = ""
         self._data = ""
         self._within: tuple[str, str, str] | None = None
@@ -39,6 +41,7 @@ class Figures(html.parser.HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
+        self.labels.append(found.get("aria-label"))
         if tag == "html":
             self.root = found
         self._in_data = found.get("id") == "data"

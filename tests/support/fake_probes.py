@@ -13,7 +13,7 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.file_maps import NO_FILES, Files
-from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice
+from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -68,10 +68,10 @@ class FakeProbes:
         return LeftOut()
 
     def fresh_stacks(self) -> FreshStacks:
-        return FreshStacks({}, {})
+        return FreshStacks({}, {}, {})
 
-    def timed_calls(self) -> int:
-        return 0
+    def path_runs(self) -> PathRuns:
+        return PathRuns()
 
     def stop_timing(self) -> None:
         self.calls.append("stop timing")

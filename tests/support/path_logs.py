@@ -14,6 +14,7 @@ from tests.support.log_samples import ring
 from tests.support.stack_logs import DEV, HEADER, START, clock, record
 
 ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "driver")
+WITH_REASONS = (*ALL_PARTS, "fs")
 MS = 1_000_000
 NEVER_AGO = 0xFFFFFFFF
 WRITE = 1
@@ -49,22 +50,32 @@ class PathLog:
         own: bool = False,
         opf: int = 0,
         dirtied: tuple[int, int, bytes] | None = None,
+        dirtied_in: int = 0,
         foreign: bool = False,
+        flags: int = 0,
+        size: int = 4096,
+        part: int = DEV,
+        args: Sequence[int] = (),
+        cgroup: int = 0,
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
-        dirtied: (ns before Q, tid, name) of the task that dirtied its page.
+        dirtied: (ns before Q, tid, name) of the task that dirtied its page; dirtied_in: its cgroup.
+        flags: more of Q's. args: the first arguments of its call.
         """
         self.bios += 1
         bio = {"bio": self.bios << 6}
         place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
-        self.add(Kind.Q, at, **bio, **place, bytes=4096, part=DEV, tid=tid, flags=int(own))
+        task = {"tid": tid, "flags": int(own) | flags, "cgroup": cgroup}
+        self.add(Kind.Q, at, **bio, **place, bytes=size, part=part, **task)
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
-            self.add(Kind.CALL, at, **bio, **begun, number=call, foreign=foreign)
+            given = {f"arg{place}": value for place, value in enumerate(args)}
+            self.add(Kind.CALL, at, **bio, **begun, **given, number=call, foreign=foreign)
         if dirtied is not None:
             ago, by, comm = dirtied
-            self.add(Kind.DIRTIED, at, **bio, ago=ago, tid=by, tgid=by, comm=comm)
+            who = {"tid": by, "tgid": by, "comm": comm, "cgroup": dirtied_in}
+            self.add(Kind.DIRTIED, at, **bio, ago=ago, **who)
         if end is not None:
             self.add(Kind.BIO_COMPLETE, end, **bio, **place)
 
@@ -94,11 +105,32 @@ class PathLog:
         )
 
     def waits(
-        self, entry: int, out: int, woken: int, run: int, tid: int = 42, *, state: int = 2
+        self,
+        entry: int,
+        out: int,
+        woken: int,
+        run: int,
+        tid: int = 42,
+        *,
+        state: int = 2,
+        stack: int | None = None,
+        **values: int,
     ) -> None:
-        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
+        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`.
+
+        stack: id of the kernel stack with which it left its CPU; None: not recorded.
+        """
         times = {"blocked": woken - out, "runnable": run - woken}
-        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times)
+        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times, **values)
+        if stack is not None:
+            self.add(Kind.WAIT_STACK, run, tid=tid, stack=stack)
+
+    def commit(self, transaction: int, *times: int, tid: int = 900, dev: int = DEV) -> None:
+        """A journal's commit: times of start, locking, flushing, logging, end; -1: not seen."""
+        *phases, end = times
+        names = ("started", "locking", "flushing", "logging")
+        seen = {n: START + at if at >= 0 else 0 for n, at in zip(names, phases, strict=True)}
+        self.add(Kind.COMMIT, end, **seen, transaction=transaction, tid=tid, dev=dev)
 
     def request(self, issue: int, end: int, **interrupt: Any) -> None:
         """A bio with a request, completed as the fields of its INTERRUPT record say."""
@@ -119,11 +151,12 @@ class PathLog:
         cuts: Sequence[int] = (),
         parts: Sequence[str] = ALL_PARTS,
         notes: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        end: Mapping[str, Any] = MappingProxyType({}),
         **header: Any,
     ) -> bytes:
         """The log's bytes; a new chunk begins at each of the times `cuts` (ns since START).
 
-        notes: payload by name, written before the chunks.
+        notes: payload by name, written before the chunks. end: more facts for the END frame.
         """
         stream = io.BytesIO()
         host = {"host": {"name": "made", "machine": "x86_64"}, "path": {"parts": list(parts)}}
@@ -140,7 +173,7 @@ class PathLog:
             writer.write_chunk([Segment(0, 0, position, data)], clock(START + until + 1))
             position += len(data)
             begin = until
-        writer.close({"clocks": clock(START + last + 1)})
+        writer.close({"clocks": clock(START + last + 1), **end})
         return stream.getvalue()
 
     def write(self, target: Path, *arguments: Any, **header: Any) -> Path:

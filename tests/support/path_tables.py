@@ -8,7 +8,14 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, Interrupts, Waits
+from biotrail.converters.events.path_tables import (
+    BioPaths,
+    Calls,
+    Commits,
+    DriverSteps,
+    Interrupts,
+    Waits,
+)
 from biotrail.converters.events.tables import Bios, Requests
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.syscalls import numbers
@@ -33,6 +40,7 @@ class RecordedPath:
     waits: Waits
     paths: BioPaths
     interrupts: Interrupts
+    commits: Commits
     steps: DriverSteps
     bio_comms: NDArray[np.object_]
     call_comms: NDArray[np.object_]
@@ -41,6 +49,10 @@ class RecordedPath:
         """The calls that a thread of this name made, by these names."""
         wanted = [number_of(name) for name in names]
         return self.calls.take((self.call_comms == comm) & np.isin(self.calls.number, wanted))
+
+    def calls_of_any(self, comm: str) -> Calls:
+        """All calls that a thread of this name made."""
+        return self.calls.take(self.call_comms == comm)
 
     def with_paths(self, chosen: NDArray[np.bool_]) -> tuple[Bios, BioPaths]:
         """Those of the chosen bios that have a path, and the path of each, in the same order."""
@@ -80,6 +92,7 @@ def recorded_path(source: Path | BinaryIO, window_events: int = WINDOW_EVENTS) -
         Waits.concatenate([one.waits for one in tables]),
         BioPaths.concatenate([one.bios for one in tables]),
         Interrupts.concatenate([one.interrupts for one in tables]),
+        Commits.concatenate([one.commits for one in tables]),
         DriverSteps.concatenate([one.steps for one in tables]),
         names[bios.task],
         names[calls.task],

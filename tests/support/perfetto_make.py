@@ -52,7 +52,8 @@ _TYPES: dict[type[Table], dict[str, Any]] = {
     Bios: {
         "dev": np.uint32, "part": np.uint32, "sector": np.uint64, "bytes": np.uint32,
         "opf": np.uint32, "tid": np.uint32, "task": np.int32, "cgroup": np.uint64,
-        "ioprio": np.uint16, "hint": np.uint8, "stack": np.int32, "file": np.int32,
+        "ioprio": np.uint16, "hint": np.uint8, "page": np.uint8, "stack": np.int32,
+        "file": np.int32,
         "cpu": np.uint16, "fragments": np.uint32, "requests": np.uint32, "requeues": np.uint32,
         "status": np.int32, "done_bytes": np.uint32, "certainty": np.uint8, "own": np.bool_,
     },
@@ -71,7 +72,8 @@ _TYPES: dict[type[Table], dict[str, Any]] = {
 
 _BIO: dict[str, Any] = {
     "dev": DISK, "part": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tid": 101, "task": 0,
-    "cgroup": 1, "ioprio": 0, "hint": 0, "cpu": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
+    "cgroup": 1, "ioprio": 0, "hint": 0, "page": 0,
+    "cpu": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
     "stack": -1, "file": -1, "issue": NEVER, "complete": NEVER, "fragments": 1, "requests": 1,
     "requeues": 0, "status": 0, "request": NEVER, "parent": NEVER, "certainty": Certainty.EXACT,
     "own": False, "cut": NEVER,

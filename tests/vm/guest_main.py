@@ -15,6 +15,8 @@ from tests.vm import (
     guest_smoke,
     guest_stack,
     guest_stacked,
+    guest_uring,
+    guest_waits,
 )
 from tests.vm.guest_case import perform
 
@@ -29,6 +31,8 @@ CASES = {
         guest_cgroups,
         guest_files,
         guest_path,
+        guest_waits,
+        guest_uring,
         guest_drivers,
         guest_blktrace,
         guest_bcc,

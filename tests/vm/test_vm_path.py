@@ -8,15 +8,23 @@ import pytest
 from numpy.typing import NDArray
 
 from biotrail.converters.events.path_tables import Calls
-from biotrail.converters.events.tables import NEVER
+from biotrail.converters.events.tables import NEVER, PageKind
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.probes.journal_probes import COMMITS
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from tests.support.path_tables import RecordedPath, number_of, recorded_path
-from tests.vm.guest_path import CACHED_BYTES, READS, WRITES
+from tests.vm.guest_cgroups import MINE, THEIRS
+from tests.vm.guest_path import BLOCKS, CACHED_BYTES, READS, WRITES
 from tests.vm.machine import READ, WRITE, Case, Machine, biotrail
 
 NO_REGISTERS = {"5.10"}
-"""Kernels without bpf_task_pt_regs()."""
+"""Kernels without bpf_task_pt_regs(), and without types of modules."""
+
+METADATA_BYTES = 4096
+"""Most that a block of the file system has: inodes, bitmaps, directories."""
+
+NAMELESS = {"5.10"}
+"""Kernels whose io_uring_complete does not name the request."""
 
 
 def of_dd(found: RecordedPath, name: str, length: int) -> Calls:
@@ -36,7 +44,9 @@ def test_parts_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[
     said = json.loads((case.directory / "doctor.json").read_text(encoding="utf-8"))
     checks = {check["name"]: check for check in said["checks"]}
     # THEN all parts are recorded, but for the call of a bio where registers cannot be read
-    wanted = {"call"} if vm.kernel in NO_REGISTERS else set()
+    wanted = {"call", COMMITS} if vm.kernel in NO_REGISTERS else set()
+    # AND submissions where completions do not name their request
+    wanted |= {"uring"} if vm.kernel in NAMELESS else set()
     assert set(missing) == wanted
     assert set(facts["parts"]) == set(PATH_PARTS) - wanted
     # AND all three give the same reason
@@ -116,10 +126,15 @@ def test_write_back_is_charged_to_who_dirtied(vm: Machine) -> None:
     case = vm.case("path")
     found = recorded_path(case.log.path)
     charged = found.paths.take(found.paths.dirtied != NEVER)
+    # Metadata too, if the journal wrote it meanwhile.
+    data = case.log.bios.number[case.log.bios.page == PageKind.FILE]
+    charged = charged.take(np.isin(charged.number, data))
     bios = case.log.bios.take(np.isin(case.log.bios.number, charged.number))
-    # THEN every byte is charged to dd, before its bio was queued
-    assert int(bios.bytes.sum()) == CACHED_BYTES
-    assert set(charged.dirty_comm.tolist()) == {b"dd"}
+    # THEN every byte of the file is charged to dd, before its bio was queued; blocks of metadata,
+    # which are pages of the block device, have who dirtied them too
+    data = bios.bytes > METADATA_BYTES
+    assert int(bios.bytes[data].sum()) == CACHED_BYTES
+    assert set(charged.dirty_comm[data].tolist()) == {b"dd"}
     assert (charged.dirtied < bios.queue).all()
 
 
@@ -144,3 +159,37 @@ def test_every_completion_has_its_interrupt(vm: Machine) -> None:
     assert (soft[soft != NEVER] <= complete[soft != NEVER]).all()
     # AND a device's interrupt comes after the issue, but for one that answers several requests
     assert np.median((hard - issue)[hard != NEVER]) > 0
+
+
+def test_write_back_is_charged_to_the_writers_cgroup(vm: Machine) -> None:
+    # GIVEN two cgroups that write a file each  WHEN write-back of both is read
+    case = vm.case("path_cgroups")
+    found = recorded_path(case.log.path)
+    numbers = case.told["numbers"]
+    data = case.log.bios.number[case.log.bios.page == PageKind.FILE]
+    charged = found.paths.take(np.isin(found.paths.number, data) & (found.paths.dirtied != NEVER))
+    bios = case.log.bios.take(np.isin(case.log.bios.number, charged.number))
+    # THEN each cgroup is charged for all of its file, and no other
+    for name in (MINE, THEIRS):
+        mine = charged.dirty_cgroup == numbers[name]
+        assert int(bios.bytes[mine].sum()) == BLOCKS << 16
+        assert found.trace.context.cgroups[numbers[name]] == f"/{name}"
+    assert set(charged.dirty_cgroup.tolist()) == set(numbers.values())
+
+
+def test_calls_are_of_the_chosen_cgroup(vm: Machine) -> None:
+    # GIVEN a recording of one of two cgroups, in which dd writes with 32 calls each
+    case = vm.case("path_cgroups")
+    found = recorded_path(case.directory / "chosen.biotrail")
+    # WHEN its calls are read  THEN they are of one dd, and of nobody outside
+    assert len(of_dd_anyhow(found, "write", 64 << 10)) in range(1, BLOCKS + 1)
+    tasks = found.trace.tasks.table()
+    rows = np.unique(found.calls.task[found.calls.task >= 0])
+    assert set(tasks.comm[rows].tolist()) <= {"dd", "bash"}
+    assert len(set(tasks.tgid[rows].tolist())) == 1
+
+
+def of_dd_anyhow(found: RecordedPath, name: str, length: int) -> Calls:
+    """The calls of dd by this name that moved `length` bytes, whether they queued a bio or not."""
+    calls = found.calls_of("dd", name)
+    return calls.take(calls.result == length)

@@ -85,7 +85,7 @@ _OPTIONS = (
         "--files",
         is_flag=True,
         help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
-        "direct I/O on ext4, XFS and others. See biotrail report --by file.",
+        "direct I/O. See biotrail report --by file.",
     ),
     click.option(
         "--path",
@@ -96,7 +96,8 @@ _OPTIONS = (
         metavar="[=PARTS]",
         help="Record the path beside the block layer: the system call that queues each bio (call), "
         "calls with entry and exit (time), their waits (wait), the interrupt of each completion "
-        "(irq), who dirtied the pages of write-back (dirty). All of them, or PARTS with commas.",
+        "(irq), who dirtied the pages of write-back (dirty), what each wait is for and "
+        "the commits of journals (fs). All of them, or PARTS with commas.",
     ),
     click.option(
         "--call-over",

@@ -2,6 +2,8 @@
 """Filter options of `biotrail record` and `top`, and texts about what filters left out."""
 
 import functools
+import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,6 +23,9 @@ _NAMES = {
     "tid": "of other threads",
     "comm": "of other task names",
     "cgroup": "of other cgroups",
+    "file": "of other files",
+    "no_file": "whose file is not known",
+    "no_dir": "whose directory is not known",
     "no_bio": "of requests whose bios are not known",
     "own": "of the recorder itself",
 }
@@ -63,6 +68,14 @@ def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def _paths(values: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return absolute paths; links are not followed. Raises BadParameter for an empty one."""
+    given = tuple(values)
+    if "" in given:
+        raise click.BadParameter("must not be empty", param_hint=option)
+    return tuple(map(os.path.abspath, given))
+
+
 _TASK_OPTIONS = (
     click.option(
         "--below",
@@ -94,6 +107,22 @@ _TASK_OPTIONS = (
         metavar="PATH",
         help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
         "/system.slice/app.service, or the cgroup's directory.",
+    ),
+)
+_FILE_OPTIONS = (
+    click.option(
+        "--file",
+        "only_files",
+        multiple=True,
+        metavar="PATH",
+        help="Only I/O of this file's data, whichever task queues it. With --dir: of either.",
+    ),
+    click.option(
+        "--dir",
+        "only_dirs",
+        multiple=True,
+        metavar="PATH",
+        help="Only I/O of the data of files in this directory and all below it.",
     ),
 )
 _BIO_OPTIONS = (
@@ -149,46 +178,60 @@ def filter_options(command: _Command) -> _Command:
     """
 
     @functools.wraps(command)
-    def wrapped(
-        below: bool,
-        pid: tuple[str, ...],
-        children: bool,
-        tid: tuple[str, ...],
-        comm: tuple[str, ...],
-        cgroup: tuple[str, ...],
-        op: tuple[str, ...],
-        flags: tuple[str, ...],
-        min_size: int,
-        sectors: tuple[str, ...],
-        own_io: bool,
-        max_in_flight: int,
-        **others: Any,
-    ) -> Any:
+    def wrapped(**given: Any) -> Any:
         """Make a Filters of the filter options, check it against `devices`, and call the command.
 
         Raises click.UsageError for values that are no filters or contradict each other.
         """
-        filters = Filters(
-            pids=_numbers(pid, "--pid"),
-            children=children,
-            tids=_numbers(tid, "--tid"),
-            comms=comm,
-            cgroups=cgroup,
-            ops=_words(op),
-            flags=tuple(tuple(w for w in word.split("+") if w) for word in _words(flags)),
-            min_bytes=min_size,
-            sectors=_sectors(sectors),
-            below=below,
-            own_io=own_io,
-            max_followed=max_in_flight,
-        )
-        _check(filters, others["devices"])
-        return command(filters=filters, **others)
+        names = inspect.signature(_filters).parameters
+        filters = _filters(**{name: given.pop(name) for name in names})
+        _check(filters, given["devices"])
+        return command(filters=filters, **given)
 
     result: _Command = wrapped
-    for option in reversed((*_TASK_OPTIONS, *_BIO_OPTIONS, *_FOLLOWING_OPTIONS)):
+    options = (*_TASK_OPTIONS, *_FILE_OPTIONS, *_BIO_OPTIONS, *_FOLLOWING_OPTIONS)
+    for option in reversed(options):
         result = option(result)
     return result
+
+
+def _filters(
+    *,
+    below: bool,
+    pid: tuple[str, ...],
+    children: bool,
+    tid: tuple[str, ...],
+    comm: tuple[str, ...],
+    cgroup: tuple[str, ...],
+    only_files: tuple[str, ...],
+    only_dirs: tuple[str, ...],
+    op: tuple[str, ...],
+    flags: tuple[str, ...],
+    min_size: int,
+    sectors: tuple[str, ...],
+    own_io: bool,
+    max_in_flight: int,
+) -> Filters:
+    """Return the values of the filter options, by their parameters' names, as a Filters.
+
+    Raises click.BadParameter for a value that is no process, path or range of sectors.
+    """
+    return Filters(
+        pids=_numbers(pid, "--pid"),
+        children=children,
+        tids=_numbers(tid, "--tid"),
+        comms=comm,
+        cgroups=cgroup,
+        files=_paths(only_files, "--file"),
+        dirs=_paths(only_dirs, "--dir"),
+        ops=_words(op),
+        flags=tuple(tuple(w for w in word.split("+") if w) for word in _words(flags)),
+        min_bytes=min_size,
+        sectors=_sectors(sectors),
+        below=below,
+        own_io=own_io,
+        max_followed=max_in_flight,
+    )
 
 
 def _check(filters: Filters, devices: tuple[str, ...]) -> None:
@@ -237,6 +280,8 @@ def filters_text(header: Mapping[str, Any]) -> str:
         for name, option in names.items()
         if header.get(name)
     ]
+    for name, option in (("files", "--file"), ("dirs", "--dir")):
+        parts += [f"{option} {path}" for path in header.get(name, [])]
     plain = {"children": "--children", "below": "--below", "own_io": "--own-io"}
     parts += [option for name, option in plain.items() if header.get(name)]
     if header.get("min_bytes"):

@@ -2,7 +2,7 @@
 """The slowest I/Os of a trace, found in two passes, and the JSON of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,8 @@ def look_around(
     windows = second.lifecycles()
     path = None
     if target is not None and found.ios:
-        path = _write(found, second, near, target, margin, force)
+        spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]
+        path = write_around(second, near.add, spans, target, margin, force)
     else:
         for window in windows:
             if near.add(window):
@@ -83,22 +84,27 @@ def look_around(
     return path
 
 
-def _write(
-    found: Findings, second: Trace, near: Neighbourhood, target: str, margin: int, force: bool
+def write_around(
+    second: Trace,
+    add: Callable[[Lifecycles], object],
+    spans: Sequence[tuple[int, int]],
+    target: str,
+    margin: int,
+    force: bool,
 ) -> Path:
-    """Write the Perfetto trace `target` of the I/Os and what was around them; return its path.
+    """Write the Perfetto trace `target` of the time around some spans; return its path.
 
-    second: the trace, opened again; read to its end, every window also passed to `near.add`.
-    margin: ns before and after each I/O. force: replace the file. Raises TraceError.
+    second: the trace, opened again; read to its end, every window also passed to `add`. spans:
+    (begin, end) in ns. margin: ns before and after each. force: replace the file. Raises
+    TraceError.
     """
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     def passing() -> Iterator[Lifecycles]:
         for window in second.lifecycles():
-            near.add(window)
+            add(window)
             yield window
 
-    spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]
     windows = passing()
     with output.replacing(target, force=force) as stream:
         perfetto.convert(excerpt(windows, around(spans, margin)), second.context, stream)

@@ -97,5 +97,7 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
     if (path := found.path) is not None:
         calls = path.calls.take(overlapping(path.calls.entry, path.calls.exit))
         waits = path.waits.take(overlapping(path.waits.out, path.waits.run))
-        found.path = replace(path, calls=calls, waits=waits)
+        commits = path.commits
+        commits = commits.take(overlapping(commits.started, commits.end))
+        found.path = replace(path, calls=calls, waits=waits, commits=commits)
     return replace(found, loss=window.loss.take(loss))

@@ -40,7 +40,8 @@ class Selection:
     A bio is chosen by its own properties. A request is chosen if it served a chosen bio or, if it
     served no known bio, by its own device, operation and outcome. A call is chosen by its thread,
     if the choice is by process or thread name alone; else if it queued a chosen bio. A wait is
-    chosen as its call, in the latter case from the call's first chosen bio on.
+    chosen as its call, in the latter case from the call's first chosen bio on. A submission is
+    chosen if it queued a chosen bio.
     """
 
     choice: Choice
@@ -48,6 +49,8 @@ class Selection:
     counts: Counts = field(default_factory=Counts)
     _seen: set[int] = field(default_factory=set)
     _calls: CallsOfBios = field(default_factory=CallsOfBios)
+    _submissions: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Numbers of the submissions of chosen bios that no window has had yet."""
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield each window (part of the log) with its chosen bios and requests only.
@@ -88,7 +91,7 @@ class Selection:
         return found
 
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
-        """Return a copy of the window's `path` with the chosen calls and waits only.
+        """Return a copy of the window's `path` with the chosen calls, waits and submissions only.
 
         window: with its chosen bios only.
         """
@@ -103,7 +106,16 @@ class Selection:
                 (window.bios, path.bios),
                 (window.open_bios, path.open_bios),
             )
-        return replace(path, calls=path.calls.take(calls), waits=path.waits.take(waits))
+        of_bios = np.concatenate([path.bios.submission, path.open_bios.submission])
+        wanted = np.union1d(self._submissions, of_bios[of_bios >= 0])
+        number = path.submissions.number
+        self._submissions = np.setdiff1d(wanted, number)
+        return replace(
+            path,
+            calls=path.calls.take(calls),
+            waits=path.waits.take(waits),
+            submissions=path.submissions.take(np.isin(number, wanted)),
+        )
 
     def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the chosen bios (n,)."""

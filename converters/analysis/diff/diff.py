@@ -2,23 +2,21 @@
 """Comparison of two recordings: every figure with its difference and a confidence interval."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.diff.bootstrap import Resampling
+from biotrail.converters.analysis.diff.calls import call_diffs
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
+from biotrail.converters.analysis.diff.side import Named, Side, per_second
 from biotrail.converters.analysis.diff.tree import (
     DeviceDiff,
     Diff,
     Figure,
     OperationDiff,
-    SideReport,
 )
 from biotrail.converters.analysis.distributions.blocks import Recording
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group
-from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.report.summaries import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
 
@@ -27,67 +25,6 @@ CONFIDENCE = 0.95
 _SHARES_OF_IOS = ("merged", "split", "requeues", "failed")
 _COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": "", "tries": ""}
 """Counter that is compared per I/O → unit of that figure."""
-Named = dict[str, Estimate]
-"""Name of a figure → estimate."""
-
-
-@dataclass
-class Side:
-    """One side of a comparison: a recording and its draws."""
-
-    recording: Recording
-    seconds: I64
-    """(slots,): length of each slot, ns."""
-    drawn: Resampling | None
-    """None: the recording has too few slots for intervals."""
-
-    @classmethod
-    def of(cls, recording: Recording, seed: tuple[int, int], count: int) -> "Side":
-        """Return a recording, which was read to its end, with `count` draws."""
-        slots = recording.slot_times()
-        return cls(recording, slots, Resampling.of(len(slots), count, seed))
-
-    def devices(self) -> dict[str, int]:
-        """Return name → number of the devices with I/O."""
-        devs = {place >> OP_BITS for place in self.recording.slots.places()}
-        return {self.recording.device_name(dev): dev for dev in sorted(devs)}
-
-    def operations(self, dev: int) -> dict[str, int]:
-        """Return name → place of a device's operations."""
-        places = self.recording.slots.places()
-        return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
-
-    def times_of(self, place: int | None) -> I64:
-        """Return the ns of each slot that a place's rates are per (slots,); None: of any place."""
-        return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
-
-    def counter(self, groups: dict[int, Group], name: str) -> I64:
-        """Return a counter of each slot's group (slots,); 0 for slots without a group."""
-        values = np.zeros(len(self.seconds), dtype=np.int64)
-        for slot, group in groups.items():
-            values[slot] = group[name]
-        return values
-
-    def report(self) -> SideReport:
-        """Return the facts about this side's recording and about the blocks of its draws.
-
-        A draw consists of `blocks` blocks of the recording's time, each about `block_ns` long. If
-        the recording has too few slots for confidence intervals, both are 0. Several hosts or
-        kernels (of a Pool) are joined by ", ".
-        """
-        recording, drawn = self.recording, self.drawn
-        length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
-        return SideReport(
-            log_id=recording.log_id,
-            host=", ".join(recording.hosts),
-            kernel=", ".join(recording.kernels),
-            begin=recording.begin,
-            span_ns=recording.span_ns,
-            block_ns=length * recording.slots.width,
-            blocks=drawn.blocks if drawn else 0,
-            lost_records=recording.lost_records,
-            left_out=recording.slots.left_out,
-        )
 
 
 class Comparison:
@@ -131,6 +68,7 @@ class Comparison:
             a=self._a.report(),
             b=self._b.report(),
             devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
+            calls=call_diffs(self._a, self._b, self._confidence),
             only_a=[] if given else [n for n in in_a if n not in in_b],
             only_b=[] if given else [n for n in in_b if n not in in_a],
         )
@@ -248,25 +186,14 @@ def _counts(
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
     found = {
-        "ios_per_s": ("1/s", _per_second(ratio(ios, seconds, drawn), ios)),
-        "bytes_per_s": ("bytes/s", _per_second(ratio(size, seconds, drawn), ios)),
+        "ios_per_s": ("1/s", per_second(ratio(ios, seconds, drawn), ios)),
+        "bytes_per_s": ("bytes/s", per_second(ratio(size, seconds, drawn), ios)),
         "mean_bytes": ("bytes", ratio(size, ios, drawn)),
     }
     if of == "bios":
         for name, unit in _COUNTED.items():
             found[f"{name}_per_io"] = (unit, ratio(side.counter(groups, name), ios, drawn))
     return found
-
-
-def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
-    """Return a rate per ns as one per second, with its draws; without a value if there are no I/Os.
-
-    ios: I/Os in each slot (slots,).
-    """
-    if per_ns.value is None or not ios.any():
-        return Estimate(None)
-    drawn = None if per_ns.draws is None else per_ns.draws * 1e9
-    return Estimate(per_ns.value * 1e9, drawn, per_ns.blocks, why=per_ns.why)
 
 
 def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:

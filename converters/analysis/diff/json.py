@@ -3,7 +3,14 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.diff.tree import FORMAT, DeviceDiff, Diff, Figure, SideReport
+from biotrail.converters.analysis.diff.tree import (
+    FORMAT,
+    CallDiff,
+    DeviceDiff,
+    Diff,
+    Figure,
+    SideReport,
+)
 
 
 def as_dict(diff: Diff) -> dict[str, Any]:
@@ -24,6 +31,7 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         "only_a": diff.only_a,
         "only_b": diff.only_b,
         "devices": [_device(device) for device in diff.devices],
+        "calls": [_call(call) for call in diff.calls],
     }
 
 
@@ -31,7 +39,7 @@ def _side(side: SideReport) -> dict[str, Any]:
     """Return the facts about one side of the comparison as a dict for json.dumps.
 
     Keys: id, host, kernel, begin (UTC text or None), span_ns, block_ns and blocks (of its draws),
-    lost_records, left_out.
+    lost_records, left_out, calls_ns (time in which calls were timed), calls_left_out.
     """
     return {
         "id": side.log_id,
@@ -43,6 +51,8 @@ def _side(side: SideReport) -> dict[str, Any]:
         "blocks": side.blocks,
         "lost_records": side.lost_records,
         "left_out": side.left_out,
+        "calls_ns": side.calls_ns,
+        "calls_left_out": side.calls_left_out,
     }
 
 
@@ -66,6 +76,11 @@ def _device(device: DeviceDiff) -> dict[str, Any]:
             for one in device.operations
         ],
     }
+
+
+def _call(call: CallDiff) -> dict[str, Any]:
+    """Return the compared calls of a name as a dict: call, io, count_a, count_b, figures."""
+    return {**vars(call), "figures": [_figure(figure) for figure in call.figures]}
 
 
 def _figure(figure: Figure) -> dict[str, Any]:

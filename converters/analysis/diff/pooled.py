@@ -28,6 +28,8 @@ class Pool(Recording):
     """Names of the operations, by their number in `slots`."""
     seconds: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(slots,): length of each slot, ns."""
+    call_seconds: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """(slots,): that of each slot as far as calls were timed, ns."""
     owners: list[str] = field(default_factory=list)
     """Per slot: host of the recording that the slot is of."""
     machines: list[str] = field(default_factory=list)
@@ -75,6 +77,10 @@ class Pool(Recording):
         """Return the length of each slot, ns; not a copy."""
         return self.seconds
 
+    def call_times(self) -> I64:
+        """Return the length of each slot as far as calls were timed, ns."""
+        return self.call_seconds
+
     def device_times(self, dev: int) -> I64:
         """Return the length of each slot, ns; 0 for slots of other hosts than the device's."""
         machine = self.machines[dev]
@@ -105,6 +111,7 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
         times.append(part.slot_times())
         pool.owners += part.hosts * len(times[-1])
     pool.seconds = np.concatenate(times)
+    pool.call_seconds = np.concatenate([part.call_times() for part in parts])
     return pool
 
 

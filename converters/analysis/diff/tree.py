@@ -12,9 +12,10 @@ class Figure:
     """One figure of both recordings. low, high: bounds of the confidence intervals."""
 
     of: str
-    """"bios", "requests", or "device"."""
+    """"bios", "requests", "device", or "calls"."""
     stage: str | None
-    """Stage of a time or depth: "Q2C", "Q2G", …, or "all" (a request's whole time); else None."""
+    """Stage of a time or depth: "Q2C", "Q2G", …, or "all" (a request's or call's whole time), or a
+    part of calls' time ("running", "own_io", …); else None."""
     name: str
     """Name of the figure: ios_per_s, mean, p99, …"""
     unit: str
@@ -60,6 +61,18 @@ class DeviceDiff:
 
 
 @dataclass
+class CallDiff:
+    """System calls of one name, compared."""
+
+    call: str
+    io: bool
+    """Whether the calls queued bios or waited for I/O; the others are there for taking long."""
+    count_a: int
+    count_b: int
+    figures: list[Figure]
+
+
+@dataclass
 class SideReport:
     """Facts about one side of the comparison."""
 
@@ -76,6 +89,10 @@ class SideReport:
     lost_records: int
     left_out: int
     """Bios and requests of devices and operations past those that are kept (Slots.left_out)."""
+    calls_ns: int = 0
+    """Time in which calls were timed; 0: they were not."""
+    calls_left_out: int = 0
+    """Calls of names past those that are kept (CallSlots.left_out)."""
 
 
 @dataclass
@@ -93,10 +110,14 @@ class Diff:
     only_b: list[str] = field(default_factory=list)
     """Devices with I/O in B only; empty likewise."""
 
+    calls: list[CallDiff] = field(default_factory=list)
+    """System calls by name, those with most time first; empty unless both sides timed calls."""
+
     def figures(self) -> list[Figure]:
-        """Return the figures of all devices, then those of all operations."""
+        """Return the figures of all devices, then those of all operations, then of all calls."""
         found = [f for device in self.devices for f in device.figures]
-        return found + [f for d in self.devices for o in d.operations for f in o.figures]
+        found += [f for d in self.devices for o in d.operations for f in o.figures]
+        return found + [f for call in self.calls for f in call.figures]
 
     @property
     def compared(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.call_slots import CallSlots
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.distributions.flow import Flow
@@ -57,6 +58,8 @@ class Slots:
     """dev_t → in flight; of the first MOST_PLACES devices."""
     left_out: int = 0
     """Bios and requests of devices and operations past the first MOST_PLACES."""
+    calls: CallSlots = field(default_factory=CallSlots)
+    """Timed system calls; they are not among `places`."""
     _bios: Groups = field(default_factory=lambda: Groups(1 << 62))
     _requests: Groups = field(default_factory=lambda: Groups(1 << 62))
     _places: set[int] = field(default_factory=set)
@@ -84,6 +87,7 @@ class Slots:
         self._take(bios, self._bios)
         self._take(requests, self._requests)
         self._add_depths(window)
+        self.calls.add(window, context, self.origin, self.width)
 
     def places(self) -> list[int]:
         """Return the devices and operations with I/O, as in Samples.place, ascending."""
@@ -168,6 +172,7 @@ class Slots:
                 into.merge(slot << _WIDTH | place, group)
         self._places.update(places.values())
         self.left_out += other.left_out
+        self.calls.add_all(other.calls, offset)
         devices = {old >> OP_BITS: new >> OP_BITS for old, new in places.items()}
         for dev, theirs in other.depths.items():
             if dev in devices:
@@ -181,6 +186,7 @@ class Slots:
         Figures of groups add up. `origin` stays.
         """
         self.width *= 2
+        self.calls.widen()
         for groups in (self._bios, self._requests):
             found, groups.by_code = groups.by_code, {}
             for code, group in found.items():
@@ -262,6 +268,21 @@ class Recording:
         The device's rates are per the sum of these lengths.
         """
         return self.slot_times()
+
+    def call_times(self) -> I64:
+        """Return the length of each slot as far as calls were timed, ns; rates of calls are per it.
+
+        All 0 if the log does not say how long calls took; 0 from when on the recorder ceased to
+        time them (`--call-budget`).
+        """
+        times = self.slot_times()
+        context = self.trace.context
+        if "time" not in context.path_parts:
+            return np.zeros_like(times)
+        if context.calls_timed_until is None:
+            return times
+        begin = self.slots.origin + np.arange(len(times)) * self.slots.width
+        return np.clip(context.calls_timed_until - begin, 0, times)
 
     def whole(self, place: int) -> tuple[Group, Group]:
         """Return (bios, requests) of a device and operation, all slots added up in new groups."""

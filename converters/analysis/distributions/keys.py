@@ -9,11 +9,11 @@ import numpy as np
 from biotrail.converters.analysis.choosing.choosing import NO_FILES
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys_files import ByDirectory, ByInode, ByPath
-from biotrail.converters.analysis.distributions.keys_path import ByCall
+from biotrail.converters.analysis.distributions.keys_path import ByCall, ByPurpose
+from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import I64, NEVER, NO_CPU, Lifecycles
+from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
 from biotrail.recorder.schema.errors import ConversionError
 
 OP_BITS = 8
@@ -151,29 +151,6 @@ class ByProcess:
         return {"process": comm, "pid": pid} if code else {"process": None, "pid": None}
 
 
-class ByWriter(ByProcess):
-    """Key: the task that dirtied the page which the bio writes back; else who queued the bio."""
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's writer: int64 (n,), by row of the window's bios.
-
-        A writer is a pair of process id and name of the thread; those of the task that dirtied the
-        bio's first page, or of the submitting thread where that is not known. 0: neither is.
-        """
-        found = super().codes(window, samples)
-        if window.path is None:
-            return found
-        paths = window.path.bios
-        row, known = rows_of(paths.number, window.bios.number)
-        dirtied = np.flatnonzero(known)
-        dirtied = dirtied[paths.dirtied[row[dirtied]] != NEVER]
-        row = row[dirtied]
-        pairs = zip(paths.dirty_pid[row].tolist(), paths.dirty_comm[row].tolist(), strict=True)
-        codes = [self._code(pid, comm.decode("utf-8", "replace")) for pid, comm in pairs]
-        found[dirtied] = codes
-        return found
-
-
 class ByCgroup:
     """Key: the cgroup that is charged for the I/O."""
 
@@ -227,6 +204,7 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "cpu": ByCpu,
     "call": ByCall,
     "writer": ByWriter,
+    "purpose": ByPurpose,
 }
 """Word that --by takes → key."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key that groups I/O by the system call that queued the bio."""
+"""Keys that group I/O by what the bio is for, and by the system call that queued it."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,24 @@ from biotrail.converters.events.tables import (
     I64,
     Lifecycles,
 )
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 
 Name = Mapping[str, str | int | None]
+
+
+class ByPurpose:
+    """Key: what the bio is for. Codes are those of Purpose."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the Purpose of each bio: int64 (n,), by row of the window's bios."""
+        return purposes(window.bios, window.tasks, self._context).astype(np.int64)
+
+    def name(self, code: int) -> Name:
+        """Return the name of a group, with the field `purpose`: "no data" for Purpose.NONE."""
+        return {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")}
 
 
 class ByCall:

@@ -4,7 +4,7 @@
 from typing import Any
 
 from biotrail.converters.analysis.live.tree import FORMAT, Depths, DeviceNow, Snapshot, Stretch
-from biotrail.converters.analysis.report.json import group, operation
+from biotrail.converters.analysis.report.json import call, group, operation
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
@@ -19,6 +19,8 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
         "slowest": [dict(vars(slow)) for slow in snapshot.slowest],
         "lost_records": snapshot.lost_records,
         "skipped_ns": snapshot.skipped_ns,
+        "slowest_calls": [dict(vars(slow)) for slow in snapshot.slowest_calls],
+        "calls_until_ns": snapshot.calls_until_ns,
     }
 
 
@@ -26,8 +28,8 @@ def _stretch(stretch: Stretch) -> dict[str, Any]:
     """Return the figures of a stretch of time as a dict for json.dumps.
 
     Keys: begin_ns, end_ns; total (a dict as report.json.operation: figures of bios, with those of
-    requests as `requests`); operations (a list of such dicts) and processes (a list of dicts as
-    report.json.group, of bios), in the order of `stretch`.
+    requests as `requests`); operations (a list of such dicts), processes (a list of dicts as
+    report.json.group, of bios) and calls (as report.json.call), in the order of `stretch`.
     """
     return {
         "begin_ns": stretch.begin_ns,
@@ -35,6 +37,7 @@ def _stretch(stretch: Stretch) -> dict[str, Any]:
         "total": operation(stretch.total),
         "operations": [operation(one) for one in stretch.operations],
         "processes": [group(one) for one in stretch.processes],
+        "calls": [call(one) for one in stretch.calls],
     }
 
 

@@ -17,6 +17,7 @@ from biotrail.converters.analysis.distributions.flow import Flow
 from biotrail.converters.analysis.distributions.groups import Groups, add_to_all
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, operation
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.live.tree import Depths, DeviceNow, Slow, Snapshot, Stretch
 from biotrail.converters.analysis.report.summaries import group_report, operation_report
 from biotrail.converters.analysis.report.tree import GroupReport
@@ -81,13 +82,14 @@ class _Part:
     requests: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     processes: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     slowest: list[Slow] = field(default_factory=list)
+    calls: CallsOfStretch = field(default_factory=CallsOfStretch)
 
     def merge(self, other: "_Part") -> None:
         """Add the figures of another stretch of time, which is not changed, to this one.
 
         `begin` becomes the earlier begin (the other's if this has none), `end` the later end;
-        groups of one code add up (codes past the first MOST_GROUPS in OTHERS), and the MOST_SLOW
-        slowest of both stay.
+        groups of one code add up (codes past the first MOST_GROUPS in OTHERS), as do calls, and the
+        MOST_SLOW slowest of both stay.
         """
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
@@ -95,6 +97,7 @@ class _Part:
             for code, group in getattr(other, name).by_code.items():
                 getattr(self, name).merge(code, group)
         self.slowest = slowest_of(self.slowest + other.slowest)
+        self.calls.merge(other.calls)
 
 
 def slowest_of(found: list[Slow]) -> list[Slow]:
@@ -125,7 +128,7 @@ class Live:
         self._given = 0
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window's bios, requests and slowest bios to the current stretch of time.
+        """Add the next window's bios, requests, calls and slowest bios to the current stretch.
 
         Bios and requests that are still open at the window's end only count in depths. Sets the
         stretch's begin to the window's if it has none, and moves its end to the window's if that is
@@ -143,6 +146,7 @@ class Live:
         requests = of_requests(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
+        part.calls.add(window, self._context)
         self._add_depths(window)
 
     def idle(self, now: int) -> None:
@@ -185,6 +189,8 @@ class Live:
             slowest=minute.slowest,
             lost_records=source.lost_records,
             skipped_ns=source.skipped_ns,
+            slowest_calls=minute.calls.slowest,
+            calls_until_ns=self._context.calls_timed_until,
         )
 
     def _stretch(self, part: _Part) -> Stretch:
@@ -212,6 +218,7 @@ class Live:
             total=operation_report({}, bios.values(), requests.values(), span, context),
             operations=sorted(found, key=lambda o: -o.bios.counters["ios"]),
             processes=self._process_reports(part, span),
+            calls=part.calls.reports(context),
         )
 
     def _name(self, place: int) -> dict[str, str | int | None]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a running recording as plain data. Times are ns of CLOCK_MONOTONIC, sizes bytes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
+from biotrail.converters.analysis.report.tree import CallReport, GroupReport, OperationReport
 
 FORMAT = 1
 """Format number of the JSON. Later versions may add keys without changing the number."""
@@ -54,6 +54,29 @@ class Slow:
 
 
 @dataclass
+class SlowCall:
+    """One slow system call."""
+
+    call: str
+    process: str | None
+    """Name of the calling thread."""
+    pid: int | None
+    tid: int
+    end_ns: int
+    """Time of the return."""
+    duration_ns: int
+    """From entry to return."""
+    part: str
+    """The longest part of that time, as in call_figures.CALL_PARTS."""
+    part_ns: int
+    """Time in that part."""
+    bios: int
+    """Bios that it queued; 65535: that many or more."""
+    error: str | None
+    """Name of the error that it returned; None: none."""
+
+
+@dataclass
 class Stretch:
     """A stretch of time, and the bios and requests whose windows came in it."""
 
@@ -64,6 +87,8 @@ class Stretch:
     """One per device and operation, most I/O first."""
     processes: list[GroupReport]
     """Most I/O first."""
+    calls: list[CallReport] = field(default_factory=list)
+    """System calls by name, those with I/O first, then by time; empty unless they are timed."""
 
 
 @dataclass
@@ -85,3 +110,7 @@ class Snapshot:
     """Records that the recorder has lost since it began."""
     skipped_ns: int
     """Time that was skipped because the log was written faster than it could be read."""
+    slowest_calls: list[SlowCall] = field(default_factory=list)
+    """The slowest system calls of the last minute, the slowest first."""
+    calls_until_ns: int | None = None
+    """When the recorder ceased to time calls (`--call-budget`); None: it did not so far."""

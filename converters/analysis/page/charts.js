@@ -150,22 +150,29 @@ function timeAxis(extra) {
   });
 }
 
-/** Returns a chart with one bar for each group: the shares of the stages in the group's time. */
-function stageBars(groups) {
-  const stages = Object.keys(STAGE_COLOURS).filter((name) =>
+/**
+ * Returns a chart with one bar for each group: the shares of the stages in the group's time. colours: stage →
+ * colour, in the order of the bar's parts. meanings: stage → what it means. names: stage → its name, where that
+ * is another.
+ */
+function stageBars(
+  groups,
+  { label = "share of the time by stage", colours = STAGE_COLOURS, meanings = data.words.stages, names = {} } = {},
+) {
+  const stages = Object.keys(colours).filter((name) =>
     groups.some((group) => group.stages.some((stage) => stage.stage === name)),
   );
   const of = (group, name) => group.stages.find((stage) => stage.stage === name);
   const height = 70 + 44 * groups.length;
   return chart(
-    "share of the time by stage",
+    label,
     () => ({
       grid: { left: 8, right: 24, top: 34, bottom: 8, containLabel: true },
       tooltip: tooltip("item", (hit) => {
-        const stage = of(groups[hit.dataIndex], hit.seriesName);
+        const stage = of(groups[hit.dataIndex], stages[hit.seriesIndex]);
         if (!stage) return "";
-        return tip(`${groups[hit.dataIndex].operation || "all"}: ${stage.stage}`, [
-          ["", data.words.stages[stage.stage] || ""],
+        return tip(`${groups[hit.dataIndex].operation || "all"}: ${names[stage.stage] || stage.stage}`, [
+          ["", meanings[stage.stage] || ""],
           ["", "share", format.share(stage.share)],
           ["", "count", format.count(stage.count)],
           ["", "mean", format.ns(stage.mean_ns)],
@@ -185,17 +192,17 @@ function stageBars(groups) {
         axisLabel: { color: css("--ink") },
       }),
       series: stages.map((name) => ({
-        name,
+        name: names[name] || name,
         type: "bar",
         stack: "share",
         barMaxWidth: 30,
-        itemStyle: { color: STAGE_COLOURS[name] },
+        itemStyle: { color: colours[name] },
         label: {
           show: true,
           color: "#fff",
           textBorderColor: "rgba(0,0,0,.55)",
           textBorderWidth: 2,
-          formatter: (hit) => (hit.value > 0.07 ? `${name} ${Math.round(hit.value * 100)} %` : ""),
+          formatter: (hit) => (hit.value > 0.07 ? `${names[name] || name} ${Math.round(hit.value * 100)} %` : ""),
         },
         data: groups.map((group) => {
           const s = of(group, name);

@@ -15,7 +15,19 @@ from biotrail.converters.analysis.report.timeline import Course, Timeline
 from biotrail.converters.analysis.report.tree import OperationReport, Report, Summary
 from biotrail.converters.events.context import Context
 
-MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "files": 50, "stacked": 50}
+MOST = {
+    "devices": 64,
+    "processes": 50,
+    "cgroups": 50,
+    "cpus": 256,
+    "files": 50,
+    "stacked": 50,
+    "calls": 64,
+    "call_groups": 50,
+    "waits": 50,
+    "commits": 16,
+    "submissions": 32,
+}
 """Rows of each list at most; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
@@ -24,10 +36,15 @@ ROOM = {
     "cpus": 150_000,
     "files": 150_000,
     "stacked": 60_000,
+    "calls": 60_000,
+    "call_groups": 10_000,
+    "waits": 20_000,
+    "commits": 15_000,
+    "submissions": 25_000,
     "series": 840_000,
     "depths": 300_000,
     "operations": 150_000,
-    "slow": 550_000,
+    "slow": 480_000,
     "words": 50_000,
     "filters": 5_000,
     "verdict": 10_000,

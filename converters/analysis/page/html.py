@@ -16,6 +16,7 @@ SCRIPTS = (
     "charts.js",
     "overtime.js",
     "tables.js",
+    "path.js",
     "timeline.js",
     "slow.js",
     "verdict.js",

@@ -215,6 +215,9 @@ function render() {
       verdictCard(),
       summaryCard(view),
       stageCard(view),
+      callsCard(),
+      waitsCard(),
+      completionCard(view),
       ...chartCards(view),
       slowCard(view),
       whoCard(

@@ -5,57 +5,39 @@ Calls that did no I/O are in the log only if they took long (`record --call-over
 pipe does. They are counted apart, so that they do not hide the calls that did I/O.
 """
 
-from collections import Counter
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.tree import CallReport, StageTimes, Summary
-from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
-from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import Calls
-from biotrail.converters.events.tables import (
-    NEVER,
-    Lifecycles,
+from biotrail.converters.analysis.distributions.call_figures import (
+    CALL_PARTS,
+    CallFigures,
+    coded,
+    named,
 )
+from biotrail.converters.analysis.report.tree import CallReport, StageTimes, Summary
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Lifecycles
 
-CALL_PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
-"""Columns of Calls that divide a call's time, in the order in which they are shown."""
 
+def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
+    """Return the report of the calls of one name that did I/O (`io`), or of those that did none.
 
-@dataclass
-class CallFigures:
-    """Figures of the calls of one name that did I/O, or of those that did none."""
-
-    count: int = 0
-    bytes: int = 0
-    """Sum of the results of calls that return a number of bytes."""
-    bios: int = 0
-    """Bios that the calls queued."""
-    errors: Counter[str] = field(default_factory=Counter)
-    """Name of the error → number of calls that returned it."""
-    time: Distribution = field(default_factory=Distribution)
-    """ns from entry to return, of calls whose entry is known."""
-    parts: dict[str, Distribution] = field(default_factory=dict)
-    """Name in CALL_PARTS → ns, of the calls that have such a part."""
-
-    def add(self, calls: Calls, name: str) -> None:
-        """Add the calls, all of which have this name, to all figures."""
-        self.count += len(calls)
-        self.bios += int(calls.bios.sum(dtype=np.int64))
-        if name in MOVES_BYTES:
-            self.bytes += int(np.maximum(calls.result, 0).sum(dtype=np.int64))
-        results, counts = np.unique(calls.result[calls.result < 0], return_counts=True)
-        for result, count in zip(results.tolist(), counts.tolist(), strict=True):
-            if error := name_of_error(result):
-                self.errors[error] += count
-        timed = calls.take(calls.entry != NEVER)
-        self.time.add(timed.exit - timed.entry)
-        for part in CALL_PARTS:
-            ns = getattr(timed, part)
-            if ns.any():
-                self.parts.setdefault(part, Distribution()).add(ns[ns > 0])
+    Shares are of the time of all these calls; a part that none of them has is left out.
+    """
+    return CallReport(
+        call=name,
+        io=io,
+        count=figures.count,
+        failed=sum(figures.errors.values()),
+        errors=dict(sorted(figures.errors.items())),
+        bytes=figures.bytes,
+        bios=figures.bios,
+        time=Summary.of(figures.time),
+        parts=[
+            StageTimes(part, times.sum / max(figures.time.sum, 1), Summary.of(times))
+            for part in CALL_PARTS
+            if (times := figures.parts.get(part)) is not None
+        ],
+    )
 
 
 class CallsByName:
@@ -72,34 +54,16 @@ class CallsByName:
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
-        did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
-        code_of_call = (calls.number.astype(np.int64) * 2 + calls.foreign) * 2 + did_io
-        for code in np.unique(code_of_call).tolist():
-            name = name_of_call(code >> 2, bool(code & 2), self._context.machine)
-            figures = self._figures.setdefault((name, bool(code & 1)), CallFigures())
-            figures.add(calls.take(code_of_call == code), name)
+        codes = coded(calls)
+        for code in np.unique(codes).tolist():
+            name, io = named(code, self._context)
+            figures = self._figures.setdefault((name, io), CallFigures())
+            figures.add(calls.take(codes == code), name)
 
     def reports(self) -> list[CallReport]:
         """Return a report for each name of a call: those with I/O, then those without.
 
         Both are sorted by the time in total, the longest first.
         """
-        found = [
-            CallReport(
-                call=name,
-                io=io,
-                count=one.count,
-                failed=sum(one.errors.values()),
-                errors=dict(sorted(one.errors.items())),
-                bytes=one.bytes,
-                bios=one.bios,
-                time=Summary.of(one.time),
-                parts=[
-                    StageTimes(part, times.sum / max(one.time.sum, 1), Summary.of(times))
-                    for part in CALL_PARTS
-                    if (times := one.parts.get(part)) is not None
-                ],
-            )
-            for (name, io), one in sorted(self._figures.items())
-        ]
+        found = [report_of(name, io, one) for (name, io), one in sorted(self._figures.items())]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum))

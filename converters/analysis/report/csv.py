@@ -9,6 +9,7 @@ from biotrail.converters.analysis.report.drivers import SETUP
 from biotrail.converters.analysis.report.json import summary
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
+    DeviceReport,
     GroupReport,
     Report,
     StageTimes,
@@ -100,7 +101,7 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines as column → value: total, devices, groups, calls, then intervals.
+    """Yield the report's lines as column → value: total, devices, groups, path, then intervals.
 
     Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
     device and its operations (the device's sum first) have lines of bios, then of requests; all
@@ -133,16 +134,28 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, then, by device, of ways of completion and of its driver.
+    """Yield the lines of calls, waits, commits, submissions, ways of completion, and drivers."""
+    yield from _call_lines(report)
+    yield from _submission_lines(report)
+    for device in report.devices:
+        yield from _completion_lines(device)
 
-    Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
-    it. Column `of` is "calls" or "calls without I/O", the way of the completion, or the driver;
-    `ios` is the number of calls or requests, `failed` of a driver that of failed dispatches. The
-    setup of NVMe commands has no share, as it is before the issue.
+
+def _call_lines(report: Report) -> Iterator[Line]:
+    """Yield the lines of calls by name and by group, of their waits, and of journals' commits.
+
+    Calls of one name, and commits of one device, give a line for their whole time (`stage` is
+    "all") and one for each part of it; waits one line for each call's name and reason. Column `of`
+    is "calls" or "calls without I/O", the reason, or "commits"; `ios` is the number of calls, waits
+    or commits.
     """
-    for call in report.calls:
+    for section, call in (
+        *(("calls", call) for call in report.calls),
+        *(("call groups", call) for call in report.call_groups),
+    ):
         work = {
-            "section": "calls",
+            "section": section,
+            **call.name,
             "call": call.call,
             "of": "calls" if call.io else "calls without I/O",
             "ios": call.count,
@@ -151,16 +164,57 @@ def _path_lines(report: Report) -> Iterator[Line]:
         }
         yield {**work, "stage": "all", "share": 1, **summary(call.time, "ns")}
         yield from _parts(work, call.parts)
-    for device in report.devices:
-        for way in device.completions:
-            where = {"section": "completions", "device": device.device, "dev": device.dev}
-            yield from _parts({**where, "of": way.way, "ios": way.requests}, way.steps)
-        for one in device.drivers:
-            where = {"section": "drivers", "device": device.device, "dev": device.dev}
-            work = {**where, "of": one.driver, "ios": one.requests, "failed": one.errors}
-            if one.setup is not None:
-                yield {**work, "stage": SETUP, **summary(one.setup, "ns")}
-            yield from _parts(work, one.steps)
+    for wait in report.waits:
+        what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
+        share = round(wait.share, 6)
+        yield {**what, "stage": "all", "share": share, **summary(wait.time, "ns")}
+    for journal in report.commits:
+        work = {
+            "section": "commits",
+            "device": journal.device,
+            "dev": journal.dev,
+            "of": "commits",
+            "ios": journal.commits,
+        }
+        yield {**work, "stage": "all", "share": 1, **summary(journal.time, "ns")}
+        yield from _parts(work, journal.phases)
+
+
+def _submission_lines(report: Report) -> Iterator[Line]:
+    """Yield the lines of io_uring and aio: a line for the whole time, and one for each step.
+
+    The operation is in the column `call`; `ios` is the number of submissions, `failed` that of
+    completions with an error.
+    """
+    for one in report.submissions:
+        work = {
+            "section": "submissions",
+            "call": one.operation,
+            "of": "submissions",
+            "ios": one.count,
+            "bytes": one.bytes,
+            "failed": one.failed,
+        }
+        yield {**work, "stage": "all", "share": 1, **summary(one.time, "ns")}
+        yield from _parts(work, one.steps)
+
+
+def _completion_lines(device: DeviceReport) -> Iterator[Line]:
+    """Yield the lines of a device's ways of completion, then of its drivers.
+
+    A line for each step. Column `of` is the way or the driver; `ios` is the number of requests,
+    `failed` of a driver that of failed dispatches. The setup of NVMe commands has no share, as it
+    is before the issue.
+    """
+    for way in device.completions:
+        where = {"section": "completions", "device": device.device, "dev": device.dev}
+        yield from _parts({**where, "of": way.way, "ios": way.requests}, way.steps)
+    for one in device.drivers:
+        where = {"section": "drivers", "device": device.device, "dev": device.dev}
+        work = {**where, "of": one.driver, "ios": one.requests, "failed": one.errors}
+        if one.setup is not None:
+            yield {**work, "stage": SETUP, **summary(one.setup, "ns")}
+        yield from _parts(work, one.steps)
 
 
 def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from biotrail.converters.analysis.report.tree import (
     FORMAT,
     Buckets,
     CallReport,
+    CommitReport,
     CompletionReport,
     DepthReport,
     DeviceReport,
@@ -19,7 +20,9 @@ from biotrail.converters.analysis.report.tree import (
     Report,
     StackedReport,
     StageTimes,
+    SubmissionReport,
     Summary,
+    WaitReport,
 )
 
 _SIZES = ("bytes", "done_bytes")
@@ -70,8 +73,14 @@ def as_dict(report: Report) -> dict[str, Any]:
         "intervals_left_out": report.intervals_left_out,
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
-        "calls": [_call(one) for one in report.calls],
+        "calls": [call(one) for one in report.calls],
+        "call_groups": [call(one) for one in report.call_groups],
+        "waits": [_wait(one) for one in report.waits],
+        "waits_dropped": report.waits_dropped,
+        "commits": [_commit(one) for one in report.commits],
         "calls_until_ns": report.calls_until_ns,
+        "submissions": [_submission(one) for one in report.submissions],
+        "submissions_unknown": report.submissions_unknown,
     }
 
 
@@ -211,13 +220,14 @@ def _share(one: StageTimes, key: str) -> dict[str, Any]:
     return {key: one.stage, "share": round(one.share, 6), **summary(one.time, "ns")}
 
 
-def _call(one: CallReport) -> dict[str, Any]:
+def call(one: CallReport) -> dict[str, Any]:
     """Return the calls of one name as a dict for json.dumps.
 
     Keys: call, io, count, failed, errors (name → count), bytes, bios, time (summary in ns), parts
     (name, share and summary in ns). `errors` is not copied.
     """
     return {
+        **one.name,
         "call": one.call,
         "io": one.io,
         "count": one.count,
@@ -227,6 +237,55 @@ def _call(one: CallReport) -> dict[str, Any]:
         "bios": one.bios,
         "time": summary(one.time, "ns"),
         "parts": [_share(part, "part") for part in one.parts],
+    }
+
+
+def _wait(one: WaitReport) -> dict[str, Any]:
+    """Return waits of one call's name and reason as a dict for json.dumps.
+
+    Keys: call, reason, share, own_io_ns, and the summary in ns.
+    """
+    return {
+        "call": one.call,
+        "reason": one.reason,
+        "share": round(one.share, 6),
+        "own_io_ns": one.own_io_ns,
+        **summary(one.time, "ns"),
+    }
+
+
+def _commit(one: CommitReport) -> dict[str, Any]:
+    """Return the commits of one journal as a dict for json.dumps.
+
+    Keys: device, dev, commits, waits, time (summary in ns), phases (name, share and summary).
+    """
+    return {
+        "device": one.device,
+        "dev": one.dev,
+        "commits": one.commits,
+        "waits": one.waits,
+        "time": summary(one.time, "ns"),
+        "phases": [_share(phase, "phase") for phase in one.phases],
+    }
+
+
+def _submission(one: SubmissionReport) -> dict[str, Any]:
+    """Return the submissions of one operation as a dict for json.dumps.
+
+    Keys: operation, count, modes (name → count), completed, failed, errors (name → count), bios,
+    bytes, time (summary in ns), steps (name, share and summary in ns). The dicts are not copied.
+    """
+    return {
+        "operation": one.operation,
+        "count": one.count,
+        "modes": one.modes,
+        "completed": one.completed,
+        "failed": one.failed,
+        "errors": one.errors,
+        "bios": one.bios,
+        "bytes": one.bytes,
+        "time": summary(one.time, "ns"),
+        "steps": [_share(step, "step") for step in one.steps],
     }
 
 

@@ -21,12 +21,14 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.call_groups import OF_CALLS, CallsByGroup
 from biotrail.converters.analysis.report.calls import CallsByName
 from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.drivers import Drivers
 from biotrail.converters.analysis.report.flushes import Flushes
 from biotrail.converters.analysis.report.interrupts import Completions
 from biotrail.converters.analysis.report.stacked import Stacked
+from biotrail.converters.analysis.report.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -46,6 +48,7 @@ from biotrail.converters.analysis.report.tree import (
     Percentiles,
     Report,
 )
+from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -92,6 +95,10 @@ class Reporter:
         self._stacked = Stacked()
         self._tails = Tails()
         self._calls = CallsByName(context)
+        self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
+        self._waits = WaitsByReason(context)
+        self._commits = CommitsByDevice(context)
+        self._submissions = SubmissionsByOperation(context)
         self._completions = Completions()
         self._drivers = Drivers()
         self._series: Series[GroupReport] | None = None
@@ -125,6 +132,11 @@ class Reporter:
         self._stacked.add(window)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
+        if self._call_groups is not None:
+            self._call_groups.add(window)
+        self._waits.add(window)
+        self._commits.add(window)
+        self._submissions.add(window)
         self._completions.add(window)
         self._drivers.add(window)
         if self._interval:
@@ -184,7 +196,13 @@ class Reporter:
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
+            call_groups=self._call_groups.reports() if self._call_groups else [],
+            waits=self._waits.reports(),
+            waits_dropped=self._waits.dropped,
+            commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
+            submissions=self._submissions.reports(),
+            submissions_unknown=self._submissions.unknown,
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:

@@ -182,6 +182,62 @@ class CallReport:
     """ns from entry to return."""
     parts: list[StageTimes]
     """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
+    name: Name = field(default_factory=dict)
+    """Name of the group of --by that the calls are of; empty: they are all calls of that name."""
+
+
+@dataclass
+class WaitReport:
+    """Waits of the timed calls of one name for one reason, as far as they were recorded."""
+
+    call: str
+    reason: str
+    """As in calls.reason_rules.WAIT_REASON_NAMES."""
+    share: float
+    """Share of the time of the calls of this name that did I/O, 0 to 1."""
+    own_io_ns: int
+    """ns of these waits with a bio in flight that the call itself had queued."""
+    time: Summary
+    """ns of each wait, from leaving the CPU to the wake-up."""
+
+
+@dataclass
+class CommitReport:
+    """Commits of the journal (jbd2) of one file system."""
+
+    device: str
+    dev: int
+    commits: int
+    waits: int
+    """Waits of calls that one of these commits ended."""
+    time: Summary
+    """ns from jbd2_start_commit to jbd2_end_commit, where the start was recorded."""
+    phases: list[StageTimes]
+    """As in waits.PHASES; their shares add up to 1."""
+
+
+@dataclass
+class SubmissionReport:
+    """Requests of io_uring or iocbs of aio of one operation that queued bios."""
+
+    operation: str
+    """read, writev, fsync, … of io_uring; aio read, aio write."""
+    count: int
+    modes: dict[str, int]
+    """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
+    completed: int
+    """Those of them whose completion was recorded."""
+    failed: int
+    errors: dict[str, int]
+    """Name of the error → number of completions with it."""
+    bios: int
+    bytes: int
+    """Sum of the lengths of the bios."""
+    time: Summary
+    """ns from the submission to the completion, where both are known."""
+    steps: list[StageTimes]
+    """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
+    first three add up where all are known."""
 
 
 @dataclass
@@ -348,8 +404,21 @@ class Report:
     calls: list[CallReport] = field(default_factory=list)
     """Timed system calls by name: those with I/O first, then by time; empty where none were
     recorded."""
+    call_groups: list[CallReport] = field(default_factory=list)
+    """The same by group of --by and name, groups with most time first; empty unless --by is of
+    call_groups.OF_CALLS."""
+    waits: list[WaitReport] = field(default_factory=list)
+    """What calls waited for, by name and reason, the longest first; empty without the part fs."""
+    waits_dropped: int = 0
+    """Recorded waits that are not in `waits`, as their calls went on for too long."""
+    commits: list[CommitReport] = field(default_factory=list)
+    """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
+    submissions: list[SubmissionReport] = field(default_factory=list)
+    """io_uring and aio by operation, the most first; empty where none were recorded."""
+    submissions_unknown: int = 0
+    """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     @property
     def span_ns(self) -> int:

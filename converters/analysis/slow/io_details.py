@@ -153,7 +153,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         pid=int(window.tasks.tgid[task]) if task >= 0 else None,
         comm=str(window.tasks.comm[task]) if task >= 0 else None,
         cgroup=context.cgroups.get(cgroup, f"id {cgroup}") if cgroup else None,
-        file=_file(context, int(one.file[0])),
+        file=file_path(context, int(one.file[0])),
         queue_ns=_or_none(queue),
         issue_ns=_since(int(one.issue[0]), _or_none(queue)),
         latency_ns=complete - queue if both else None,
@@ -176,7 +176,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     return io
 
 
-def _file(context: Context, row: int) -> str | None:
+def file_path(context: Context, row: int) -> str | None:
     """Return the path of the file in a row of Context.files; None: row -1, or a block device."""
     if row < 0 or context.files[row].device:
         return None

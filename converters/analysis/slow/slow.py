@@ -181,7 +181,7 @@ class Slowest:
         result: what the window's tables were made from, with the events.
         """
         bios = window.bios
-        self._end = self._log_end()
+        self._end = log_end(self.trace)
         self.devices.update(np.unique(bios.dev).tolist())
         chosen = self.choice.mask(bios, window.tasks)
         if self.whole_families:
@@ -201,11 +201,6 @@ class Slowest:
     @property
     def _context(self) -> Context:
         return self.trace.context
-
-    def _log_end(self) -> int:
-        """Return the time of the last clock reading or event so far, whichever is later, ns."""
-        readings = [int(reading["monotonic"]) for reading in self._context.clocks]
-        return max([self.trace.account.last_ns, *readings])
 
     def _count(self, bios: Bios, chosen: Bool, known: Bool) -> None:
         """Count the bios of the mask `chosen`; known: whether each one's duration is known."""
@@ -274,6 +269,12 @@ class Slowest:
 
     def _ios(self, window: Lifecycles, rows: list[int]) -> list[IO]:
         return [io_at(self._context, window, row, self._end) for row in rows]
+
+
+def log_end(trace: Trace) -> int:
+    """Return the time of the last clock reading or event read so far, whichever is later, ns."""
+    readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
+    return max([trace.account.last_ns, *readings])
 
 
 def _bounded(ours: Histories) -> Histories:

@@ -20,7 +20,6 @@ from biotrail.converters.association.identity.association import (
 )
 from biotrail.converters.association.identity.chains import chain_owners
 from biotrail.converters.events.array_steps import take_or
-from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.records import Kind
 
@@ -160,10 +159,3 @@ def named_events(a: Association) -> Bool:
 def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
     """Return the mask of events that belong to a bio or request generation of the given masks."""
     return _rows_of(a, bios, requests)
-
-
-def plain(events: Events) -> Bool:
-    """Return the mask of events of no lifecycle: names, stacks, files and plugging."""
-    names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
-    path = (Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED, Kind.DRIVER)
-    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, Kind.P, Kind.U])

@@ -166,10 +166,10 @@ def bio_ends(a: Association, ends: RequestEnds, context: Context) -> tuple[BioEn
 
     A bio ends with its finished request, with that one's status, and is good to its size if that is
     0 (in a flush sequence, to the request's good bytes). Where a request completed in parts,
-    finished or not, a bio ends with the part that covers its last byte. All others have end -1.
-    The findings are `completion_lost` of bios whose address was reused before their request's end,
-    which get no end, status and good bytes, and `certainty` of bios whose share of a partial
-    completion is in doubt.
+    finished or not, a bio ends with the part that covers its last byte. All others have end -1, and
+    good bytes and a status only from parts that covered some of their bytes. The findings are
+    `completion_lost` of bios whose address was reused before their request's end, which get no end,
+    status and good bytes, and `certainty` of bios whose share of a partial completion is in doubt.
     """
     count = len(a.bios)
     end = np.full(count, -1, np.int64)

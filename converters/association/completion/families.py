@@ -54,8 +54,8 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
     """Return how each queued bio ended, from the ends of its pieces; see Whole.
 
     ends: end of each bio generation's own piece. requeues: (q,) number of R of each request. A bio
-    ends with its own c, or the last of its pieces if all have ended and have all its bytes; with
-    the later one of the two. COMPLETION_LOST_RULES say whose end was not recorded.
+    ends with its own c, or the last of its pieces if all have ended and have all its bytes (or its
+    size is not known), whichever is later. COMPLETION_LOST_RULES say whose end was not recorded.
     """
     gen = np.flatnonzero(a.root == np.arange(len(a.bios)))
     row_of_gen = np.searchsorted(gen, a.root)
@@ -136,8 +136,8 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
 def _final_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> I64:
     """Return, per queued bio (count,), the piece that ends last, or has no end yet.
 
-    A bio generation, or -1: the bio has no piece. piece: (p,) bio generations. row: (p,) the queued
-    bio of each.
+    A bio generation, or -1: the bio has no piece. Of several without an end it is the one that
+    began last. piece: (p,) bio generations. row: (p,) the queued bio of each.
     """
     result = np.full(count, -1, dtype=np.int64)
     if (np.bincount(row, minlength=1) > 1).any():

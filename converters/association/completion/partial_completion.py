@@ -151,7 +151,8 @@ def _take_by_place(
 def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
     """Return the bio generations that each D names, by event of the D: its head, then its chain.
 
-    partly: mask (q,) of the requests whose D are wanted.
+    Of a cut chain, the recorded part. A D without known bios has no entry. partly: mask (q,) of the
+    requests whose D are wanted.
     """
     rows = np.flatnonzero((a.bios.row_role == Kind.D) & (a.row_request >= 0))
     rows = rows[partly[a.row_request[rows]]]

@@ -12,9 +12,9 @@ from biotrail.recorder.schema.records import Kind
 def named_absorptions(a: Association) -> Findings:
     """Find `absorbed_by` where an m names the absorbing request.
 
-    The kernel's m does not; `without_pointers` adds the name to the record. That is the last
-    generation with this identity that began before the m; where there is none, or the m has no
-    name, `absorbed_by` stays.
+    The kernel's m does not; `without_pointers` writes the request's identity into the record. The
+    absorbing one is the last generation with this identity that began before the m. Where there is
+    none, or the m has no name, `absorbed_by` stays.
     """
     rows = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     taker_pointer = a.events.raw[a.requests.row_event[rows], 6]

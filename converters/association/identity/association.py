@@ -130,8 +130,8 @@ def edges_of_rows(a: Association) -> tuple[I64, I64]:
 def partition_remaps(a: Association, context: Context) -> tuple[I64, Bool]:
     """Return (rows of kind A, whether each remaps from a partition to its own disk), (k,) each.
 
-    Rows are indices into the rows of `a.bios`, ascending. So is it where the A names the partition
-    that the bio is on, or where the log lists its source as a partition of the disk.
+    Rows are indices into the rows of `a.bios`, ascending. An A does where it names the partition
+    that the bio is on as its source, or where the log lists its source as a partition of the disk.
     """
     rows = np.flatnonzero(a.bios.row_role == Kind.A)
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])

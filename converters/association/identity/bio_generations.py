@@ -101,10 +101,10 @@ def _mentions(events: Events, never_queued: Bool) -> tuple[I64, U64, U8, I64]:
 
 
 def _rest_splits(events: Events) -> Bool:
-    """Mark X events that report the remainder instead of the front piece: dm since 6.1.
+    """Return the mask (n,) of X that report the remainder, not the front piece: dm since 6.1.
 
     There the record's new_sector (the sector where the remainder begins, low 32 bits) is the sector
-    of the reported bio itself.
+    of the reported bio itself. False for other kinds.
     """
     result = np.zeros(len(events), dtype=np.bool_)
     rows = events.rows(Kind.X)

@@ -15,7 +15,8 @@ _COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
 def chain_rows(events: Events) -> tuple[I64, U64, I64]:
     """Return the bios behind the head of each issued request: (event of D, pointer, place), (k,).
 
-    From CHAIN records; places count from 1. CHAIN records without their D are left out.
+    From CHAIN records; places count from 1. Slots that count left-out bios are no bios, but take a
+    place. CHAIN records without their D are left out.
     """
     chains = events.rows(Kind.CHAIN)
     owner, place = chain_owners(events, chains)
@@ -45,8 +46,8 @@ def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
     """Return (event of its D or -1, place behind that D from 0) of each CHAIN record, (k,) each.
 
     chains: (k,) events of kind CHAIN. A D and its CHAIN records leave the kernel together, with one
-    timestamp and one request pointer; -1 where no such D is in the window. The place is meaningless
-    there.
+    timestamp and one request pointer; -1 where no such D is in the window. The place is the number
+    of events between D and record; meaningless without a D.
     """
     if not len(chains):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -68,9 +68,10 @@ def _subtract_fronts(
 ) -> None:
     """Subtract the front pieces that X split off from what is left of their bios.
 
-    unsent: (b,) bios without a G, s, M or F, which would report what is left; the others stay as
-    they are, and so do bios of unknown size. Changes `piece_sector` (b,) and `piece_bytes` (b,);
-    no size becomes negative.
+    The size of each front piece is added to `piece_sector` (b,; as sectors) and subtracted from
+    `piece_bytes` (b,) of its bio; both are changed in place, and no size becomes negative. unsent:
+    (b,) bios without a G, s, M or F, which would report what is left; the others stay as they are,
+    and so do bios of unknown size.
     """
     rows = np.flatnonzero(bios.row_role == PARENT)
     rows = rows[unsent[bios.row_gen[rows]]]

@@ -13,7 +13,7 @@ import numpy as np
 
 from biotrail.converters.association.rules import Rule
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, U8, Bool
+from biotrail.converters.events.tables import I64, U8, U16, Bool
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Neighbours:
     before: U8
 
     @cached_property
-    def _code(self) -> np.ndarray:
+    def _code(self) -> U16:
         """Per row (n,): role of the row before << 8 | role, uint16."""
         return self.before.astype(np.uint16) << np.uint16(8) | self.role
 
@@ -77,7 +77,10 @@ class Neighbours:
         return {}
 
     def rows(self, roles: Roles, after: Roles) -> I64:
-        """Return the indices of the rows in `roles` whose row before is in `after`, ascending."""
+        """Return the rows (indices, ascending) in `roles` whose row before is in `after`, int64.
+
+        Kept for the next call with these arguments, so not to be changed.
+        """
         row = self._rows.get((roles, after))
         if row is None:
             row = np.flatnonzero(_chosen(roles, after)[self._code])

@@ -47,10 +47,10 @@ class _Issued:
 def request_parents(a: Association) -> Findings:
     """Find `above` of each cloned request, where one upper request fits.
 
-    One fits that has a D on the device and with the sector, size and operation that the clone's `a`
-    names, before it, if no R or C of it, nor an `a` that it alone fitted, came since. All (lower,
-    upper) pairs that fit, also single ones, are found as `rival_above`. Finds nothing where there
-    is no `a`.
+    One fits whose last D before the clone's `a` is on the device and with the sector, size and
+    operation that the `a` names, if no R or C of it, nor an `a` that it alone fitted, came since.
+    All (lower, upper) pairs that fit, also single ones, are found as `rival_above`. Finds nothing
+    where there is no `a`.
     """
     remap_event = a.events.rows(Kind.RQ_REMAP)
     if not len(remap_event):

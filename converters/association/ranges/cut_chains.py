@@ -36,15 +36,16 @@ from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 def cut_chain_members(a: Association, ends: RequestEnds) -> Findings:
     """Find, by range, the request of each bio that merged into a request which no chain reports.
 
-    Asked are bios with data and an M, F or m, without a request by identity. Candidates are the
-    requests that cover the bio and were in flight at the merge, whose D has a cut chain or that
-    failed before a D, if they hold CHAIN_CONDITIONS. Without any cut chain, nothing is asked.
+    Bios in an absorbed request (m) of which the absorbing one is not known lose their `request`.
+    Asked are those and bios with M or F but no request, if they have data. Candidates are the
+    requests that cover the bio, were in flight at the merge, hold CHAIN_CONDITIONS, and have a D
+    with a cut chain or ended without a D. Without any cut chain, nothing is asked.
 
-    Finds `request`, and `absorbed_by` of the bio's own request, where there is one candidate, none
-    of CHAIN_REFUSALS, and no overlap with another such bio of that candidate. `certainty` is then
-    INTERVAL at least, AMBIGUOUS with several candidates or an overlap, and unchanged where refused.
-    All candidates are `rival_requests`. Bios in an absorbed request of which the absorbing one is
-    not known lose their `request` in any case.
+    A bio gets its only candidate as `request`, and the absorbed request that it was in gets it as
+    `absorbed_by`, unless one of CHAIN_REFUSALS holds or the bio overlaps another such bio of that
+    candidate. `certainty` becomes AMBIGUOUS with several candidates or an overlap, else INTERVAL if
+    it was surer; where refused or without candidate it is unchanged. All candidates, also of
+    refused bios, are `rival_requests`.
     """
     absorbed_event = _unresolved_absorption(a)
     request = np.where(absorbed_event >= 0, -1, a.request).astype(np.int64)
@@ -135,8 +136,9 @@ def _refused(
 ) -> set[int]:
     """Return the asking bios that one of CHAIN_REFUSALS marks.
 
-    These hold where a request of the device waits for its D since before the merge, and where the
-    only candidate failed before its D, or has another bio at these sectors (`places`).
+    These hold where a request of the device waits for its D since before the bio's merge, or before
+    the device's last m of which the absorbing request is not known (whatever the candidates); and
+    where the only candidate failed before its D, or has another bio at these sectors (`places`).
     candidates: requests by asking bio. joined: (b,) event of each bio's merge, or -1.
     """
     asker = np.array(list(candidates), dtype=np.int64)

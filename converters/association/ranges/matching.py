@@ -2,6 +2,7 @@
 """Links that identities leave open, found by range: implicit splits, upper bios of clones."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.association.identity.association import (
     Association,
@@ -204,7 +205,7 @@ def _overlapping_clones(a: Association, upper: I64, questions: list[Question]) -
     return overlapping
 
 
-def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Question]:
+def _remapped_from(a: Association, rows: I64, remaps: NDArray[np.void]) -> list[Question]:
     """Return, per A, the query for who covers, at its time, the range that it names as its source.
 
     rows: (k,) rows of `a.bios` of kind A. remaps: (k,) their records. A flush has no sectors: its

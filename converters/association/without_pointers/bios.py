@@ -98,9 +98,9 @@ class BioRules:
     def complete(self, event: Event, device: Device) -> None:
         """Apply c: identify the bio that ended, the first of `waiting_for_end`, else a new one.
 
-        Sets `event.bio` and removes the bio from `device.waiting`; a new one is not added. Several
-        candidates, and the event, become ambiguous. So does the event if the device has requests
-        and front pieces of the bio are in none: their completion is still to come.
+        Sets bio and doubt of the event, and removes the bio from `device.waiting`; a new one is not
+        added. Several candidates, and the event, become ambiguous. So does the event if the device
+        has requests and front pieces of the bio are in none: their completion is still to come.
         """
         bio = self._find.choose(event, self.waiting_for_end(event, device))
         if bio is None:

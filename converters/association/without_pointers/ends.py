@@ -77,11 +77,11 @@ class EndRules:
         return [h for h in starting if h.end >= event.end and not h.data_done]
 
     def _failing(self, event: Event, device: Device, fits: list[InFlight]) -> list[InFlight]:
-        """Return the requests not issued that have exactly the range of a failed C; else [].
+        """Return the requests not issued that have exactly the range and operation of a failed C.
 
-        Oldest first. If waiting bios share a sector with the range, one of them may have a request
-        that was not recorded: these bios, the requests returned and `fits` (the issued candidates)
-        become ambiguous.
+        Oldest first; [] for a C without an error. If waiting bios of its operation share a sector
+        with the range, one of them may have a request that was not recorded: these bios, the
+        requests returned and `fits` (the issued candidates) become ambiguous.
         """
         if not event.failed:
             return []

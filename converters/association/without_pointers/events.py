@@ -2,14 +2,16 @@
 """Events as the rules of `identify` read them, and how the identities are written into records."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.association.without_pointers.pending import InFlight, Tag
 from biotrail.converters.events.array_steps import NO_SECTOR
 from biotrail.converters.events.context import OP_MASK
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import SECTOR_BYTES
+from biotrail.converters.events.tables import SECTOR_BYTES, U64, EventRows
 from biotrail.recorder.schema.records import NO_TAG, Kind
 
 RELEVANT = (
@@ -80,7 +82,7 @@ class Event:
     """blktrace's C: whether it is the completion of a bio (c)."""
 
 
-def read_events(events: Events, rows: np.ndarray) -> list[Event]:
+def read_events(events: Events, rows: EventRows) -> list[Event]:
     """Return the records at `rows` of `events` as Event objects, in that order.
 
     All must be of RELEVANT kinds. The fields that the rules set (bio, request, other, doubt,
@@ -94,7 +96,7 @@ def read_events(events: Events, rows: np.ndarray) -> list[Event]:
     tid = np.where(np.isin(kind, WITH_TID), events.raw[rows, 4] >> np.uint64(32), np.uint64(0))
     opf = events.opf[rows]
     failed = (kind == Kind.C) & (events.status[rows] != 0)
-    columns: tuple[np.ndarray, ...]
+    columns: tuple[NDArray[Any], ...]
     columns = (kind, events.dev[rows], sector, end, opf & OP_MASK, opf, tid, events.number[rows])
     columns = (*columns, failed, events.ts[rows])
     result = [Event(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
@@ -109,7 +111,7 @@ def read_events(events: Events, rows: np.ndarray) -> list[Event]:
     return result
 
 
-def _read_slots(events: Events, rows: np.ndarray, result: list[Event]) -> None:
+def _read_slots(events: Events, rows: EventRows, result: list[Event]) -> None:
     """Set `slot` = (hctx, driver tag) of each D in `result` that has both; others keep None.
 
     rows, result: rows of `events`, and the Event made of each, in the same order.
@@ -123,7 +125,7 @@ def _read_slots(events: Events, rows: np.ndarray, result: list[Event]) -> None:
         result[row].slot = (slot[0], slot[1])
 
 
-def _read_tags(events: Events, rows: np.ndarray, result: list[Event]) -> None:
+def _read_tags(events: Events, rows: EventRows, result: list[Event]) -> None:
     """Set `tag` of each s (START) in `result`, as far as recorded; other events keep None.
 
     ("scheduler", sched_tag) if the request has one, else ("driver", tag). Without either it stays
@@ -139,7 +141,7 @@ def _read_tags(events: Events, rows: np.ndarray, result: list[Event]) -> None:
             result[row].tag = ("driver", driver)
 
 
-def zero_pointers(events: Events, raw: np.ndarray) -> None:
+def zero_pointers(events: Events, raw: U64) -> None:
     """Set to 0 the fields of `raw` that hold kernel addresses, so that only the rules fill them.
 
     raw: (n, 8) uint64, the records of `events`, changed in place. Zeroed are the bio and request
@@ -158,7 +160,7 @@ def zero_pointers(events: Events, raw: np.ndarray) -> None:
     raw[kind == Kind.CHAIN, 1:] = 0
 
 
-def rewrite_as_bio_complete(words: np.ndarray) -> None:
+def rewrite_as_bio_complete(words: U64) -> None:
     """Rewrite one C record as a c (BIO_COMPLETE) of the same range, operation, device and status.
 
     words: the record's 8 uint64, changed in place. The bio pointer is set to 0.
@@ -168,7 +170,7 @@ def rewrite_as_bio_complete(words: np.ndarray) -> None:
     words[1:6] = [0, words[3], words[4], words[5], 0]
 
 
-def rewrite_as_request_merge(words: np.ndarray) -> None:
+def rewrite_as_request_merge(words: U64) -> None:
     """Rewrite one M or F record as an m (RQ_MERGE) of the same range, operation and device.
 
     words: the record's 8 uint64, changed in place. All pointers are set to 0, the tags to "none".

@@ -28,7 +28,7 @@ from biotrail.converters.association.without_pointers.pending import Device
 from biotrail.converters.association.without_pointers.requests import RequestRules
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import U8, Certainty
+from biotrail.converters.events.tables import I64, U8, U64, Certainty
 from biotrail.recorder.schema.records import Kind
 
 
@@ -75,9 +75,9 @@ class Identifier:
         Call it for each event of the log once, in time order. In the copy `raw` has the identities
         and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS); a record of a kind without a
         rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
-        an m (`_write`). `members` is this object's own dict: event number → identities of the
-        bios that a request without a recorded beginning serves; `forget` shortens it. The other
-        columns are those of `events`, not copied.
+        an m (`_write`). `members` is this object's own dict: event number → identities of the bios
+        that a request without a recorded beginning serves; `forget` shortens it. `path` is None;
+        the other columns are those of `events`, not copied.
         """
         raw = events.raw.copy()
         doubt = np.zeros(len(events), dtype=np.uint8)
@@ -106,7 +106,7 @@ class Identifier:
         self._devices[dev] = Device(one_queue=queue.get("nr_hw_queues") == 1)
         return self._devices[dev]
 
-    def _write(self, words: np.ndarray, doubt: U8, row: int, event: Event) -> None:
+    def _write(self, words: U64, doubt: U8, row: int, event: Event) -> None:
         """Write the identities that a rule set on `event` into its record, and its certainty.
 
         words: the record's 8 uint64, changed in place. Sets `doubt[row]`, INTERVAL at least, and
@@ -155,7 +155,7 @@ class Identifier:
         rows &= events.kind != Kind.X  # an X is of its parent as well
         events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
 
-    def forget(self, numbers: np.ndarray) -> None:
+    def forget(self, numbers: I64) -> None:
         """Drop the members kept for the events with these numbers, if they have any.
 
         Members are the bios that `identify` found a request without a recorded beginning to serve.

@@ -26,10 +26,11 @@ class RequestRules:
     def allocate(self, event: Event, device: Device) -> None:
         """Apply G: identify the bio that waits with this range, else a new one; begin its request.
 
-        Sets bio, request and doubt of the event. The bio (`BioRules.claim`) leaves `device.waiting`
-        and its parent's `unserved`. The request gets the bio's tid and flags, and the bio as head,
-        is added to `device.allocated`, and takes the bio's place in `pairing`; it is as doubtful as
-        the choice of the bio. Also sets `device.has_requests` and `reports_allocations`.
+        Sets bio, request and doubt of the event. The bio (`BioRules.claim`: of the event's range
+        and operation) leaves `device.waiting` and its parent's `unserved`. The request gets the
+        bio's tid and flags, and the bio as head, is added to `device.allocated`, and takes the
+        bio's place in `pairing`; it is as doubtful as the choice of the bio. Also sets
+        `device.has_requests` and `reports_allocations`.
         """
         bio = self._bios.claim(event, device)
         request = self._find.begin_request(event)
@@ -45,9 +46,10 @@ class RequestRules:
     def start(self, event: Event, device: Device) -> None:
         """Apply s: identify the request not started yet with this range; if none, do as G first.
 
-        Of several the oldest; all become ambiguous. Sets `started` of the request, and request, bio
-        and doubt of the event. If the s reports a tag, requests that must have ended for it to be
-        free (`Device.assign_tag`) leave the device and are given up as lost.
+        It has the event's operation, too, and is not issued. Of several the oldest; all become
+        ambiguous. Sets `started` of the request, and request, bio and doubt of the event. If the s
+        reports a tag, requests that must have ended for it to be free (`Device.assign_tag`) leave
+        the device and are given up as lost.
         """
         exact = device.allocated.exact(event.sector, event.end, event.op)
         fresh = self._find.choose(event, [h for h in exact if not h.started])
@@ -77,11 +79,12 @@ class RequestRules:
         """Apply M or F: identify the bio, and which of the requests `takers` grows by its range.
 
         takers: requests not issued that touch the bio, oldest first; only those that can grow
-        (`_mergeable`) count. Preferred are those of the event's thread that are not inserted. Sets
-        bio, request and doubt of the event; the request is as doubtful, and gets the bio as head if
-        that is now its first. Without a taker the bio is marked `joined` and stays in, or is added
-        to, `device.waiting`. If no bio waits with the event's range, but a request has that range
-        and there are takers, it is an m, which blktrace writes as M or F: see `_absorb_into`.
+        (`_mergeable`) count. Preferred are those of the event's thread that are not inserted; of
+        several the first is taken, and all become ambiguous. Sets bio, request and doubt of the
+        event; the request is as doubtful, and gets the bio as head if that is now its first.
+        Without a taker the bio is marked `joined` and stays in, or is added to, `device.waiting`.
+        If no bio waits with the event's range, but a request has that range and there are takers,
+        it is an m, which blktrace writes as M or F: see `_absorb_into`.
         """
         takers = self._mergeable(takers)
         waiting = self._bios.waiting_at(event, device)
@@ -187,10 +190,11 @@ class RequestRules:
     def insert(self, event: Event, device: Device) -> None:
         """Apply I: identify the request with exactly this range, preferably one not inserted yet.
 
-        Of several the oldest; all become ambiguous. Without one, a request whose beginning was not
-        recorded is made of the waiting bios in the range (`_unknown_request`) and added to
-        `device.allocated`. Sets `inserted` of the request, and request, bio and doubt of the event;
-        the request is ambiguous if an earlier guess may have made its range wrong.
+        It has the event's operation, too, and is not issued. Of several the oldest; all become
+        ambiguous. Without one, a request whose beginning was not recorded is made of the waiting
+        bios in the range (`_unknown_request`) and added to `device.allocated`. Sets `inserted` of
+        the request, and request, bio and doubt of the event; the request is ambiguous if an earlier
+        guess may have made its range wrong.
         """
         exact = device.allocated.exact(event.sector, event.end, event.op)
         request = self._find.choose(event, [h for h in exact if not h.inserted] or exact)
@@ -209,13 +213,14 @@ class RequestRules:
     def _unknown_request(self, event: Event, device: Device) -> InFlight:
         """Return a new request, whose G and s were not recorded, with the bios that it covers.
 
-        Waiting bios within the event's range, each beginning where the one before ends, are its
-        members: they leave `device.waiting` and go to `event.members`; flags, doubt and head bio of
-        the request are theirs. The request and all bios within its range become ambiguous if the
-        members do not cover the range exactly, other bios lie within it (then recorded by
-        `add_guess`), an earlier guess overlaps it, or there are `_shorter_discards` or, unless one
-        member has the whole range, `_smaller_discards`, which become ambiguous as well. Also sets
-        `device.has_requests`. The caller adds the request to the device.
+        Waiting bios of the event's operation within its range, each beginning where the one before
+        ends, are its members (of several without bytes only the oldest): they leave
+        `device.waiting` and go to `event.members`; flags, doubt and head bio of the request are
+        theirs. The request and all bios within its range become ambiguous if the members do not
+        cover the range exactly, other bios lie within it (then recorded by `add_guess`), an earlier
+        guess overlaps it, or there are `_shorter_discards` or, unless one member has the whole
+        range, `_smaller_discards`, which become ambiguous as well. Also sets `device.has_requests`.
+        The caller adds the request to the device.
         """
         request = self._find.new_request(event)
         device.has_requests = True
@@ -292,14 +297,15 @@ class RequestRules:
     def issue(self, event: Event, device: Device) -> None:
         """Apply D: identify the request with exactly this range, not issued so far, and issue it.
 
-        Of several the oldest; all become ambiguous. So does a single one where the D may be of
-        others (`_doubt_waiting_bios`, `_doubt_grown_discards`, `_doubt_range`). Without one, it is
-        made of the waiting bios in the range (`_unknown_request`). A flush request or passthrough
-        command is always a new request without bios. The request moves from `device.allocated` to
-        `device.issued`; `sequence` is set if its bios ask for a pre-flush, or for FUA that the D
-        lacks. Sets request, bio and doubt of the event, and for a flush request
-        `device.flush_issued`. If hardware queue and driver tag are known, requests that must have
-        ended for that tag to be free (`assign_tag`) leave the device and are given up as lost.
+        It has the event's operation, too; of several the oldest, and all become ambiguous. So does
+        a single one where the D may be of others (`_doubt_waiting_bios`, `_doubt_grown_discards`,
+        `_doubt_range`). Without one, it is made of the waiting bios in the range
+        (`_unknown_request`). A flush request or passthrough command is always a new request without
+        bios. The request moves from `device.allocated` to `device.issued`; `sequence` is set if its
+        bios ask for a pre-flush, or for FUA that the D lacks. Sets request, bio and doubt of the
+        event, and for a flush request `device.flush_issued`. If hardware queue and driver tag are
+        known, requests that must have ended for that tag to be free (`assign_tag`) leave the device
+        and are given up as lost.
         """
         if self._find.is_flush_machinery(event):
             request = self._find.new_request(event)
@@ -347,11 +353,11 @@ class RequestRules:
     def requeue(self, event: Event, device: Device) -> None:
         """Apply R: identify the issued request with exactly this range, which waits for another D.
 
-        Of several the oldest; all become ambiguous. The request moves from `device.issued` to
-        `device.allocated`, not inserted, without its driver tag; it is ambiguous if it may be the
-        remainder of another request's partial completion. Without one, a new request without bios
-        is made and added there, ambiguous: it may be the remainder of any request. Sets request,
-        bio and doubt of the event.
+        It has the event's operation, too; of several the oldest, and all become ambiguous. The
+        request moves from `device.issued` to `device.allocated`, not inserted, without its driver
+        tag; it is ambiguous if it may be the remainder of another request's partial completion.
+        Without one, a new request without bios is made and added there, ambiguous: it may be the
+        remainder of any request. Sets request, bio and doubt of the event.
         """
         request = self._find.choose(event, device.issued.exact(event.sector, event.end, event.op))
         if request is None:

@@ -187,9 +187,9 @@ class RecordFile:
         """Return all whole records in `_rest` as a Batch; None at the end.
 
         Reads on until there is a record or a gap: a batch may have no records. Leaves out records
-        with times above MAX_NS. Takes the parsed bytes off `_rest`, advances `offset`, and reads
-        another block into `_rest`. Bytes that belong to no record, LOST EVENTS lines excepted, are
-        counted and reported.
+        with times above MAX_NS, with a problem. Takes the parsed bytes off `_rest`, advances
+        `offset`, and reads another block into `_rest`. Bytes that belong to no record, LOST EVENTS
+        lines excepted, are counted and reported, also those that are left at the end.
         """
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
@@ -229,7 +229,7 @@ class RecordFile:
     def _drop_garbage(self) -> None:
         """Drop the beginning of `_rest`, which holds no record, and count that as unreadable.
 
-        The last block's length and _KEEP_GARBAGE bytes stay; nothing happens if there are no more.
+        The newest `_block` and _KEEP_GARBAGE bytes stay; nothing happens if there are no more.
         `offset` advances by what is dropped.
         """
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
@@ -282,7 +282,8 @@ class RecordFile:
     def _end_with_rest(self) -> None:
         """Report the bytes in `_rest` at the file's end, which hold no whole record; empty `_rest`.
 
-        They count as unreadable and add a problem, except for LOST EVENTS lines. `offset` advances.
+        They count as unreadable and add a problem, except for LOST EVENTS lines, of which the
+        losses are not recorded. `offset` advances.
         """
         rest, self._rest = self._rest, b""
         if byte_order(rest[:MAGIC_BYTES]) is None:

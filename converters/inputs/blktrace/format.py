@@ -159,7 +159,10 @@ def has(category: U32, bits: Category) -> Bool:
 
 
 def byte_order(magic: bytes) -> ByteOrder | None:
-    """Return `<` or `>` for a record's first four bytes; None if they are not its magic number."""
+    """Return the byte order of the record that begins with `magic`, `<` or `>`, of any version.
+
+    None if these are not the four bytes of the magic number, or fewer.
+    """
     if len(magic) < MAGIC_BYTES:
         return None
     if int.from_bytes(magic, "little") & ~0xFF == MAGIC:

@@ -5,12 +5,14 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import U64
 from biotrail.converters.inputs.blktrace.files import Batch, RecordFile, find, is_blktrace, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
@@ -94,7 +96,7 @@ class BlktraceSource:
             )
         return files
 
-    def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
+    def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Path]:
         """Return the files by CPU of the set that `path` is of; sets `set_name` if there are any.
 
         Empty if there is no set, or `path` is an existing file that is not of the set.
@@ -160,7 +162,7 @@ class BlktraceSource:
             header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
         return header
 
-    def _event_time_of(self, noted: int, times: Any) -> int:
+    def _event_time_of(self, noted: int, times: U64) -> int:
         """Return the time (ns) of a timestamp note in the time base of the events.
 
         noted: the note's own time, returned if no event is earlier. times: of the batch's events.

@@ -138,7 +138,11 @@ class ArchiveSource:
         self._replay_findings(None)
 
     def wrong_blocks(self) -> list[str]:
-        """Read the file; return a description of each block that fails its checksum."""
+        """Read the file; return a description of each block that fails its checksum.
+
+        Blocks are of BLOCK_BYTES, up to the metadata, which is not checked here. Empty: all are
+        right. Raises OSError: the file cannot be read.
+        """
         account, found = self.metadata.account, []
         self._stream.seek(0)
         for index, crc in enumerate(account.checksums):

@@ -56,6 +56,19 @@ _ENDED = (
 )
 MONOTONIC = "ns of CLOCK_MONOTONIC"
 
+_PATH = (
+    Column("call", NAME, "", "system call that queued it, or page fault, where recorded (--path)"),
+    Column("entry_ns", pa.int64(), MONOTONIC, "entry of that call; with tid, the key of calls"),
+    Column("call_fd", pa.int32(), "", "file descriptor, as that call's argument gave it"),
+    Column("call_offset", pa.int64(), "bytes", "offset in the file, likewise"),
+    Column("call_length", pa.int64(), "bytes", "length, likewise"),
+    Column("submission", pa.int64(), "", "number of the submission of io_uring or aio it is of"),
+    Column("dirty_ns", pa.int64(), MONOTONIC, "when the page that it writes back was dirtied"),
+    Column("dirty_tid", pa.uint32(), "", "thread that dirtied that page, its first"),
+    Column("dirty_pid", pa.uint32(), "", "its process"),
+    Column("dirty_comm", NAME, "", "its name then"),
+    Column("dirty_cgroup", NAME, "", "path of the cgroup that it was in then, or its id"),
+)
 BIOS = (
     _NUMBER,
     *_DEVICE,
@@ -66,8 +79,10 @@ BIOS = (
     Column("comm", NAME, "", "its name"),
     Column("cgroup", NAME, "", "path of the charged cgroup, or its id"),
     Column("file", NAME, "", "path of the file whose pages it carries, where files were recorded"),
+    *_PATH,
     Column("ioprio", pa.uint16(), "", "I/O priority: class << 13 | data"),
     Column("hint", pa.uint8(), "", "write life-time hint"),
+    Column("purpose", NAME, "", "data, metadata, journal, swap, readahead; null: it has no data"),
     Column("cpu", pa.uint16(), "", "CPU that queued it"),
     Column("queue_time", WALL, "UTC", "when it was queued, by the wall clock"),
     Column("queue_ns", pa.int64(), MONOTONIC, "Q"),
@@ -126,6 +141,8 @@ def schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 BIO_SCHEMA = schema(BIOS)
+PATH_NAMES = tuple(column.name for column in _PATH)
+"""Columns of bios that logs recorded without --path leave null."""
 REQUEST_SCHEMA = schema(REQUESTS)
 DRIVER_NAMES = tuple(column.name for column in _DRIVER)
 """Columns of requests that logs recorded without --path driver leave null."""

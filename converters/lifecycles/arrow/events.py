@@ -8,7 +8,7 @@ from biotrail.converters.events.arrow import COLUMNS, CPU, KIND, KIND_TYPE, TIME
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.lifecycles.arrow.columns import NAME
-from biotrail.converters.lifecycles.arrow.tables import named
+from biotrail.converters.lifecycles.arrow.named import named
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 _TEXT = pa.string()

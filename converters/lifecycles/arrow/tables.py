@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A window's bios and requests as Arrow tables, with names instead of numbers."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -30,11 +29,13 @@ from biotrail.converters.lifecycles.arrow.columns import (
     stage_column,
 )
 from biotrail.converters.lifecycles.arrow.drivers import driver_columns
+from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullable
+from biotrail.converters.lifecycles.arrow.path import path_columns
 from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema.records import NO_TAG
 
 _NO_SECTOR = np.uint64(2**64 - 1)
-Naming = Callable[[int], str | None]
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
@@ -43,7 +44,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
     In the order of `window.bios`. context: gives the names of devices, operations, cgroups and
     files. Times, numbers and names that are not known are null; so are `partition` for a bio sent
     to the disk itself, and `file` for a block device's own pages. A cgroup without a path is
-    `id N`.
+    `id N`. The columns of the path are null where the log has no --path.
     """
     bios, tasks = window.bios, window.tasks
     columns = {
@@ -57,8 +58,12 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
         "file": named(bios.file, lambda row: _path(context, row)),
+        **path_columns(window, context),
         "ioprio": bios.ioprio,
         "hint": bios.hint,
+        "purpose": named(
+            purposes(bios, tasks, context), lambda purpose: PURPOSE_NAMES.get(Purpose(purpose))
+        ),
         "cpu": nullable(bios.cpu, NO_CPU),
         "queue_time": wall_clock(context, bios.queue),
         "queue_ns": nullable(bios.queue),
@@ -71,10 +76,11 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
 
 
-def thread_columns(table: Bios | Calls | Waits, tasks: Tasks) -> dict[str, pa.Array]:
-    """Return the columns tid, pid and comm of the rows' threads; null where not known.
+def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:
+    """Return the columns tid, pid and comm of the rows' threads, by name.
 
-    tasks: the threads that `table.task` is the row of.
+    tasks: the threads' names, whose rows `table.task` has. tid is null where it is 0; pid and comm
+    are where `task` is -1.
     """
     pids = np.append(tasks.tgid, np.uint32(0))[table.task]
     return {
@@ -126,7 +132,7 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
         "number": table.number,
         "device": named(table.dev, context.device_name),
         "dev": named(table.dev, dev_numbers),
-        "op": _dictionary(*operations(context, table.opf, table.bytes)),
+        "op": dictionary(*operations(context, table.opf, table.bytes)),
         "flags": named(table.opf, context.flag_names),
         "sector": pa.array(table.sector, mask=table.sector == _NO_SECTOR),
         "bytes": table.bytes,
@@ -143,33 +149,6 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
         "family": nullable(table.family),
         **_stage_columns(table.number, stages),
     }
-
-
-def named(values: NDArray[Any], name: Naming) -> pa.Array:
-    """Return the numbers' names as a dictionary array of strings; a name of None becomes null.
-
-    name: called once for each distinct number.
-    """
-    found, codes = np.unique(values, return_inverse=True)
-    return _dictionary(codes, [name(int(value)) for value in found])
-
-
-def _dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
-    """Return names[codes] as a dictionary array of strings.
-
-    codes: int, indices into `names`. Equal names become one entry, in alphabetical order; None
-    becomes null.
-    """
-    distinct = sorted({name for name in names if name is not None})
-    places = {name: place for place, name in enumerate(distinct)}
-    to = np.array([-1 if n is None else places[n] for n in names] or [0], np.int32)[codes]
-    indices = pa.array(to, mask=to < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
-
-
-def nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
-    """Return the values as an Arrow array with null in place of `none`."""
-    return pa.array(values, mask=values == none)
 
 
 def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:

@@ -2,15 +2,17 @@
 """Slices of system calls, on their threads' own tracks, with the waits of each call nested."""
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.calls.keys import rows_of_calls
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
-    I64,
     NEVER,
+    U8,
     Tasks,
 )
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
@@ -35,10 +37,25 @@ class CallMaker:
     """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
     _pending: Waits | None = None
     """Waits of calls that have not returned in the windows so far."""
-    _wait_names: tuple[int, int] = (0, 0)
-    """Event name ids of BLOCKED and RUNNABLE: interned early, as they have to be below 128."""
+    _runnable: int = 0
+    """Event name id of RUNNABLE: interned early, as it has to be below 128."""
+    _names_of: U8 = field(default_factory=lambda: np.zeros(len(WaitReason), dtype=np.uint8))
+    """Per WaitReason: event name id of such a wait, likewise."""
     _numbered: int = 0
     """Calls so far, which numbers them."""
+
+    def __post_init__(self) -> None:
+        """Intern the names of the reasons, if the log says what waits were for."""
+        if "fs" in self.context.path_parts:
+            self._intern()
+
+    def _intern(self) -> None:
+        """Set the name ids of waits; BLOCKED where the log does not say what a wait was for."""
+        said = "fs" in self.context.path_parts
+        for reason in WaitReason:
+            named = said and reason != WaitReason.UNKNOWN
+            self._names_of[reason] = self.names.id(WAIT_REASON_NAMES[reason] if named else BLOCKED)
+        self._runnable = self.names.id(RUNNABLE)
 
     def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
         """Return a slice per timed call of the window, in the order of (entry, number).
@@ -49,7 +66,7 @@ class CallMaker:
         """
         if path is None:
             return self._slices(None)
-        self._wait_names = self.names.id(BLOCKED), self.names.id(RUNNABLE)
+        self._intern()
         known = path.calls.take(path.calls.entry != NEVER)
         table = known.take(np.argsort(known.entry, kind="stable"))
         self._add_threads(table, tasks)
@@ -118,15 +135,16 @@ class CallMaker:
         """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
 
         table: the call of each slice. A wait is a call's if thread and entry time are the same. It
-        has two stages: off the CPU until woken, and from there until it ran.
+        has two stages: off the CPU until woken, named by the reason, and from there until it ran.
         """
-        row = _rows_of_calls(table, waits)
+        row = rows_of_calls(table, waits)
         ours = np.flatnonzero(row >= 0)
         ours = ours[np.lexsort((waits.out[ours], row[ours]))]
         pending = waits.take(np.flatnonzero(row < 0)[-_MOST_PENDING:])
         if not len(ours):
             return pending
-        names = np.array(self._wait_names, dtype=np.uint8)
+        blocked = self._names_of[waits.reason[ours]]
+        names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
         start = np.stack([waits.out[ours], waits.woken[ours]], axis=1).reshape(-1)
         end = np.stack([waits.woken[ours], waits.run[ours]], axis=1).reshape(-1)
         rows = np.repeat(row[ours], 2)
@@ -137,25 +155,8 @@ class CallMaker:
         slices.stages = StageColumns(
             first=np.cumsum(count) - count,
             count=count,
-            name=np.tile(names, len(ours))[lasting],
+            name=names[lasting],
             start=start[lasting],
             end=end[lasting],
         )
         return pending
-
-
-def _rows_of_calls(table: Calls, waits: Waits) -> I64:
-    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
-    if not len(table) or not len(waits):
-        return np.full(len(waits), -1, dtype=np.int64)
-    order = np.lexsort((table.tid, table.entry))
-    entry, tid = table.entry[order], table.tid[order]
-    first = np.searchsorted(entry, waits.entry, side="left")
-    stop = np.searchsorted(entry, waits.entry, side="right")
-    row = np.full(len(waits), -1, dtype=np.int64)
-    # Two threads rarely enter in the same nanosecond, so this loop is short.
-    for ahead in range(int((stop - first).max(initial=0))):
-        place = np.minimum(first + ahead, len(order) - 1)
-        same = (first + ahead < stop) & (tid[place] == waits.tid)
-        row[same] = order[place[same]]
-    return row

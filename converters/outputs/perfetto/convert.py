@@ -20,6 +20,7 @@ from biotrail.converters.outputs.perfetto.calls import CallMaker
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.counter_writer import CounterWriter
 from biotrail.converters.outputs.perfetto.detail import drawn_with, slice_maker
 from biotrail.converters.outputs.perfetto.events import last_packet
@@ -120,6 +121,7 @@ class Converter:
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
         self._calls = CallMaker(context, names, strings, self._tree.threads)
+        self._commits = CommitMaker(names)
         self._counters = CounterWriter(context, *parts, fine=detail == Detail.FULL)
         self._slowest = Slowest(context, names, self._clocks)
         self._last_window: Lifecycles | None = None
@@ -149,12 +151,15 @@ class Converter:
         open_requests = self._maker.in_flight(window.open_requests)
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
         calls = self._calls.calls(window.path, window.tasks)
-        self._start(window, (bios, requests, open_bios, open_requests, losses, calls))
+        commits = self._commits.commits(window.path)
+        self._start(window, (bios, requests, open_bios, open_requests, losses, calls, commits))
         self._write_clock_readings()
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         if len(calls):
             self._slices.write(calls, _nothing(calls))
+        if len(commits):
+            self._slices.write(commits, _nothing(commits))
         self._slowest.add(bios, window.bios, window.tasks)
         self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)

@@ -39,3 +39,8 @@ REQUESTS = (
     f"lie in it, as those of bios do. {_LANES}"
 )
 MORE = "What was beyond the first {} lanes of {}, more than a screen holds. A lane has no meaning."
+JOURNAL = (
+    "A slice is a commit of the file system's journal (jbd2), with its phases in it. Starting: the "
+    "transaction is chosen. Locking: it waits for calls that still change it. Flushing: data of "
+    "files that has to precede is written. Logging: metadata and the commit block are written."
+)

@@ -84,6 +84,8 @@ PATH_BIO_ARGUMENTS = (
     Argument("dirtied_by", "thread that dirtied its first page", "not known, or not recorded"),
     Argument("dirtied_pid", "that thread's process", "as dirtied_by"),
     Argument("dirtied_before_ns", "time from there to its queueing", "as dirtied_by"),
+    Argument("dirtied_in", "cgroup that it was in then", "not known, or not recorded"),
+    Argument("purpose", "metadata, journal, swap or readahead", "data, none, or not recorded"),
 )
 PATH_REQUEST_ARGUMENTS = (
     Argument("completed_in", "interrupt, softirq or task", "not recorded"),
@@ -111,6 +113,10 @@ CALL_ARGUMENTS = (
     Argument("queued_bios", "bios that it queued", "0"),
     Argument("waits", "times that it left its CPU to wait", "0"),
 )
+COMMIT_ARGUMENTS = (
+    Argument("transaction", "id of the transaction in its journal"),
+    Argument("tid", "thread that commits, jbd2/DEVICE"),
+)
 
 
 def stage_argument(stage: Stage) -> str:
@@ -123,10 +129,10 @@ STAGE_ARGUMENTS = tuple(
 )
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
-CALL = "call"
+CALL, COMMIT = "call", "commit"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5}
+CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5, COMMIT: 12}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
@@ -140,7 +146,10 @@ STAGE_TITLES: dict[Stage, str] = {**STAGE_NAMES, Stage.FLUSH: "flushing"}
 """Names of stage slices. No other slice has one of these names."""
 
 BLOCKED, RUNNABLE = "blocked", "runnable"
-"""Names of the slices in a call: off the CPU until woken, and from there until it ran."""
+"""Names of the slices in a call: off the CPU until woken, and from there until it ran. Where the
+log says what a wait was for, its name is the reason instead of BLOCKED."""
+COMMIT_PHASES = ("commit starting", "commit locking", "commit flushing", "commit logging")
+"""Names of the slices in a commit, in this order."""
 
 _BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -151,6 +160,7 @@ _PATH_ARGUMENTS = {
     BIO: PATH_BIO_ARGUMENTS,
     REQUEST: PATH_REQUEST_ARGUMENTS,
     CALL: CALL_ARGUMENTS,
+    COMMIT: COMMIT_ARGUMENTS,
 }
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))

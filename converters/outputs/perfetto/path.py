@@ -13,7 +13,9 @@ from biotrail.converters.events.tables import (
     Bios,
     Bool,
     Requests,
+    Tasks,
 )
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.encode import distinct
 from biotrail.converters.outputs.perfetto.names import Interned
@@ -23,13 +25,21 @@ _CONTEXTS = ("task", "softirq", "interrupt")
 
 
 def add_bio_path(
-    slices: Slices, table: Bios, path: PathTables | None, context: Context, strings: Interned
+    slices: Slices,
+    table: Bios,
+    path: PathTables | None,
+    tasks: Tasks,
+    context: Context,
+    strings: Interned,
 ) -> None:
     """Add the arguments names.PATH_BIO_ARGUMENTS to the slices of bios where they are known.
 
-    table: the bio of each slice. path: the window's; None: nothing is added. strings: the interned
-    texts, to which new ones are added.
+    table: the bio of each slice. path: the window's; None: nothing is added but the purpose, where
+    the log has the part `dirty`. tasks: the threads that `table.task` is the row of. strings: the
+    interned texts, to which new ones are added.
     """
+    if "dirty" in context.path_parts:
+        _add_purposes(slices, table, tasks, context, strings)
     if path is None or not len(path.bios) or not len(table):
         return
     row, known = _rows_by_number(path.bios.number, table.number)
@@ -44,6 +54,25 @@ def add_bio_path(
     slices.uint("dirtied_pid", bios.dirty_pid, dirtied)
     before = table.queue - bios.dirtied
     slices.uint("dirtied_before_ns", before, dirtied & (before >= 0) & (table.queue != NEVER))
+    groups = _cgroup_ids(np.where(dirtied, bios.dirty_cgroup, np.uint64(0)), context, strings)
+    slices.text("dirtied_in", groups)
+
+
+def _add_purposes(
+    slices: Slices, table: Bios, tasks: Tasks, context: Context, strings: Interned
+) -> None:
+    """Add the argument `purpose` to the slices of bios that are for anything but data."""
+    found = purposes(table, tasks, context)
+    names = {p: name for p, name in PURPOSE_NAMES.items() if p != Purpose.DATA}
+    ids = [strings.id(names[p]) if p in names else 0 for p in Purpose]
+    slices.text("purpose", np.array(ids, dtype=np.uint64)[found])
+
+
+def _cgroup_ids(cgroups: U64, context: Context, strings: Interned) -> U64:
+    """Return per cgroup id that of its path, or `id N`, as an interned text; 0 for 0."""
+    found, codes = np.unique(cgroups, return_inverse=True)
+    texts = [context.cgroups.get(int(one), f"id {one}") if one else "" for one in found]
+    return np.array([strings.id(t) if t else 0 for t in texts], dtype=np.uint64)[codes]
 
 
 def _call_ids(bios: BioPaths, context: Context, strings: Interned) -> U64:

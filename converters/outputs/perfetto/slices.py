@@ -116,7 +116,7 @@ class SliceMaker:
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
-        add_bio_path(slices, table, self.path, self.context, self.strings)
+        add_bio_path(slices, table, self.path, tasks, self.context, self.strings)
         add_stages(slices, stages)
         return slices
 

@@ -26,6 +26,7 @@ from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     CALL,
     CATEGORY_IIDS,
+    COMMIT,
     STAGE,
     STAGE_IIDS,
     STAGE_TITLES,
@@ -214,7 +215,7 @@ class Streams:
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
-        if stages or category == CALL:
+        if stages or category in (CALL, COMMIT):
             data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])

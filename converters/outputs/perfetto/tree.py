@@ -5,6 +5,7 @@ db1: block I/O
   recording                       metadata
   slowest I/Os                    lanes
   lost events                     lanes: a slice per loss window, where there are any
+  journal of nvme0n1p2            a slice per commit, where they were recorded
   nvme0n1 (259:0)                 one per device with I/O, in the header's order
     queued · in device · reads · writes · lost events, where there are any
     bios                          lanes
@@ -22,10 +23,19 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.outputs.perfetto.help import BIOS, LOSSES, MORE, REQUESTS, ROOT, SLOW
+from biotrail.converters.outputs.perfetto.help import (
+    BIOS,
+    JOURNAL,
+    LOSSES,
+    MORE,
+    REQUESTS,
+    ROOT,
+    SLOW,
+)
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
     CALL,
+    COMMIT,
     IN_DEVICE,
     LOSS,
     QUEUED,
@@ -41,7 +51,7 @@ SCREEN = 16
 
 _EXPLICIT = TrackDescriptor.EXPLICIT
 _BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
-_CALLS = 3
+_CALLS, _JOURNALS = 3, 4
 _FIRST_DEVICE = 10
 """Rank of the first device's group, below the lanes of the whole log."""
 
@@ -151,12 +161,15 @@ class Tree:
 
         category: BIO and REQUEST lanes are below their device's group, which is created if it is
         new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
-        A CALL lane is a thread's track, and `dev` the thread's id. lane: from 0; from SCREEN on,
-        lanes of bios and requests are part of "more bios" and "more requests". Only the first lane
+        A CALL lane is a thread's track, and `dev` the thread's id. A COMMIT lane is a
+        journal's, and `dev` its file system's. lane: from 0; from SCREEN on, lanes of bios and
+        requests are part of "more bios" and "more requests". Only the first lane
         of such a part has the description.
         """
         if category == CALL:
             return self._thread(dev, lane)
+        if category == COMMIT:
+            return self._journal(dev, lane)
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
@@ -188,6 +201,19 @@ class Tree:
             descriptor.thread.pid, descriptor.thread.tid = pid, tid
             descriptor.thread.thread_name = name
         return descriptor
+
+    def _journal(self, dev: int, lane: int) -> TrackDescriptor:
+        """Return the track of the commits of a file system's journal. dev: the file system's."""
+        name = f"journal of {self.context.device_name(dev)}"
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"{COMMIT} {dev} {lane}"),
+            parent_uuid=self.root,
+            name=name,
+            description=JOURNAL,
+            sibling_order_rank=_JOURNALS,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=name,
+        )
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
         """Return the track of a device's counter, below the device's group.

@@ -9,10 +9,12 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from biotrail.cli.children.recorder_process import Tee, filter_arguments
 from biotrail.cli.options import record_filters
+from biotrail.cli.top import command as top_command
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.live import MOST_SLOW, LiveTrace
 from biotrail.converters.analysis.report.report import make_report
@@ -29,6 +31,7 @@ from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 DOC = ROOT / "docs" / "top.md"
 __all__ = ["patient"]
 
@@ -230,6 +233,69 @@ def test_the_text_has_the_figures(height: int | None) -> None:
     assert height is None or len(said.splitlines()) <= max(height, 40)
 
 
+@pytest.mark.usefixtures("patient")
+def test_calls_add_up_to_the_report() -> None:
+    # GIVEN a log with the path  WHEN it is followed
+    found = follow(PATH_LOG)
+    report = make_report(trace := Trace(PATH_LOG), trace.lifecycles(window_events=1))
+    # THEN its stretches have together the calls that the report has
+    for call in report.calls:
+        mine = [
+            one
+            for snapshot in found
+            for one in snapshot.now.calls
+            if (one.call, one.io) == (call.call, call.io)
+        ]
+        assert sum(one.count for one in mine) == call.count
+        assert sum(one.time.sum for one in mine) == call.time.sum
+        assert sum(one.bios for one in mine) == call.bios
+    # AND the last minute is all of a log that is shorter, with the slowest calls
+    last = found[-1]
+    figures = [(one.call, one.count, one.time, one.parts) for one in last.minute.calls]
+    assert figures == [(one.call, one.count, one.time, one.parts) for one in report.calls]
+    slowest = last.slowest_calls
+    assert len(slowest) == MOST_SLOW
+    assert slowest[0].duration_ns == max(one.time.max for one in report.calls)
+    assert slowest == sorted(slowest, key=lambda one: -one.duration_ns)
+    assert (slowest[0].call, slowest[0].process, slowest[0].part) == ("sync", "python3", "runnable")
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("height", [None, 24, 70])
+def test_the_text_has_the_slowest_calls(height: int | None) -> None:
+    # GIVEN the last snapshot of a log with the path, in which timing ended
+    snapshot = follow(PATH_LOG)[-1]
+    snapshot.calls_until_ns = snapshot.now.end_ns - 2_000_000_000
+    # WHEN it is shown
+    console = Console(file=io.StringIO(), width=160, emoji=False, markup=False, highlight=False)
+    for part in parts(snapshot, COST, 160, height):
+        console.print(part)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    # THEN the slowest calls stand beside the devices, and it is said that timing ended
+    assert "slowest calls" in said and "to run 12.2 ms" in said
+    assert "calls have not been timed for 2 s" in said
+    assert height == 24 or "calls/s" in said
+
+
+def test_options_of_the_path_reach_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN top with options of the path  WHEN it starts the recorder
+    given: list[str] = []
+
+    def stop(arguments: list[str]) -> None:
+        given.extend(arguments)
+        raise OutputError("no recorder here")
+
+    monkeypatch.setattr("biotrail.cli.top.Recorder", stop)
+    top = ["--path=call,time", "--call-over", "20ms", "--call-budget", "0"]
+    CliRunner().invoke(top_command, top)
+    # THEN it has them as its own
+    assert {"--path=call,time", "--call-over=20000us", "--call-budget=0.0"} <= set(given)
+    # AND without --path it has none
+    given.clear()
+    CliRunner().invoke(top_command, [])
+    assert not [word for word in given if word.startswith(("--path", "--call"))]
+
+
 @pytest.mark.parametrize(
     "arguments", [("--interval", "10ms"), ("-o", "-"), ("--count", "0"), ("--duration", "0s")]
 )
@@ -248,6 +314,6 @@ def names_in(value: Any) -> set[str]:
 def test_the_json_is_documented() -> None:
     # GIVEN docs/top.md and docs/report.md WHEN a snapshot is told THEN every name in it is there
     text = DOC.read_text() + (ROOT / "docs" / "report.md").read_text()
-    found = json.loads(json.dumps(as_dict(follow(SAMPLE)[-1])))
+    found = [json.loads(json.dumps(as_dict(follow(log)[-1]))) for log in (SAMPLE, PATH_LOG)]
     text += "".join(f"`{status}`" for status in ("IOERR",))
     assert not {name for name in names_in(found) if f"`{name}`" not in text}

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from biotrail.converters.analysis.report.report import Reporter
+from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, MS, PREAD, PWRITE, WRITE, PathLog
 from tests.support.stack_logs import START
@@ -136,13 +138,81 @@ def test_by_call(cli: Cli, tmp_path: Path) -> None:
     assert "(unknown)" in cli("report", "--by", "call", path).out
 
 
+@pytest.fixture
+def two_groups(tmp_path: Path) -> Path:
+    """Calls of two processes in two cgroups, one of which queues no bio."""
+    log = PathLog()
+    log.task(42, b"db")
+    log.task(43, b"cp")
+    for n in range(3):
+        at = 1000 * n
+        log.bio(at + 10, at + 300, 42, entry=at, cgroup=7)
+        log.bio(at + 20, at + 990, 42, entry=at, cgroup=8)  # ends after its call
+        log.returns(at, at + 500, 42, blocked=100, queued=2)
+    log.bio(4010, 4050, 43, entry=4000, cgroup=8, call=FSYNC)
+    log.returns(4000, 4700, 43, number=FSYNC, result=-28, queued=1)
+    log.returns(5000, 5900, 43, blocked=900)
+    return log.write(tmp_path / "x.biotrail")
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        (
+            "process",
+            [("cp", "fsync", 1, 700), ("cp", "pread64", 1, 900), ("db", "pread64", 3, 1500)],
+        ),
+        (
+            "cgroup",
+            [(7, "pread64", 3, 1500), (0, "pread64", 1, 900), (8, "fsync", 1, 700)],
+        ),
+    ],
+)
+@pytest.mark.parametrize("window", [1, 2, 250_000])
+def test_calls_by_group(
+    by: str, expected: list[tuple[Any, ...]], window: int, two_groups: Path
+) -> None:
+    # GIVEN calls of two groups, whose bios end in other windows
+    trace = Trace(two_groups)
+    reporter = Reporter(trace.context, by=by)
+    # WHEN they are grouped  THEN a call is grouped as its thread, or as the first of its bios
+    for _ in reporter.watch(trace.lifecycles(window)):
+        pass
+    key = {"process": "process", "cgroup": "cgroup_id"}[by]
+    found = reporter.finish(trace).call_groups
+    assert [(one.name[key], one.call, one.count, one.time.sum) for one in found] == expected
+
+
+def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None:
+    # GIVEN the same  WHEN it is reported by process
+    found = report(cli, two_groups, "--by", "process")
+    # THEN JSON has each group with its calls' figures, as `calls` has them
+    first = found["call_groups"][0]
+    assert (first["process"], first["pid"], first["call"]) == ("cp", 43, "fsync")
+    assert (first["count"], first["errors"], first["bios"]) == (1, {"ENOSPC": 1}, 1)
+    assert sum(part["sum_ns"] for part in first["parts"]) == first["time"]["sum_ns"] == 700
+    assert set(first) - {"process", "pid"} == set(found["calls"][0])
+    # AND there is a table, and a section in the CSV
+    text = cli("report", "--by", "process", two_groups).out
+    assert "Calls by process" in text
+    lines = list(
+        csv.DictReader(io.StringIO(cli("report", "--by", "process", "--csv", two_groups).out))
+    )
+    rows = [(x["process"], x["call"], x["ios"]) for x in lines if x["section"] == "call groups"]
+    assert rows[0] == ("cp", "fsync", "1")
+    # AND without --by, or by what calls have not, there is none
+    assert report(cli, two_groups)["call_groups"] == []
+    assert report(cli, two_groups, "--by", "device")["call_groups"] == []
+
+
 def test_by_writer(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a kworker that writes back pages of two writers, and one of nobody known
     log = PathLog()
     log.task(7, b"kworker/u8:1")
     for at, dirtied in enumerate([(5, 42, b"db"), (5, 42, b"db"), (9, 50, b"cp"), None]):
-        log.bio(100 + at, 200 + at, 7, call=None, opf=WRITE, dirtied=dirtied)
-    path = log.write(tmp_path / "x.biotrail")
+        group = 77 if dirtied and dirtied[2] == b"db" else 0
+        log.bio(100 + at, 200 + at, 7, call=None, opf=WRITE, dirtied=dirtied, dirtied_in=group)
+    path = log.write(tmp_path / "x.biotrail", notes={"cgroups": {"77": "/shop/db"}})
 
     def groups(word: str) -> list[tuple[Any, ...]]:
         found = report(cli, path, "--by", word)["groups"]
@@ -150,6 +220,14 @@ def test_by_writer(cli: Cli, tmp_path: Path) -> None:
 
     # WHEN it is grouped by writer  THEN each is charged, the rest to who submitted it
     assert groups("writer") == [(1, "cp", 50), (1, "kworker/u8:1", 7), (2, "db", 42)]
+    # AND to the cgroup in which it was
+    found = [
+        (g["process"], g["cgroup"], g["cgroup_id"])
+        for g in report(cli, path, "--by", "writer")["groups"]
+    ]
+    assert ("db", "/shop/db", 77) in found
+    assert ("cp", None, 0) in found
+    assert "/shop/db" in cli("report", "--by", "writer", path).out
     # AND by process it stays with the submitter
     assert groups("process") == [(4, "kworker/u8:1", 7)]
 

@@ -206,6 +206,11 @@ def test_info_and_dump_tell_files(tmp_path: Path, cli: Cli) -> None:
     assert "files (direct I/O: file not known)" in cli("info", path).out
     other = write(tmp_path / "y.biotrail", bio(0, 12), files={"direct": True})
     assert "files, of direct I/O where iomap does it" in cli("info", other).out
+    # AND what a log of today says of more ways, also of one that this version does not know
+    facts = {"direct": False, "ways": ["device", "call", "new"]}
+    more = write(tmp_path / "z.biotrail", bio(0, 12), files=facts)
+    said = " ".join(cli("info", more).out.split())
+    assert "files, of direct I/O on block devices, by the running call elsewhere, new" in said
     # AND dump shows the records
     lines = cli("dump", "--kind", "fN", path).out.splitlines()
     assert len(lines) == 7

@@ -10,7 +10,9 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.path_logs import PathLog
 
 
-@pytest.mark.parametrize("kind", [Kind.STACK, Kind.FILE, Kind.CALL, Kind.DIRTIED, Kind.INTERRUPT])
+@pytest.mark.parametrize(
+    "kind", [Kind.STACK, Kind.FILE, Kind.CALL, Kind.DIRTIED, Kind.INTERRUPT, Kind.SUBMISSION]
+)
 def test_a_record_alone_in_its_log(kind: Kind) -> None:
     # GIVEN a log whose only event is a record that should follow another
     log = PathLog()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.converters.calls.arrow import CALLS, WAITS
+from biotrail.converters.calls.arrow import CALLS, COMMITS, WAITS
 from biotrail.converters.events.context import Context
 from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Column
 from biotrail.converters.pipeline import Trace
@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 PAGE = ROOT / "docs" / "parquet.md"
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-TABLES = {"bios": BIOS, "requests": REQUESTS, "calls": CALLS, "waits": WAITS}
+TABLES = {"bios": BIOS, "requests": REQUESTS, "calls": CALLS, "waits": WAITS, "commits": COMMITS}
 
 
 def rendered(columns: tuple[Column, ...]) -> str:

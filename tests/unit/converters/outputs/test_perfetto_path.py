@@ -146,8 +146,8 @@ def test_bios_name_their_call_and_who_dirtied_them() -> None:
     log.bio(1000, 9000)
     log.bio(2000, 9000, call=4, foreign=True)
     log.bio(3000, 9000, call=-1)
-    log.bio(4000, 9000, call=None, opf=WRITE, dirtied=(700, 811, b"postgres"))
-    log.bio(5000, 9000, call=None)
+    log.bio(4000, 9000, call=None, opf=WRITE, dirtied=(700, 811, b"postgres"), dirtied_in=77)
+    log.bio(5000, 9000, call=None, opf=1 << 19)
     found = [one.args for one in trace_of(log).slices(BIO)]
     # THEN each says what is known, and no more
     assert [args.get("call") for args in found] == [
@@ -160,6 +160,9 @@ def test_bios_name_their_call_and_who_dirtied_them() -> None:
     assert ["fd" in args for args in found] == [True, True, False, False, False]
     who = [(a.get("dirtied_by"), a.get("dirtied_pid"), a.get("dirtied_before_ns")) for a in found]
     assert who == [(None, None, None)] * 3 + [("postgres", 811, 700)] + [(None, None, None)]
+    assert [args.get("dirtied_in") for args in found] == [None, None, None, "id 77", None]
+    # AND a bio that is for anything but data says for what
+    assert [args.get("purpose") for args in found] == [None, None, None, None, "readahead"]
 
 
 def ended(log: PathLog, issue: int, end: int, **interrupt: int) -> None:

@@ -56,6 +56,7 @@ def test_options_become_filters() -> None:
     line = (
         "--pid 12,34 --pid 5 --children --tid 7 --comm fio* --comm dd --cgroup /a --op read,write"
         " --flags sync+meta,fua --min-size 64k --sectors 10-19,30 -d x --below --own-io"
+        " --file /a,b --file /c/../d --dir /e/"
     )
     # WHEN they are read
     found, said = parse(*line.split())
@@ -63,12 +64,13 @@ def test_options_become_filters() -> None:
     assert found == Filters(
         pids=(12, 34, 5), children=True, tids=(7,), comms=("fio*", "dd"), cgroups=("/a",),
         ops=("read", "write"), flags=(("sync", "meta"), ("fua",)), min_bytes=65536,
-        sectors=((10, 19), (30, 30)), below=True, own_io=True,
+        sectors=((10, 19), (30, 30)), below=True, own_io=True, files=("/a,b", "/d"), dirs=("/e",),
     ), said  # fmt: skip
     # AND the header's text is the options again
     assert filters_text(found.header()) == (
         "--pid 12,34,5 --tid 7 --comm fio*,dd --cgroup /a --op read,write --flags sync+meta,fua "
-        "--children --below --own-io --min-size 65536 --sectors 10-19 --sectors 30-30"
+        "--file /a,b --file /d --dir /e --children --below --own-io --min-size 65536 "
+        "--sectors 10-19 --sectors 30-30"
     )
 
 
@@ -84,6 +86,8 @@ def test_options_become_filters() -> None:
         (["--min-size", "4G"], "4 GiB"),
         (["--flags", "+"], "names no flag"),
         (["--comm", ""], "must not be empty"),
+        (["--file", ""], "must not be empty"),
+        (["--dir", ""], "must not be empty"),
     ],
 )
 def test_wrong_options_are_told(arguments: list[str], message: str) -> None:
@@ -185,14 +189,17 @@ def test_devices_below(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_left_out_in_words() -> None:
     # GIVEN the kernel side's counters
-    found = from_counters([0, 5, 0, 0, 0, 2000, *[0] * 4, 3, 0], [0, 2005, 0])
+    found = from_counters([0, 5, 0, 0, 0, 2000, *[0] * 4, 7, *[0] * 2, 3, 0], [0, 2012, 0])
     # WHEN they are told, and read back from a log's end
     again = read_left_out({"left_out": found.account()})
     # THEN both say the same
     assert (
         left_out_text(found)
         == left_out_text(again)
-        == ("filters left out 2,005 events: bios 5 of other operations, 2,000 of other processes")
+        == (
+            "filters left out 2,012 events: bios 5 of other operations, 2,000 of other processes, "
+            "7 whose file is not known"
+        )
     )
     assert again.unfollowed == 3
     assert left_out_text(read_left_out(None)) == ""

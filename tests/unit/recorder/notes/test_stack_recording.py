@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.notes.stacks import StackWatch
+from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
 from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
@@ -17,6 +17,7 @@ from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.session import record
+from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from tests.support.chunks_by_hand import HEADER as ROTATED
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
@@ -41,7 +42,7 @@ class FakeMaps(FakeProbes):
 
     def fresh_stacks(self) -> FreshStacks:
         found = self.rounds.pop(0) if self.rounds else {}
-        return FreshStacks({n: np.array(a, np.uint64) for n, a in found.items()}, {})
+        return FreshStacks({n: np.array(a, np.uint64) for n, a in found.items()}, {}, {})
 
 
 def test_stacks_are_told_once() -> None:
@@ -56,6 +57,36 @@ def test_stacks_are_told_once() -> None:
         [],
     ]
     assert watch.count == 3
+
+
+def test_stacks_of_waits_have_ids_of_their_own() -> None:
+    # GIVEN a kernel with a stack at Q and one of a wait, by the same id
+    class Both(FakeMaps):
+        def fresh_stacks(self) -> FreshStacks:
+            wait = {5: np.array([80], np.uint64)} if self.rounds else {}
+            return super().fresh_stacks()._replace(wait=wait)
+
+    # WHEN stacks of waits are recorded, with those at Q or alone
+    for wanted in (Stacks.KERNEL, Stacks.NONE):
+        watch = StackWatch(wanted, Both({5: [16]}), waits=True)
+        (told,) = watch.changes()
+        # THEN a note has them apart
+        assert told["wait"] == {"5": [["", "", 80]]}
+        assert told["kernel"] == {"5": [["", "", 16]]}
+        assert watch.count == 2
+
+
+def test_hidden_symbols_are_said_for_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a kernel that hides its symbols  WHEN stacks at Q, those of waits, or both are recorded
+    monkeypatch.setattr(LiveKernelSymbols, "available", False)
+    for wanted, waits, told in (
+        (Stacks.KERNEL, False, [NAMELESS]),
+        (Stacks.NONE, True, [REASONLESS]),
+        (Stacks.KERNEL, True, [NAMELESS, REASONLESS]),
+        (Stacks.NONE, False, []),
+    ):
+        # THEN there is a message for each, and none for what is not recorded
+        assert StackWatch(wanted, FakeMaps(), waits=waits).nameless() == told
 
 
 def test_a_backend_without_stacks_is_refused() -> None:

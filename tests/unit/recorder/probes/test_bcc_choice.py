@@ -52,7 +52,7 @@ def test_what_a_backend_cannot_do_finds_nothing() -> None:
     # WHEN a session calls what belongs to them THEN there is nothing, and no error
     assert probes.files == NO_FILES
     assert probes.triggered() == []
-    assert probes.fresh_stacks() == FreshStacks({}, {})
+    assert probes.fresh_stacks() == FreshStacks({}, {}, {})
     probes.own_file(OwnFile(1, 1, None))
     # AND core declares them all
     assert all(choice.make_probes("core", ProbeConfig()).capabilities)

@@ -217,7 +217,7 @@ def test_the_table_names_the_programs_of_the_object():
     written = dict(single + both)
     # What follows forks for --children records nothing.
     assert written.pop("bt_fork") == "sched_process_fork"
-    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY)
+    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY, path_maps.OLD_SUBMIT)
     for tracepoint_probe in path_probes:
         for name in tracepoint_probe.programs.values():
             assert written.pop(name) == tracepoint_probe.tracepoint
@@ -237,3 +237,24 @@ def test_kernel_names_of_programs_are_not_cut():
     # THEN they fit what the kernel keeps, without the final zero
     names = [*programs.all_programs(), *path_maps.all_path_programs()]
     assert max(map(len, names)) <= 15
+
+
+def test_members_by_offset_and_what_they_point_to(btf) -> None:
+    # GIVEN the running kernel's types WHEN members are looked up
+    # THEN they have an offset, and the struct they point to has its name
+    assert btf.offset("list_head", "next") == 0
+    assert btf.offset("list_head", "prev") == 8
+    assert btf.pointed("list_head", "prev") == "list_head"
+    # AND what is not there has neither
+    assert btf.offset("list_head", "none") is None
+    assert btf.offset("no_such_struct", "next") is None
+    assert btf.pointed("list_head", "none") == ""
+    assert btf.pointed("hlist_node", "next") == "hlist_node"
+    assert btf.pointed("gendisk", "major") == ""
+
+
+def test_types_of_a_module_that_is_not_there(btf) -> None:
+    # GIVEN a module that is not loaded WHEN its types are wanted too THEN the kernel's are there
+    with KernelBtf("no_such_module") as opened:
+        assert opened.offset("list_head", "prev") == 8
+        opened.close()

@@ -2,11 +2,13 @@
 """Parts of the path beside the block layer: what is chosen by a kernel's BTF, and what is said."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from biotrail.recorder.probes.drivers import DRIVERS
+from biotrail.recorder.probes.journal_probes import COMMITS
 from biotrail.recorder.probes.path_maps import (
     NO_PATH,
     PROBES,
@@ -18,7 +20,15 @@ from biotrail.recorder.probes.path_maps import (
 from biotrail.recorder.schema import syscalls
 from biotrail.recorder.schema.records import PATH_PARTS
 
+JBD2 = {
+    "jbd2_end_commit": 2,
+    "jbd2_commit_logging": 2,
+    "jbd2_commit_flushing": 2,
+    "jbd2_commit_locking": 2,
+    "jbd2_start_commit": 2,
+}
 MODERN = {
+    **JBD2,
     "sys_enter": 2,
     "sys_exit": 2,
     "sched_switch": 4,
@@ -29,12 +39,24 @@ MODERN = {
     "softirq_entry": 1,
     "softirq_exit": 1,
     "writeback_dirty_folio": 2,
+    "io_uring_complete": 3,
+    "iomap_dio_complete": 3,
+    "io_uring_queue_async_work": 2,
+    "io_uring_poll_arm": 3,
+    "io_uring_link": 2,
+    "io_uring_cqring_wait": 2,
+    "io_uring_submit_req": 1,
 }
+WITHOUT_5_10 = {"writeback_dirty_folio", *JBD2}
 DEBIAN_5_10 = {
-    **{name: count for name, count in MODERN.items() if name != "writeback_dirty_folio"},
+    **{name: count for name, count in MODERN.items() if name not in WITHOUT_5_10},
     "sched_switch": 3,
     "writeback_dirty_page": 2,
+    "io_uring_complete": 4,
+    "io_uring_queue_async_work": 5,
 }
+LOST_WITH = {"time": {"time", "wait", "fs"}, "wait": {"wait", "fs"}}
+"""Parts that are lost with one that others need."""
 ALL = frozenset(PATH_PARTS)
 SYMBOLS = (
     "".join(
@@ -48,14 +70,26 @@ SYMBOLS = (
 
 
 class Kernel:
-    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs()."""
+    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs().
 
-    def __init__(self, parameters: Mapping[str, int], regs: bool = True) -> None:
+    modules: tracepoints of the module jbd2.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, int],
+        regs: bool = True,
+        modules: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._parameters = parameters
+        self._modules = modules
         self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
 
     def parameters(self, tracepoint: str) -> int | None:
         return self._parameters.get(tracepoint)
+
+    def module_parameters(self, tracepoint: str, module: str) -> int | None:
+        return self._modules.get(tracepoint) if module == "jbd2" else None
 
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
@@ -78,7 +112,9 @@ def test_a_modern_kernel_has_every_part() -> None:
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
     assert (choice.parts, choice.lacking) == (ALL, {})
     of_drivers = ["driver"] * len(choice.drivers.programs)
-    assert [part for part, _ in choice.programs] == [probe.part for probe in PROBES] + of_drivers
+    of_commits = ["fs"] * len(JBD2)
+    expected = [probe.part for probe in PROBES] + of_commits + of_drivers
+    assert [part for part, _ in choice.programs] == expected
     drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
     assert choice.facts() == {"parts": list(PATH_PARTS), "missing": [], "drivers": drivers}
     assert choice.messages() == []
@@ -90,7 +126,9 @@ def test_nothing_is_chosen_where_nothing_is_wanted() -> None:
     assert NO_PATH.facts() is None
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.tracepoint)
+@pytest.mark.parametrize(
+    "probe", [probe for probe in PROBES if not probe.optional], ids=lambda probe: probe.tracepoint
+)
 def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> None:
     # GIVEN a kernel that lacks one tracepoint WHEN all parts are wanted
     choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != probe.tracepoint})
@@ -98,7 +136,9 @@ def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> 
     reason = f"this kernel has no tracepoint {probe.tracepoint}"
     if probe.part == "dirty":
         reason = "this kernel has no tracepoint writeback_dirty_folio or writeback_dirty_page"
-    lost = {"time", "wait"} if probe.part == "time" else {probe.part}
+    if probe.tracepoint == "io_uring_submit_req":
+        reason = "this kernel has no tracepoint io_uring_submit_req or io_uring_submit_sqe"
+    lost = LOST_WITH.get(probe.part, {probe.part})
     assert choice.parts == ALL - lost
     assert choice.lacking[probe.part] == reason
     assert lost.isdisjoint(part for part, _ in choice.programs)
@@ -109,8 +149,28 @@ def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
     # GIVEN a kernel whose sched_switch has five arguments WHEN all parts are wanted
     choice = chosen(ALL, MODERN | {"sched_switch": 5})
     # THEN waits are not recorded, and all else is
-    assert choice.lacking == {"wait": "sched_switch has 5 arguments: there is no program for that"}
-    assert choice.parts == ALL - {"wait"}
+    assert choice.lacking == {
+        "wait": "sched_switch has 5 arguments: there is no program for that",
+        "fs": "it needs the part wait",
+    }
+    assert choice.parts == ALL - {"wait", "fs"}
+
+
+def test_an_optional_tracepoint_takes_no_part_with_it() -> None:
+    # GIVEN a kernel before 6.6, which does not report when direct I/O completes WHEN all is wanted
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != "iomap_dio_complete"})
+    # THEN every part is recorded, without that program
+    assert (choice.parts, choice.lacking) == (ALL, {})
+    assert "bt_aio_done" not in {program for _, program in choice.programs}
+
+
+def test_requests_before_6_4_are_submitted_and_completed_by_older_tracepoints() -> None:
+    # GIVEN the prototypes of 6.1 WHEN submissions are wanted
+    old = {name: n for name, n in MODERN.items() if name != "io_uring_submit_req"}
+    choice = chosen(frozenset({"uring"}), old | {"io_uring_submit_sqe": 2, "io_uring_complete": 7})
+    # THEN their programs are taken
+    programs = [program for _, program in choice.programs]
+    assert (programs[0], programs[-1]) == ("bt_ring_end", "bt_ring_sqe")
 
 
 def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
@@ -121,13 +181,44 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     assert programs["bt_switch_old"] == "wait"
     assert programs["bt_dirty_page"] == "dirty"
     assert not {"bt_switch", "bt_dirty"} & programs.keys()
-    assert choice.parts == ALL - {"call"}
+    assert choice.parts == ALL - {"call", "uring"}
     assert choice.facts() == {
-        "parts": ["time", "wait", "irq", "dirty", "driver"],
-        "missing": [{"part": "call", "reason": choice.lacking["call"]}],
+        "parts": ["time", "wait", "irq", "dirty", "fs", "driver"],
+        "missing": [{"part": part, "reason": why} for part, why in choice.lacking.items()],
         "drivers": dict.fromkeys(("nvme", "scsi", "loop"), ""),
     }
+    # AND completions of io_uring do not name their request there
+    assert "io_uring_complete has 4 arguments" in choice.lacking["uring"]
     assert "5.15" in choice.lacking["call"]
+    # AND what waits are for is recorded, without commits: modules have no types there
+    assert "5.11" in choice.lacking[COMMITS]
+    assert not any("commit" in program for program in programs)
+
+
+def test_commits_are_found_in_the_module_with_the_right_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a kernel whose jbd2 is a module
+    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2}, modules=JBD2)
+    for right, count in ((True, len(JBD2)), (False, 0)):
+        # WHEN the part is wanted, with and without CAP_SYS_ADMIN
+        monkeypatch.setattr("biotrail.recorder.rights.capabilities.holds", lambda _: right)  # noqa: B023
+        choice = choose_path(frozenset({"time", "wait", "fs"}), kernel, False)  # type: ignore[arg-type]
+        # THEN the part is recorded, and commits with that right alone
+        assert "fs" in choice.parts
+        assert len([name for part, name in choice.programs if part == "fs"]) == count
+        assert ("CAP_SYS_ADMIN" in choice.lacking.get(COMMITS, "")) == (not right)
+
+
+def test_commits_are_recorded_whole_or_not_at_all() -> None:
+    # GIVEN a kernel that lacks one tracepoint of jbd2 WHEN all parts are wanted
+    for tracepoint in JBD2:
+        choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != tracepoint})
+        # THEN no program of commits is loaded, the reason is said, and nothing else is missing
+        assert "fs" not in {part for part, _ in choice.programs}
+        assert choice.lacking.keys() == {COMMITS}
+        assert choice.parts == ALL
+        assert choice.messages() == [f"--path {COMMITS} is not recorded: {choice.lacking[COMMITS]}"]
 
 
 def test_waits_need_timed_calls() -> None:
@@ -152,6 +243,8 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
     # THEN what a task reaches with interrupts on has the other program, and nothing else has
     held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
+    held |= {name for name in names if name.startswith(("bt_ring_", "bt_aio_"))}
+    held |= {name for name in names if name.startswith("bt_commit_")}
     held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
     assert names <= set(all_path_programs())
@@ -242,5 +335,5 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
     maps.stop_timing()
     # THEN programs of calls and waits are gone, and calls that were begun are void
     parts = {name: part for part, name in chosen(ALL, MODERN).programs}
-    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "driver"}
+    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "fs", "uring", "driver"}
     assert bpf.sections[".data.timing"].timing == 2

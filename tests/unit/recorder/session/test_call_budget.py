@@ -3,9 +3,10 @@
 
 from dataclasses import dataclass, field
 
-from biotrail.recorder.probes.path_maps import PathChoice
+from biotrail.recorder.accounting.path_cost import CALL_NS
+from biotrail.recorder.probes.path_maps import PathChoice, PathRuns
 from biotrail.recorder.schema.payloads import CallTimingNote
-from biotrail.recorder.session.call_budget import CALL_NS, LOOK_NS, CallBudget, end_message
+from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
 from tests.support.fake_probes import FakeProbes
 
 
@@ -21,9 +22,13 @@ class Host:
     def __post_init__(self) -> None:
         self.probes = FakeProbes()
         self.probes.path = PathChoice(self.parts)
-        self.probes.timed_calls = lambda: self.entered  # type: ignore[method-assign]
+        self.probes.path_runs = self.runs  # type: ignore[method-assign]
         self.watched = CallBudget(self.probes, self.budget, 0)
         self.now_ns = 0
+
+    def runs(self) -> PathRuns:
+        """All calls were timed."""
+        return PathRuns(self.entered, self.entered)
 
     def run(self, calls: int) -> None:
         """Let `calls` calls enter within one period, and have a look."""

@@ -7,6 +7,7 @@ import pytest
 
 from biotrail.cli.options.record_keeping import Percent
 from biotrail.recorder.accounting import cost
+from biotrail.recorder.accounting.path_cost import ns_per_run
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.session.cost_watch import (
@@ -16,7 +17,6 @@ from biotrail.recorder.session.cost_watch import (
     SAMPLE_TICKS,
     WINDOW_NS,
     CostWatch,
-    ns_per_run,
 )
 from biotrail.recorder.session.session import record
 from tests.support.fake_probes import FakeProbes, options
@@ -29,7 +29,7 @@ def program(runs: int, spent: int, misses: int = 0) -> ProgramInfo:
 def test_runs_are_counted_for_one_tick_in_many() -> None:
     # GIVEN a watch
     asked: list[bool] = []
-    watch = CostWatch(list, asked.append, None, 0)
+    watch = CostWatch(FakeProbes(), asked.append, None, 0)
     # WHEN twice as many ticks pass as lie between two samples
     for tick in range(2 * SAMPLE_TICKS):
         watch.tick(tick, 0)
@@ -42,7 +42,7 @@ def test_runs_are_counted_for_one_tick_in_many() -> None:
 def test_a_sample_ends_early_where_much_is_recorded() -> None:
     # GIVEN a watch that begins a sample
     asked: list[bool] = []
-    watch = CostWatch(list, asked.append, None, 0)
+    watch = CostWatch(FakeProbes(), asked.append, None, 0)
     watch.end_full_sample(SAMPLE_BYTES)
     for tick in range(min(EARLY_TICKS)):
         watch.tick(tick, 0)
@@ -62,8 +62,10 @@ def test_a_warning_comes_above_the_limit_and_not_too_often(
 ) -> None:
     # GIVEN programs that take a microsecond a run, and a recorder that takes nothing itself
     programs = [program(1000, 1_000_000)]
+    probes = FakeProbes()
+    monkeypatch.setattr(probes, "programs", lambda: programs)
     monkeypatch.setattr(cost, "read", lambda p: cost.Reading(0, 0.0, p))
-    watch = CostWatch(lambda: programs, lambda _on: None, 5.0, 0)
+    watch = CostWatch(probes, lambda _on: None, 5.0, 0)
     # WHEN a million events a window come: 20 % of a core; and after that none
     first = watch.tick(WINDOW_NS, 1e6)
     second = watch.tick(2 * WINDOW_NS, 2e6)

@@ -14,7 +14,7 @@ from biotrail.recorder.schema.records import PATH_PARTS, RECORDS, Kind, schema
 from biotrail.recorder.session.session import Status, record
 from tests.support.fake_probes import FakeProbes, options
 
-PATH_KINDS = {Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED, Kind.DRIVER}
+PATH_KINDS = {record.kind for record in RECORDS if record.part}
 
 
 class PathProbes(FakeProbes):
@@ -40,7 +40,7 @@ def kinds(entries: Any) -> set[int]:
 def test_each_part_has_kinds_of_its_own() -> None:
     # GIVEN the kinds of records THEN those of a part are the path's, and each part has one
     assert {record.kind for record in RECORDS if record.part} == PATH_KINDS
-    assert PATH_PARTS == ("call", "time", "wait", "irq", "dirty", "driver")
+    assert PATH_PARTS == ("call", "time", "wait", "irq", "dirty", "fs", "uring", "driver")
 
 
 def test_a_schema_has_only_the_kinds_of_recorded_parts() -> None:

@@ -229,8 +229,8 @@ MOUNTINFO_ODD = """\
     ("text", "expected"),
     [
         (MOUNTINFO_V1, cgroups.Hierarchy("/sys/fs/cgroup/my blkio", "/docker/abc")),
-        (MOUNTINFO_V2, cgroups.Hierarchy("/sys/fs/cgroup", "/")),
-        (MOUNTINFO_ODD, cgroups.Hierarchy("/cg\udcff\u3000\u00e9 x", "/")),
+        (MOUNTINFO_V2, cgroups.Hierarchy("/sys/fs/cgroup", "/", unified=True)),
+        (MOUNTINFO_ODD, cgroups.Hierarchy("/cg\udcff\u3000\u00e9 x", "/", unified=True)),
         ("30 24 0:26 / / rw - ext4 /dev/vda rw\n", None),
     ],
 )

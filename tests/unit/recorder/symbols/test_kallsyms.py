@@ -11,6 +11,7 @@ from biotrail.recorder.symbols.kallsyms import (
     LiveKernelSymbols,
     Symbol,
     address_of,
+    addresses_of,
     symbols_shown,
 )
 
@@ -101,3 +102,17 @@ def test_the_address_of_a_function(tmp_path: Path) -> None:
     # WHEN functions of the kernel itself are asked for  THEN those that it shows have an address
     assert address_of("wanted", path) == 0xFFFFFFFF81000020
     assert [address_of(name, path) for name in ("data", "other", "hidden", "none")] == [0] * 4
+
+
+def test_addresses_of_several_functions(tmp_path: Path) -> None:
+    # GIVEN symbols of the kernel and of modules, some of them twice, data, and hidden ones
+    path = tmp_path / "kallsyms"
+    path.write_text(
+        "ffffffff81000010 t wanted_not\nffffffff81000020 T wanted\nffffffff81000030 d data\n"
+        "ffffffffc0000040 t other\t[module]\nffffffffc0000050 t other\t[second]\n"
+        "0000000000000000 T hidden\n"
+    )
+    # WHEN they are asked for  THEN those that are shown have the first address
+    found = addresses_of(("wanted", "data", "other", "hidden", "none"), path)
+    assert found == {"wanted": 0xFFFFFFFF81000020, "other": 0xFFFFFFFFC0000040}
+    assert addresses_of(("wanted",), tmp_path / "none") == {}

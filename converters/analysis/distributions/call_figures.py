@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of timed system calls: of those of one name, or of one name in a group or slot."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import Calls
+from biotrail.converters.events.tables import I64, NEVER
+
+CALL_PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
+"""Columns of Calls that divide a call's time, in the order in which they are shown."""
+
+
+@dataclass
+class CallFigures:
+    """Figures of the calls of one name that did I/O, or of those that did none."""
+
+    count: int = 0
+    bytes: int = 0
+    """Sum of the results of calls that return a number of bytes."""
+    bios: int = 0
+    """Bios that the calls queued."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Name of the error → number of calls that returned it."""
+    time: Distribution = field(default_factory=Distribution)
+    """ns from entry to return, of calls whose entry is known."""
+    parts: dict[str, Distribution] = field(default_factory=dict)
+    """Name in CALL_PARTS → ns, of the calls that have such a part."""
+
+    def add(self, calls: Calls, name: str) -> None:
+        """Add the calls, all of which have this name, to all figures."""
+        self.count += len(calls)
+        self.bios += int(calls.bios.sum(dtype=np.int64))
+        if name in MOVES_BYTES:
+            self.bytes += int(np.maximum(calls.result, 0).sum(dtype=np.int64))
+        results, counts = np.unique(calls.result[calls.result < 0], return_counts=True)
+        for result, count in zip(results.tolist(), counts.tolist(), strict=True):
+            if error := name_of_error(result):
+                self.errors[error] += count
+        timed = calls.take(calls.entry != NEVER)
+        self.time.add(timed.exit - timed.entry)
+        for part in CALL_PARTS:
+            ns = getattr(timed, part)
+            if ns.any():
+                self.parts.setdefault(part, Distribution()).add(ns[ns > 0])
+
+    def merge(self, other: "CallFigures") -> None:
+        """Add the figures of other calls; `other` is not changed, and nothing of it is shared."""
+        self.count += other.count
+        self.bytes += other.bytes
+        self.bios += other.bios
+        self.errors.update(other.errors)
+        self.time.merge(other.time)
+        for part, times in other.parts.items():
+            self.parts.setdefault(part, Distribution()).merge(times)
+
+
+def coded(calls: Calls) -> I64:
+    """Return a code per call of its name and of whether it did I/O: int64 (n,), for `named`.
+
+    A call did I/O if it queued a bio, or waited for its own or other I/O.
+    """
+    did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
+    return (calls.number.astype(np.int64) * 2 + calls.foreign) * 2 + did_io
+
+
+def named(code: int, context: Context) -> tuple[str, bool]:
+    """Return (name of the call, whether it did I/O) of a code of `coded`."""
+    return name_of_call(code >> 2, bool(code & 2), context.machine), bool(code & 1)
+
+
+def by_pair(first: I64, second: I64) -> Iterator[tuple[int, int, I64]]:
+    """Yield (value of `first`, value of `second`, rows) for each distinct pair, ascending.
+
+    first, second: (n,). rows: the rows that have both values, ascending.
+    """
+    order = np.lexsort((second, first))
+    new = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(new) + 1) if len(order) else ():
+        yield int(first[rows[0]]), int(second[rows[0]]), rows

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of timed system calls by group: by process, cgroup, file, and the call's name."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.call_figures import (
+    CallFigures,
+    by_pair,
+    coded,
+    named,
+)
+from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
+from biotrail.converters.analysis.distributions.keys import KEYS, Key, canonical, name_of
+from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.report.calls import report_of
+from biotrail.converters.analysis.report.tree import CallReport
+from biotrail.converters.calls.first_bios import FirstBios
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import Calls
+from biotrail.converters.events.tables import Bios, Lifecycles
+
+OF_CALLS = ("process", "cgroup", "file", "inode", "dir")
+"""Words of KEYS by which calls are grouped, too."""
+
+
+class CallsByGroup:
+    """Figures of all timed calls by group and name, window after window.
+
+    A call is grouped as its thread (process), or as the bios that it queued: by the cgroup of the
+    first one, by the file of the first one that has a file. A call without such a bio is in the
+    group of what is not known.
+    """
+
+    def __init__(self, context: Context, by: str) -> None:
+        """Start without calls. context: the log's. by: a word of OF_CALLS."""
+        self._context = context
+        self._key: Key = KEYS[by](context)
+        self._first = FirstBios()
+        self._figures: dict[tuple[int, int], CallFigures] = {}
+        """(code of the group, code of name and I/O) → figures."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the calls of the log's next window, if it has any.
+
+        Past MOST_GROUPS pairs of group and name, calls of new pairs are in the group OTHERS.
+        """
+        if window.path is None:
+            return
+        calls = window.path.calls
+        cgroup, file = self._first.of_calls(window)
+        if not len(calls):
+            return
+        stand_in = _bios(window.bios, calls)
+        stand_in.cgroup, stand_in.file = cgroup, file.astype(np.int32)
+        # Keys are of bios: a stand-in for each call has what they look at.
+        stood = replace(window, bios=stand_in, path=None)
+        none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
+        group = self._key.codes(stood, of_bios(stand_in, none, self._context))
+        for one, what, rows in by_pair(group, coded(calls)):
+            known = (one, what) in self._figures or len(self._figures) < MOST_GROUPS
+            figures = self._figures.setdefault((one if known else OTHERS, what), CallFigures())
+            figures.add(calls.take(rows), named(what, self._context)[0])
+
+    def reports(self) -> list[CallReport]:
+        """Return a report for each group and name: groups with most time first.
+
+        Within a group, calls with I/O come first, then by time, as CallsByName has them.
+        """
+        groups: dict[int, dict[int, CallFigures]] = {}
+        for (code, what), figures in sorted(self._figures.items()):
+            same = groups.setdefault(canonical(self._key, code), {})
+            if what in same:
+                same[what].merge(figures)
+            else:
+                same[what] = figures
+        found = []
+        for code, calls in groups.items():
+            name = dict(name_of(self._key, code))
+            reports = [
+                replace(report_of(*named(what, self._context), figures), name=name)
+                for what, figures in calls.items()
+            ]
+            found.append(sorted(reports, key=lambda one: (not one.io, -one.time.sum)))
+        found.sort(key=lambda reports: -sum(one.time.sum for one in reports))
+        return [one for reports in found for one in reports]
+
+
+def _bios(like: Bios, calls: Calls) -> Bios:
+    """Return a bio with thread and CPU of each call, which carries data; all else is 0.
+
+    like: gives the columns' types.
+    """
+    count = len(calls)
+    columns = {
+        one.name: np.zeros(
+            (count, *getattr(like, one.name).shape[1:]), getattr(like, one.name).dtype
+        )
+        for one in fields(Bios)
+    }
+    columns.update(tid=calls.tid, task=calls.task, cpu=calls.cpu)
+    columns["bytes"] = np.ones(count, dtype=np.uint32)
+    return Bios(**columns)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of what calls waited for, by the calls' names and the reasons, and of journals' commits.
+
+A wait is counted when its call returns, as only then the call's name is known.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.report.tree import (
+    CommitReport,
+    StageTimes,
+    Summary,
+    WaitReport,
+)
+from biotrail.converters.calls.keys import rows_of_calls
+from biotrail.converters.calls.names import name_of_call
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import Calls, Commits, Waits
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles, WaitCause
+
+MOST_PENDING = 1 << 18
+"""Waits that are kept at most until their call returns; the oldest are dropped first, counted."""
+PHASES = ("starting", "locking", "flushing", "logging")
+"""Of a commit, in this order; each ends where the next one begins."""
+_BITS = 8
+
+
+@dataclass
+class _Waited:
+    """Waits of calls of one name for one reason."""
+
+    time: Distribution = field(default_factory=Distribution)
+    """ns from leaving the CPU to the wake-up."""
+    own: int = 0
+    """ns of these with a bio of the call in flight."""
+
+
+class WaitsByReason:
+    """Figures of all waits whose calls returned, window after window."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without waits. context: the log's; without its part fs nothing is counted."""
+        self._context = context
+        self._on = "fs" in context.path_parts
+        self._pending: Waits | None = None
+        self._waited: dict[tuple[str, WaitReason], _Waited] = {}
+        self._calls: dict[str, int] = {}
+        """Name of a call → ns of all calls of this name that did I/O."""
+        self.dropped = 0
+        """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the waits of the calls that ended in the log's next window."""
+        if not self._on or window.path is None:
+            return
+        calls, waits = window.path.calls, window.path.waits
+        calls = calls.take(calls.entry != NEVER)
+        if self._pending is not None:
+            waits = Waits.concatenate([self._pending, waits])
+        row = rows_of_calls(calls, waits)
+        later = np.flatnonzero(row < 0)
+        self.dropped += max(0, len(later) - MOST_PENDING)
+        self._pending = waits.take(later[-MOST_PENDING:])
+        did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
+        self._add_calls(calls.take(did_io))
+        known = np.flatnonzero(row >= 0)
+        self._add_waits(waits.take(known), _codes(calls)[row[known]])
+
+    def _add_calls(self, calls: Calls) -> None:
+        """Add the time of the calls to `_calls`."""
+        codes = _codes(calls)
+        for code in np.unique(codes).tolist():
+            mine = codes == code
+            lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
+            name = self._name(code)
+            self._calls[name] = self._calls.get(name, 0) + lasted
+
+    def _add_waits(self, waits: Waits, code: I64) -> None:
+        """Add waits to `_waited`. code: of each one's call (`_codes`)."""
+        keys = code << _BITS | waits.reason.astype(np.int64)
+        blocked = np.maximum(waits.woken - waits.out, 0)
+        own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
+        for key in np.unique(keys).tolist():
+            mine = keys == key
+            name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
+            one = self._waited.setdefault((name, reason), _Waited())
+            one.time.add(blocked[mine])
+            one.own += int(own[mine].sum())
+
+    def _name(self, code: int) -> str:
+        return name_of_call(code >> 1, bool(code & 1), self._context.machine)
+
+    def reports(self) -> list[WaitReport]:
+        """Return a report for each name of a call and reason, the longest in total first."""
+        found = [
+            WaitReport(
+                call=name,
+                reason=WAIT_REASON_NAMES[reason],
+                share=one.time.sum / max(self._calls.get(name, 0), 1),
+                own_io_ns=one.own,
+                time=Summary.of(one.time),
+            )
+            for (name, reason), one in sorted(self._waited.items())
+        ]
+        return sorted(found, key=lambda one: -one.time.sum)
+
+
+def _codes(calls: Calls) -> I64:
+    """Return per call its number and whether a 32-bit program made it, as one number."""
+    return calls.number.astype(np.int64) * 2 + calls.foreign
+
+
+@dataclass
+class _Journal:
+    """Commits of one device's journal."""
+
+    time: Distribution = field(default_factory=Distribution)
+    phases: dict[str, Distribution] = field(default_factory=dict)
+    commits: int = 0
+    waits: int = 0
+
+
+class CommitsByDevice:
+    """Figures of the commits of each file system's journal, window after window."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without commits. context: the log's, for the devices' names."""
+        self._context = context
+        self._journals: dict[int, _Journal] = {}
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the commits that ended in the log's next window, and the waits for commits."""
+        if window.path is None:
+            return
+        commits, waits = window.path.commits, window.path.waits
+        for dev in np.unique(commits.dev).tolist():
+            mine = commits.take(commits.dev == dev)
+            journal = self._journals.setdefault(dev, _Journal())
+            journal.commits += len(mine)
+            seen = mine.take(mine.started != NEVER)
+            journal.time.add(seen.end - seen.started)
+            for phase, (start, end) in phases_of(seen).items():
+                known = (start != NEVER) & (end != NEVER)
+                journal.phases.setdefault(phase, Distribution()).add((end - start)[known])
+        named = waits.commit_dev[waits.commit != NEVER]
+        for dev, count in zip(*np.unique(named, return_counts=True), strict=True):
+            self._journals.setdefault(int(dev), _Journal()).waits += int(count)
+
+    def reports(self) -> list[CommitReport]:
+        """Return a report for each device with commits, the longest in total first."""
+        found = [
+            CommitReport(
+                device=self._context.device_name(dev),
+                dev=dev,
+                commits=one.commits,
+                waits=one.waits,
+                time=Summary.of(one.time),
+                phases=[
+                    StageTimes(phase, times.sum / max(one.time.sum, 1), Summary.of(times))
+                    for phase, times in one.phases.items()
+                ],
+            )
+            for dev, one in sorted(self._journals.items())
+        ]
+        return sorted(found, key=lambda one: -one.time.sum)
+
+
+def phases_of(commits: Commits) -> dict[str, tuple[I64, I64]]:
+    """Return (start, end) of each phase of the commits by the names of PHASES, in ns; NEVER."""
+    edges = (commits.started, commits.locking, commits.flushing, commits.logging, commits.end)
+    return {phase: (edges[n], edges[n + 1]) for n, phase in enumerate(PHASES)}

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a wait inside a call is for, by the kernel functions of its stack: the table of reasons.
+
+A stack is read from the innermost frame outward. Frames that no rule names are passed over, as
+those of the scheduler and of waiting in general (schedule, io_schedule, out_of_line_wait_on_bit);
+the first frame that a rule names decides. `docs/path.md` has the table, made from RULES.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class WaitReason(IntEnum):
+    """What a thread inside a call waited for. Numbers are never reused: archives hold the names."""
+
+    UNKNOWN = 0
+    OTHER = 1
+    PAGE_READ = 2
+    PAGE_WRITE = 3
+    BIO = 4
+    METADATA = 5
+    REQUEST = 6
+    WRITE_LIMIT = 7
+    JOURNAL_COMMIT = 8
+    JOURNAL_TRANSACTION = 9
+    JOURNAL_SPACE = 10
+    LOCK = 11
+    DIRECTORY = 12
+    INODE = 13
+    THROTTLED = 14
+    MEMORY = 15
+    FREE_SPACE = 16
+    WRITE_BACK = 17
+    QUEUE = 18
+    DEVICE_MAPPER = 19
+    PAGE_LOCK = 20
+    FILE_SERVER = 21
+
+
+@dataclass(frozen=True)
+class ReasonText:
+    """A reason's name in outputs, and what it means, for docs/path.md."""
+
+    name: str
+    meaning: str
+
+
+REASONS = {
+    WaitReason.UNKNOWN: ReasonText(
+        "unknown",
+        "no stack, or one without names: too many waits, refused by the kernel, kptr_restrict",
+    ),
+    WaitReason.OTHER: ReasonText("other", "a stack in which no rule names a function"),
+    WaitReason.PAGE_READ: ReasonText(
+        "page read", "a locked page of the page cache: this or another task reads it"
+    ),
+    WaitReason.PAGE_WRITE: ReasonText("page write-back", "a page that is under write-back"),
+    WaitReason.PAGE_LOCK: ReasonText(
+        "page lock", "a page that another task works on: it writes, submits or truncates it"
+    ),
+    WaitReason.BIO: ReasonText(
+        "bio", "a bio that the call submitted and waits for: direct I/O, a flush"
+    ),
+    WaitReason.METADATA: ReasonText(
+        "metadata block", "a block of the file system's own: a buffer, an extent buffer"
+    ),
+    WaitReason.REQUEST: ReasonText("request tag", "a free request (tag) of the device"),
+    WaitReason.WRITE_LIMIT: ReasonText(
+        "I/O limit", "a limit on I/O in flight: write-back throttling (wbt), io.latency, io.cost"
+    ),
+    WaitReason.QUEUE: ReasonText("queue frozen", "a device's queue that is being changed"),
+    WaitReason.DEVICE_MAPPER: ReasonText("device mapper or md", "a stacked device's own work"),
+    WaitReason.JOURNAL_COMMIT: ReasonText(
+        "journal commit", "the journal's commit: jbd2, the log of XFS, a transaction of btrfs"
+    ),
+    WaitReason.JOURNAL_TRANSACTION: ReasonText(
+        "journal transaction", "a transaction that is being locked or committed, to join the next"
+    ),
+    WaitReason.JOURNAL_SPACE: ReasonText("journal space", "free space in the journal"),
+    WaitReason.LOCK: ReasonText("lock", "a mutex, a semaphore, or an extent's or buffer's lock"),
+    WaitReason.DIRECTORY: ReasonText("directory", "a directory's lock, or a look-up of its entry"),
+    WaitReason.INODE: ReasonText("inode", "an inode that is being read, written or freed"),
+    WaitReason.THROTTLED: ReasonText(
+        "throttled writing", "balance_dirty_pages(): too many pages are dirty"
+    ),
+    WaitReason.WRITE_BACK: ReasonText("write-back", "the write-back that sync or fsync started"),
+    WaitReason.MEMORY: ReasonText("memory", "memory to be reclaimed, or a page to be swapped in"),
+    WaitReason.FILE_SERVER: ReasonText(
+        "file server", "an answer of a file server, or of a program (FUSE)"
+    ),
+    WaitReason.FREE_SPACE: ReasonText("free space", "the file system's reservation of space"),
+}
+"""Name and meaning of each reason, in the order of docs/path.md."""
+
+WAIT_REASON_NAMES = {reason: text.name for reason, text in REASONS.items()}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Functions of which one in a stack decides the reason.
+
+    kernels: of the range 5.10 to 7.2, and file systems, where these functions are found. functions,
+    callers: names, with spaces between. callers: the next frame outward that is none of `functions`
+    and not PASSED_OVER has to be one of these; empty: it may be any. Of rules with the same
+    function the first that fits decides. The compiler may have inlined a static function: its
+    callers stand beside it.
+    """
+
+    reason: WaitReason
+    kernels: str
+    functions: str
+    callers: str = ""
+
+
+_LOCKS = (
+    "rwsem_down_read_slowpath rwsem_down_write_slowpath down_read down_read_killable down_write "
+    "down_write_killable __mutex_lock __mutex_lock_slowpath __mutex_lock_killable_slowpath "
+    "mutex_lock __percpu_down_read percpu_rwsem_wait percpu_down_write __down __down_common "
+    "__down_killable rt_mutex_slowlock"
+)
+_DIRECTORIES = (
+    "lookup_slow __lookup_slow open_last_lookups path_openat filename_create lock_rename "
+    "do_renameat2 do_unlinkat do_rmdir iterate_dir filename_unlinkat filename_rmdir start_dirop "
+    "__start_dirop"
+)
+
+PASSED_OVER = (
+    "__schedule schedule io_schedule schedule_timeout io_schedule_timeout bit_wait bit_wait_io "
+    "__wait_on_bit out_of_line_wait_on_bit __wait_on_bit_lock out_of_line_wait_on_bit_lock "
+    "folio_wait_bit folio_wait_bit_common wait_on_page_bit wait_on_page_bit_killable"
+)
+"""Functions that are no caller: waiting in general. A rule's own functions may be among them."""
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        WaitReason.THROTTLED,
+        "all",
+        "balance_dirty_pages balance_dirty_pages_ratelimited balance_dirty_pages_ratelimited_flags",
+    ),
+    Rule(
+        WaitReason.JOURNAL_COMMIT,
+        "all: ext4, ocfs2",
+        "jbd2_log_wait_commit jbd2_complete_transaction __jbd2_journal_force_commit",
+    ),
+    Rule(
+        WaitReason.JOURNAL_COMMIT,
+        "5.10 and later: ext4 with fast commits",
+        "ext4_fc_commit jbd2_fc_begin_commit jbd2_fc_wait_bufs",
+    ),
+    Rule(
+        WaitReason.JOURNAL_COMMIT,
+        "all: XFS (lsn up to 5.13, seq since 5.14)",
+        "xfs_log_force xfs_log_force_lsn xfs_log_force_seq __xfs_log_force_lsn xlog_force_lsn "
+        "xlog_cil_force_lsn xlog_cil_force_seq xlog_wait_on_iclog",
+    ),
+    Rule(
+        WaitReason.JOURNAL_COMMIT,
+        "all: btrfs",
+        "btrfs_wait_for_commit btrfs_commit_transaction btrfs_sync_log wait_log_commit "
+        "wait_for_commit",
+    ),
+    Rule(
+        WaitReason.JOURNAL_TRANSACTION,
+        "all: jbd2, btrfs",
+        "wait_transaction_locked wait_transaction_switching add_transaction_credits "
+        "jbd2_journal_lock_updates jbd2_journal_wait_updates do_get_write_access "
+        "wait_current_trans btrfs_wait_ordered_roots",
+    ),
+    Rule(
+        WaitReason.JOURNAL_SPACE,
+        "all: jbd2, XFS",
+        "__jbd2_log_wait_for_space jbd2_log_do_checkpoint xlog_grant_head_wait "
+        "xlog_grant_head_check xlog_state_get_iclog_space",
+    ),
+    Rule(
+        WaitReason.REQUEST,
+        "all",
+        "blk_mq_get_tag sbitmap_get __blk_mq_alloc_requests",
+    ),
+    Rule(
+        WaitReason.WRITE_LIMIT,
+        "all",
+        "wbt_wait rq_qos_wait __rq_qos_throttle ioc_rqos_throttle blkcg_iolatency_throttle "
+        "blkcg_maybe_throttle_current mem_cgroup_throttle_swaprate",
+    ),
+    Rule(
+        WaitReason.QUEUE,
+        "all",
+        "bio_queue_enter __bio_queue_enter blk_queue_enter blk_mq_freeze_queue_wait",
+    ),
+    Rule(
+        WaitReason.DEVICE_MAPPER,
+        "all",
+        "dm_submit_bio dm_wait_event dm_get_live_table __map_bio md_handle_request "
+        "md_write_start raid5_make_request raid5_get_active_stripe make_stripe_request "
+        "wait_barrier raid1_make_request raid10_make_request",
+    ),
+    Rule(
+        WaitReason.METADATA,
+        "all: ext4 and others with buffers",
+        "__wait_on_buffer __lock_buffer bh_read __bread_gfp sync_dirty_buffer "
+        "__sync_dirty_buffer ext4_read_bh ext4_read_block_bitmap ext4_wait_block_bitmap",
+    ),
+    Rule(
+        WaitReason.METADATA,
+        "all: XFS, btrfs",
+        "xfs_buf_iowait xfs_buf_read_map read_extent_buffer_pages btrfs_read_extent_buffer "
+        "btree_read_extent_buffer_pages",
+    ),
+    Rule(
+        WaitReason.JOURNAL_TRANSACTION,
+        "all: jbd2 writes the buffer that is to be changed",
+        "bit_wait_io",
+        callers="do_get_write_access jbd2_journal_get_write_access",
+    ),
+    Rule(
+        WaitReason.PAGE_READ,
+        "all: a block that is written in part is read first",
+        "bit_wait_io",
+        callers="ext4_block_write_begin __block_write_begin __block_write_begin_int "
+        "block_write_begin ext4_da_write_begin ext4_write_begin __block_commit_write "
+        "ext4_block_zero_page_range __ext4_block_zero_page_range block_truncate_page",
+    ),
+    Rule(
+        WaitReason.METADATA,
+        "all: __wait_on_buffer(), which the compiler makes a jump, so that it is not in the stack",
+        "bit_wait_io",
+    ),
+    Rule(
+        WaitReason.PAGE_WRITE,
+        "folio_: since 5.16; page_: before",
+        "folio_wait_writeback folio_wait_writeback_killable folio_wait_stable "
+        "wait_on_page_writeback wait_for_stable_page __filemap_fdatawait_range",
+    ),
+    Rule(
+        WaitReason.PAGE_WRITE,
+        "all: btrfs",
+        "btrfs_start_ordered_extent btrfs_start_ordered_extent_nowriteback "
+        "btrfs_wait_ordered_range btrfs_wait_ordered_extents",
+    ),
+    Rule(
+        WaitReason.WRITE_BACK,
+        "all",
+        "wb_wait_for_completion __writeback_inodes_sb_nr sync_inodes_sb",
+    ),
+    Rule(
+        WaitReason.MEMORY,
+        "all",
+        "throttle_direct_reclaim reclaim_throttle shrink_node shrink_inactive_list "
+        "shrink_folio_list shrink_page_list try_to_free_pages try_to_free_mem_cgroup_pages "
+        "mem_cgroup_handle_over_high __mem_cgroup_handle_over_high mem_cgroup_oom_synchronize "
+        "do_swap_page swap_readpage swap_read_folio",
+    ),
+    Rule(
+        WaitReason.BIO,
+        "all",
+        "submit_bio_wait bio_await blk_execute_rq blkdev_issue_flush __iomap_dio_rw "
+        "iomap_dio_rw iomap_dio_complete __blkdev_direct_IO __blkdev_direct_IO_simple "
+        "blkdev_direct_IO do_blockdev_direct_IO __blockdev_direct_IO inode_dio_wait "
+        "__inode_dio_wait",
+    ),
+    Rule(
+        WaitReason.PAGE_LOCK,
+        "__folio_lock: since 5.16; __lock_page: before",
+        "__folio_lock __lock_page",
+        callers="write_cache_pages mpage_prepare_extent_to_map writeback_iter "
+        "writeback_get_folio extent_write_cache_pages __filemap_get_folio pagecache_get_page "
+        "grab_cache_page_write_begin truncate_inode_pages_range invalidate_inode_pages2_range "
+        "ext4_page_mkwrite iomap_page_mkwrite find_lock_entries",
+    ),
+    Rule(
+        WaitReason.PAGE_READ,
+        "since 5.16",
+        "__folio_lock __folio_lock_killable __folio_lock_or_retry folio_wait_locked "
+        "folio_wait_locked_killable folio_put_wait_locked filemap_update_page "
+        "filemap_read_folio filemap_read filemap_get_pages filemap_fault read_cache_folio "
+        "do_read_cache_folio",
+    ),
+    Rule(
+        WaitReason.PAGE_READ,
+        "up to 5.15",
+        "__lock_page __lock_page_killable __lock_page_or_retry wait_on_page_locked_killable "
+        "put_and_wait_on_page_locked generic_file_buffered_read generic_file_read_iter "
+        "filemap_update_page filemap_fault wait_on_page_read do_read_cache_page",
+    ),
+    Rule(
+        WaitReason.INODE,
+        "all",
+        "__wait_on_freeing_inode find_inode find_inode_fast iget_locked iget5_locked "
+        "inode_sleep_on_writeback __inode_wait_for_writeback inode_wait_for_writeback "
+        "writeback_single_inode",
+    ),
+    Rule(
+        WaitReason.DIRECTORY,
+        "all",
+        "d_alloc_parallel d_wait_lookup __d_lookup_unhash_wake lock_rename",
+    ),
+    Rule(
+        WaitReason.DIRECTORY,
+        "all",
+        _LOCKS,
+        callers=_DIRECTORIES,
+    ),
+    Rule(
+        WaitReason.LOCK,
+        "all",
+        _LOCKS,
+    ),
+    Rule(
+        WaitReason.LOCK,
+        "all: XFS, btrfs",
+        "xfs_buf_lock xfs_ilock btrfs_tree_lock __btrfs_tree_lock btrfs_tree_lock_nested "
+        "btrfs_tree_read_lock_nested __btrfs_tree_read_lock lock_extent lock_extent_bits "
+        "btrfs_lock_extent_bits wait_extent_bit",
+    ),
+    Rule(
+        WaitReason.FILE_SERVER,
+        "all: 9p, NFS, SMB, FUSE",
+        "p9_client_rpc p9_virtio_zc_request rpc_wait_bit_killable nfs_wait_bit_killable "
+        "nfs_wait_client_init_complete wait_for_response request_wait_answer",
+    ),
+    Rule(
+        WaitReason.FREE_SPACE,
+        "all: btrfs",
+        "handle_reserve_ticket wait_reserve_ticket btrfs_reserve_metadata_bytes",
+    ),
+)
+"""In this order rules with the same function are tried."""

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Submissions as Arrow tables: their columns, and a window's rows with names for numbers."""
+
+import numpy as np
+import pyarrow as pa
+
+from biotrail.converters.calls.names import name_of_error
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
+from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
+from biotrail.converters.submissions.names import (
+    IOPOLL,
+    JOINED_NAMES,
+    RUNNER_NAMES,
+    name_of_operation,
+)
+
+SUBMISSIONS = (
+    Column("number", pa.int64(), "", "number of its first bio: column submission of bios"),
+    Column("operation", NAME, "", "read, writev, fsync, … of io_uring; aio read, aio write"),
+    Column("interface", NAME, "", "io_uring or aio"),
+    Column("user_data", pa.uint64(), "", "of the SQE; of aio the address of its struct iocb"),
+    Column("ring", pa.uint64(), "", "address of the ring in the kernel; null: not completed"),
+    Column("fd", pa.int64(), "", "file descriptor of the SQE; null: aio"),
+    Column("fixed", pa.bool_(), "", "fd is an index of the ring's registered files"),
+    Column("offset", pa.int64(), "bytes", "position in the file; null: none"),
+    Column("length", pa.int64(), "bytes", "length of the SQE; null: vectors, aio"),
+    Column("mode", NAME, "", "of its first bio: inline, worker (io-wq), sqpoll, kernel"),
+    Column("polled", pa.bool_(), "", "the ring polls for completions; null: not completed"),
+    Column("joined", NAME, "", "how its first bio is known: iocb, worker, thread"),
+    Column("tid", pa.uint32(), "", "thread that submitted it"),
+    Column("pid", pa.uint32(), "", "process of the thread that queued the first bio"),
+    Column("comm", NAME, "", "name of the thread that queued the first bio"),
+    Column("submit_time", WALL, "UTC", "submission, by the wall clock"),
+    Column("submit_ns", pa.int64(), MONOTONIC, "taken from the ring; aio: entry of io_submit"),
+    Column("queue_ns", pa.int64(), MONOTONIC, "Q of its first bio"),
+    Column("end_ns", pa.int64(), MONOTONIC, "end of its last bio"),
+    Column("complete_ns", pa.int64(), MONOTONIC, "completion written to the ring"),
+    Column("reap_ns", pa.int64(), MONOTONIC, "return of the call that ran then, and reaps"),
+    Column("result", pa.int32(), "", "bytes, or a negative errno; null: not completed"),
+    Column("error", NAME, "", "name of the error, such as EIO; null: none"),
+    Column("bios", pa.uint32(), "", "bios that it queued"),
+    Column("bytes", pa.int64(), "bytes", "sum of their lengths"),
+)
+SUBMISSION_SCHEMA = schema(SUBMISSIONS)
+
+
+def operations_of(rows: Submissions) -> I64:
+    """Return per row a number for its operation: opcode << 2 | aio << 1 | writes of aio."""
+    aio = rows.aio.astype(np.int64)
+    return rows.opcode.astype(np.int64) << 2 | aio << 1 | (aio & rows.writes)
+
+
+def operation_name(code: int) -> str:
+    """Return the name of a number of `operations_of`."""
+    return name_of_operation(code >> 2, bool(code & 2), bool(code & 1))
+
+
+def submissions_table(window: Lifecycles, context: Context) -> pa.Table:
+    """Return a table of SUBMISSION_SCHEMA with a row for each of the window's submissions.
+
+    Sorted by number; empty if the window has no path. context: the log's.
+    """
+    if window.path is None:
+        return SUBMISSION_SCHEMA.empty_table()
+    rows = window.path.submissions
+    open_ended = rows.completed == NEVER
+    columns = {
+        "number": rows.number,
+        "operation": named(operations_of(rows), operation_name),
+        "interface": named(rows.aio.astype(np.int64), lambda aio: "aio" if aio else "io_uring"),
+        "user_data": rows.user_data,
+        "ring": nullable(rows.ring, 0),
+        "fd": nullable(rows.fd),
+        "fixed": rows.fixed,
+        "offset": nullable(rows.offset),
+        "length": nullable(rows.length, 0),
+        "mode": named(rows.runner, lambda runner: RUNNER_NAMES[Runner(runner)]),
+        "polled": pa.array((rows.setup & IOPOLL) != 0, mask=open_ended),
+        "joined": named(rows.joined, lambda how: JOINED_NAMES[Joined(how)]),
+        **thread_columns(rows, window.tasks),
+        "submit_time": wall_clock(context, rows.submitted),
+        "submit_ns": nullable(rows.submitted),
+        "queue_ns": nullable(rows.queued),
+        "end_ns": nullable(rows.ended),
+        "complete_ns": nullable(rows.completed),
+        "reap_ns": nullable(rows.reaped),
+        "result": pa.array(rows.result, mask=open_ended),
+        "error": named(rows.result, name_of_error),
+        "bios": rows.bios,
+        "bytes": rows.bytes,
+    }
+    made = {name: columns[name] for name in SUBMISSION_SCHEMA.names}
+    return pa.table(made, schema=SUBMISSION_SCHEMA)

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins requests of io_uring and aio from their bios, completions and the calls that reap them.
+
+A request is known by its address and the time of its submission. Its row is complete when all of
+its bios have ended, its completion is known, and the call that reaps it has returned; the address
+of a request that was submitted later completes it, too, as an address is used again only then.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables
+from biotrail.converters.events.submission_tables import (
+    NO_FD,
+    NO_OFFSET,
+    BioRequests,
+    Flag,
+    RequestEnds,
+    Runner,
+    Submissions,
+)
+from biotrail.converters.events.tables import (
+    I32,
+    I64,
+    NEVER,
+    U64,
+    Bios,
+    Bool,
+    Lifecycles,
+    Tasks,
+)
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.path import no_tables
+from biotrail.converters.lifecycles.submissions import no_submissions
+from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.lifecycles import Result
+
+REAP_LIMIT_NS = 1_000_000_000
+"""A call that returns later than this after a completion is not held to reap it."""
+_AIO_SUBMIT = frozenset({"io_submit"})
+
+
+@dataclass
+class _Found:
+    """Rows of requests, and what is still to be known of each.
+
+    key: submission time or first recorded Q (ns): with `req` the request's identity. settled:
+    whether the call that reaps it is known, or known to be not recorded. open: whether a bio of it
+    is in flight.
+    """
+
+    rows: Submissions
+    key: I64
+    settled: Bool
+    open: Bool
+
+    def take(self, chosen: Bool | I64) -> "_Found":
+        """Return the chosen rows, copies."""
+        parts = self.key[chosen], self.settled[chosen], self.open[chosen]
+        return _Found(self.rows.take(chosen), *parts)
+
+
+class SubmissionJoiner:
+    """Joins the requests of a log, window after window, in order.
+
+    Between windows it keeps the requests that are not complete: about as many as are in flight.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Start before the first window. context: the log's."""
+        none = np.zeros(0, dtype=np.int64)
+        no = none.astype(np.bool_)
+        self._pending = _Found(no_submissions(), none, no, no)
+        self._reaping = numbers(REAPING_CALLS, context.machine)
+        self._submitting = numbers(_AIO_SUBMIT, context.machine)
+        self._timed = "time" in context.path_parts
+
+    def join(
+        self, window: "Lifecycles | Result", names: TaskNames, end: int, final: bool
+    ) -> PathTables | None:
+        """Return the window's `path` with `submissions`, and `submission` of its bios' paths.
+
+        None if the window has no path, and no request of earlier windows is pending. window: the
+        log's next, with all of its bios. names: of threads. end: of the window (ns). final:
+        whether it is the last window: requests that are not complete are given as they are.
+        Its tables `bio_requests` and `request_ends` become empty. The tables given are not changed.
+        """
+        path = window.path
+        if not len(self._pending.rows) and (path is None or not len(path.bio_requests)):
+            return path
+        if path is None:
+            path = no_tables(names)
+        found = self._merged(path.bio_requests, window, path)
+        _complete(found, path.request_ends)
+        self._reap(found, path.calls, names.table(), end)
+        numbered = _numbers_of(found, path.bio_requests)
+        ready = (found.settled & ~found.open) | _superseded(found)
+        ready |= final
+        self._pending = found.take(~ready)
+        # Rows of which no bio has ended were never in a table of bios.
+        rows = found.rows.take(ready & (found.rows.bios > 0))
+        none = np.zeros(0, dtype=np.int64)
+        return replace(
+            path,
+            bios=_with_numbers(path.bios, path.bio_requests, numbered),
+            open_bios=_with_numbers(path.open_bios, path.bio_requests, numbered),
+            submissions=rows.take(np.argsort(rows.number)),
+            bio_requests=path.bio_requests.take(none),
+            request_ends=path.request_ends.take(none),
+        )
+
+    def _merged(
+        self, found: BioRequests, window: "Lifecycles | Result", path: PathTables
+    ) -> _Found:
+        """Return the pending requests and those of the window's bios, one row for each request.
+
+        `bios`, `bytes` and `ended` count the bios that have ended; the other columns are those of
+        the bio with the lowest number.
+        """
+        bios = Bios.concatenate([window.bios, window.open_bios])
+        paths = BioPaths.concatenate([path.bios, path.open_bios])
+        fresh = _rows_of(found, bios, paths, self._submitting)
+        rows = Submissions.concatenate([self._pending.rows, fresh])
+        key = np.concatenate([self._pending.key, found.submitted])
+        none = np.zeros(len(self._pending.key), dtype=np.bool_)
+        is_open = np.concatenate([none, found.open])
+        settled = np.concatenate([self._pending.settled, np.zeros(len(found), dtype=np.bool_)])
+        order = np.lexsort((rows.number, key, rows.req))
+        rows, key, is_open = rows.take(order), key[order], is_open[order]
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = (rows.req[1:] != rows.req[:-1]) | (key[1:] != key[:-1])
+        at = np.flatnonzero(first)
+        if not len(at):
+            return _Found(rows, key, settled, is_open)
+        merged = replace(
+            rows.take(at),
+            bios=np.add.reduceat(rows.bios, at, dtype=np.uint32),
+            bytes=np.add.reduceat(rows.bytes, at),
+            ended=np.maximum.reduceat(rows.ended, at),
+        )
+        any_open = np.logical_or.reduceat(is_open, at)
+        return _Found(merged, key[at], np.logical_or.reduceat(settled[order], at), any_open)
+
+    def _reap(self, found: _Found, calls: Calls, tasks: Tasks, end: int) -> None:
+        """Set `reaped` and `settled` of the requests that completed, in place.
+
+        A completion is reaped by the call io_uring_enter, io_getevents or io_pgetevents of the
+        submitting thread (of any thread of its process, where io_uring's own thread submitted)
+        during which it came. If the first such call that is recorded to return after it began
+        after it as well, no call is known to reap it. `end`: of the window (ns).
+        """
+        rows = found.rows
+        open_for = np.flatnonzero((rows.completed != NEVER) & ~found.settled)
+        if not self._timed:
+            found.settled[open_for] = True
+            return
+        asking = np.isin(calls.number, self._reaping) & ~calls.foreign & (calls.entry != NEVER)
+        calls = calls.take(asking)
+        polled = rows.runner[open_for] == Runner.SQPOLL
+        for chosen, by, caller in (
+            (open_for[~polled], rows.tid, calls.tid.astype(np.int64)),
+            (open_for[polled], _process(rows.task, tasks), _process(calls.task, tasks)),
+        ):
+            row = _first_return(caller, calls.exit, by[chosen], rows.completed[chosen])
+            hit = np.flatnonzero(row >= 0)
+            place, row = chosen[hit], row[hit]
+            during = calls.entry[row] <= rows.completed[place]
+            during &= calls.exit[row] - rows.completed[place] <= REAP_LIMIT_NS
+            rows.reaped[place[during]] = calls.exit[row][during]
+            found.settled[place] = True
+        found.settled[open_for] |= end - rows.completed[open_for] > REAP_LIMIT_NS
+
+
+def _process(task: I32, tasks: Tasks) -> I64:
+    """Return the process id of each row of `tasks`; -1 where the row is -1."""
+    if not len(tasks):
+        return np.full(len(task), -1, dtype=np.int64)
+    return np.where(task >= 0, tasks.tgid[np.maximum(task, 0)].astype(np.int64), -1)
+
+
+def _first_return(caller: I64, exits: I64, asked: I64, time: I64) -> I64:
+    """Return the index of each caller's first call that returned at a time or later; -1: none.
+
+    caller, exits: (n,) of the calls. asked, time: (m,), the caller asked for and the time (ns).
+    """
+    order = np.lexsort((exits, caller))
+    callers, code = np.unique(caller, return_inverse=True)
+    if not len(callers):
+        return np.full(len(asked), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(callers, asked), len(callers) - 1)
+    known = callers[place] == asked
+    # One search serves all callers: each has its own range of ranks.
+    times, rank = np.unique(np.concatenate([exits, time]), return_inverse=True)
+    base = len(times)
+    keys = code[order] * base + rank[: len(exits)][order]
+    at = np.searchsorted(keys, place * base + rank[len(exits) :])
+    inside = known & (at < len(keys))
+    row = order[np.minimum(at, len(order) - 1)]
+    return np.where(inside & (caller[row] == asked), row, -1)
+
+
+def _rows_of(found: BioRequests, bios: Bios, paths: BioPaths, submitting: list[int]) -> Submissions:
+    """Return a row for each bio with a request, as if the request had no other bio.
+
+    A bio in flight counts as none. bios, paths: the window's, ended and in flight. submitting:
+    numbers of the calls that submit aio.
+    """
+    said, row = found.request, _rows_by(bios.number, found.number)
+    path = _rows_by(paths.number, found.number)
+    aio, ended = (said["flags"] & Flag.AIO) != 0, ~found.open
+    entry = np.where(np.isin(paths.call[path], submitting), paths.entry[path], NEVER)
+    late = (said["flags"] & Flag.LATE) != 0
+    offset = said["offset"].astype(np.int64)
+    nothing = np.full(len(found), NEVER, dtype=np.int64)
+    return Submissions(
+        number=found.number,
+        req=said["req"].astype(np.uint64),
+        aio=aio,
+        ring=np.zeros(len(found), dtype=np.uint64),
+        user_data=said["user_data"].astype(np.uint64),
+        opcode=said["opcode"].astype(np.uint8),
+        writes=(said["flags"] & Flag.WRITES) != 0,
+        fd=np.where(said["fd"] == NO_FD, -1, said["fd"].astype(np.int64)),
+        fixed=(said["flags"] & Flag.FIXED_FILE) != 0,
+        offset=np.where(said["offset"] == NO_OFFSET, -1, offset),
+        length=said["length"].astype(np.int64),
+        runner=said["runner"].astype(np.uint8),
+        joined=said["joined"].astype(np.uint8),
+        tid=said["tid"].astype(np.uint32),
+        task=bios.task[row],
+        submitted=np.where(aio, entry, np.where(late, NEVER, found.submitted)),
+        queued=bios.queue[row],
+        ended=np.where(ended, bios.complete[row], NEVER),
+        completed=nothing,
+        reaped=nothing.copy(),
+        result=np.zeros(len(found), dtype=np.int32),
+        setup=np.zeros(len(found), dtype=np.uint32),
+        bios=ended.astype(np.uint32),
+        bytes=np.where(ended, bios.bytes[row].astype(np.int64), 0),
+    )
+
+
+def _rows_by(number: I64, wanted: I64) -> I64:
+    """Return the index in `number` of each wanted number, all of which are in it."""
+    order = np.argsort(number)
+    return np.asarray(order[np.searchsorted(number, wanted, sorter=order)], dtype=np.int64)
+
+
+def _places(found: _Found, req: U64, key: I64) -> I64:
+    """Return the row in `found` of each (req, key); -1: there is none.
+
+    `found` is sorted by (req, key).
+    """
+    if not len(found.key):
+        return np.full(len(key), -1, dtype=np.int64)
+    pair = np.dtype([("req", "u8"), ("key", "i8")])
+    have, want = np.zeros(len(found.key), pair), np.zeros(len(key), pair)
+    have["req"], have["key"] = found.rows.req, found.key
+    want["req"], want["key"] = req, key
+    _, code = np.unique(np.concatenate([have, want]), return_inverse=True)
+    row_of = np.full(int(code.max(initial=0)) + 1, -1, dtype=np.int64)
+    row_of[code[: len(have)]] = np.arange(len(have))
+    return row_of[code[len(have) :]]
+
+
+def _complete(found: _Found, ends: RequestEnds) -> None:
+    """Set what completions say of their requests, in place. Of two, the first counts."""
+    place = _places(found, ends.req, ends.submitted)[::-1]
+    ends = ends.take(np.arange(len(ends))[::-1])
+    known = place >= 0
+    place, ends, rows = place[known], ends.take(known), found.rows
+    rows.completed[place] = ends.completed
+    for name in ("result", "setup", "ring"):
+        getattr(rows, name)[place] = getattr(ends, name)
+
+
+def _superseded(found: _Found) -> Bool:
+    """Mark requests without bios in flight whose address a later request has.
+
+    `found` is sorted by (req, key).
+    """
+    later = np.zeros(len(found.key), dtype=np.bool_)
+    later[:-1] = found.rows.req[1:] == found.rows.req[:-1]
+    return later & ~found.open
+
+
+def _numbers_of(found: _Found, bios: BioRequests) -> I64:
+    """Return per row of `bios` the number of its request."""
+    place = _places(found, bios.request["req"], bios.submitted)
+    return found.rows.number[place]
+
+
+def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:
+    """Return a copy of the bios' paths with `submission`. numbered: per row of `bios`."""
+    at = np.searchsorted(bios.number, paths.number)
+    at = np.minimum(at, max(len(bios) - 1, 0))
+    if not len(bios):
+        return paths
+    known = bios.number[at] == paths.number
+    return replace(paths, submission=np.where(known, numbered[at], -1))

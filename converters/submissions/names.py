@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of io_uring's operations, of what runs a request, and of how its bio was joined to it."""
+
+from biotrail.converters.events.submission_tables import Joined, Runner
+
+_NAMES = (
+    "nop readv writev fsync read_fixed write_fixed poll_add poll_remove sync_file_range "
+    "sendmsg recvmsg timeout timeout_remove accept async_cancel link_timeout connect "
+    "fallocate openat close files_update statx read write fadvise madvise send recv openat2 "
+    "epoll_ctl splice provide_buffers remove_buffers tee shutdown renameat unlinkat mkdirat "
+    "symlinkat linkat msg_ring fsetxattr setxattr fgetxattr getxattr socket uring_cmd send_zc "
+    "sendmsg_zc read_multishot waitid futex_wait futex_wake futex_waitv fixed_fd_install "
+    "ftruncate bind listen recv_zc epoll_wait readv_fixed writev_fixed pipe "
+)
+_OPCODES = tuple(_NAMES.split())
+"""Names of IORING_OP_* in lower case, by number (include/uapi/linux/io_uring.h)."""
+
+RUNNER_NAMES = {
+    Runner.INLINE: "inline",
+    Runner.WORKER: "worker",
+    Runner.SQPOLL: "sqpoll",
+    Runner.KERNEL: "kernel",
+}
+JOINED_NAMES = {Joined.IOCB: "iocb", Joined.WORKER: "worker", Joined.THREAD: "thread"}
+IOPOLL = 1
+"""IORING_SETUP_IOPOLL: completions are polled for, as by fio's hipri."""
+
+
+def name_of_operation(opcode: int, aio: bool, writes: bool) -> str:
+    """Return the name of what a request does: "read", "writev", "op 70"; "aio read", "aio write".
+
+    opcode: IORING_OP_*, which aio has none of. writes: whether an iocb of aio writes.
+    """
+    if aio:
+        return "aio write" if writes else "aio read"
+    return _OPCODES[opcode] if opcode < len(_OPCODES) else f"op {opcode}"

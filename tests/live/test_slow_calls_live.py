@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail slow --calls` of real fsyncs on ext4: time, waits, wakers and bios of each."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import devices
+from tests.support.record_command import biotrail
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+FSYNCS = 25
+LOAD = f"""
+import os, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write("syncer")
+with open(sys.argv[1], "wb", buffering=0) as stream:
+    for n in range({FSYNCS}):
+        stream.write(b"x" * 16384)
+        os.fsync(stream.fileno())
+print(stream.name)
+"""
+
+
+@pytest.fixture
+def disk(
+    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> Iterator[tuple[devices.LoopDevice, Path]]:
+    """A loop device with ext4, and where it is mounted."""
+    for tool in ("mkfs.ext4", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    with ExitStack() as stack:
+        device = make_loop()
+        devices.make_ext4(device.path)
+        mount = tmp_path / "disk"
+        mount.mkdir()
+        devices.run("mount", device.path, mount)
+        stack.callback(devices.run, "umount", "--lazy", mount)
+        yield device, mount
+
+
+def test_slow_fsyncs(tmp_path: Path, disk: tuple[devices.LoopDevice, Path]) -> None:
+    # GIVEN a program that writes and syncs a file again and again, while its path is recorded
+    device, mount = disk
+    log, file = tmp_path / "a.biotrail", mount / "file"
+    load = [sys.executable, "-c", LOAD, str(file)]
+    biotrail("record", "-d", device.path, "--path=all", "--files", "-o", log, "--", *load)
+    # WHEN its slowest calls are asked for
+    said = biotrail("slow", "--calls", "--comm", "syncer", "-n", "0", "--json", log).stdout
+    every = json.loads(said)["calls"]
+    fsyncs: list[dict[str, Any]] = [one for one in every if one["call"]["call"] == "fsync"]
+    # THEN each fsync is there once, with its descriptor, and the slowest calls come first
+    assert len(fsyncs) == FSYNCS
+    durations = [one["call"]["duration_ns"] for one in every]
+    assert durations == sorted(durations, reverse=True)
+    assert len({one["call"]["fd"] for one in fsyncs}) == 1
+    for one in fsyncs:
+        call = one["call"]
+        assert (call["result"], call["error"], call["comm"]) == (0, None, "syncer")
+        # AND its parts are its time, to the nanosecond
+        assert sum(call["parts"].values()) == call["duration_ns"]
+        # AND its waits follow each other within it
+        ends = [0]
+        for wait in one["waits"]:
+            assert wait["start_ns"] >= ends[-1]
+            ends.append(wait["start_ns"] + wait["blocked_ns"] + wait["runnable_ns"])
+        assert ends[-1] <= call["duration_ns"]
+        blocked = sum(wait["blocked_ns"] for wait in one["waits"])
+        assert blocked <= sum(call["parts"][p] for p in ("own_io", "other_io", "otherwise"))
+        # AND its bios are the file's pages, queued within it
+        assert len(one["bios"]) + one["bios_left_out"] == call["bios"]
+        for io in one["bios"]:
+            assert io["device"] == device.name
+            begun = io["queue_ns"] - call["entry_ns"]
+            assert 0 <= begun <= call["duration_ns"]
+            assert io["file"] in (None, str(file))
+    # AND fsyncs wrote the pages themselves, and waited for these and for the journal's thread
+    assert sum(one["bio_bytes"] for one in fsyncs) >= FSYNCS * 16384
+    assert all(str(file) in one["files"] for one in fsyncs if one["bio_bytes"])
+    wakers = [w["waker_comm"] or "" for one in fsyncs for w in one["waits"]]
+    assert any(comm.startswith("jbd2/") for comm in wakers)
+    assert any(w["cause"] == "own I/O" for one in fsyncs for w in one["waits"])
+    # AND what the journal's thread wrote meanwhile is there, where it was waited for alone
+    with_journal = [one for one in fsyncs if one["journal"]]
+    assert with_journal
+    for one in with_journal:
+        assert {io["comm"].split("/")[0] for io in one["journal"]} == {"jbd2"}
+        end = one["call"]["entry_ns"] + one["call"]["duration_ns"]
+        assert all(io["queue_ns"] <= end for io in one["journal"])
+    # AND waits that the journal's thread ended were for its commit
+    reasons = {
+        w["reason"]
+        for one in fsyncs
+        for w in one["waits"]
+        if (w["waker_comm"] or "").startswith("jbd2/") and w["reason"] != "unknown"
+    }
+    assert "journal commit" in reasons
+    # AND the text says so of the slowest
+    text = biotrail("slow", "--calls", "--comm", "syncer", "-n", "1", log).stdout
+    assert f"this {every[0]['call']['call']} took" in text

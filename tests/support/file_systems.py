@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File systems on loop devices, mounted while a test runs, and the bytes that a log gives files."""
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support import devices
+from tests.support.record_command import read
+
+MAKERS = {
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+}
+BYTES = 400 << 20
+"""Of a device: mkfs.xfs wants 300 MiB."""
+
+
+def require(kind: str) -> None:
+    """Skip unless this machine can make and mount a file system of this kind."""
+    if shutil.which(MAKERS[kind][0]) is None:
+        pytest.skip(f"needs {MAKERS[kind][0]}")
+    if shutil.which("modprobe") is not None:
+        subprocess.run(["modprobe", "--quiet", kind], check=False)
+    kinds = Path("/proc/filesystems").read_text(encoding="ascii").split()
+    if kind not in kinds:
+        pytest.skip(f"needs a kernel with {kind}")
+
+
+@contextmanager
+def mounted(
+    kind: str, paths: Sequence[str], mount: Path, made: Sequence[str] = (), how: str = "defaults"
+) -> Iterator[Path]:
+    """A new file system on these devices, at `mount`. made: options of mkfs; how: of mount."""
+    require(kind)
+    devices.run(*MAKERS[kind], *made, *paths)
+    mount.mkdir(exist_ok=True)
+    devices.run("mount", "-o", how, paths[0], mount)
+    try:
+        yield mount
+    finally:
+        devices.run("umount", "--lazy", mount)  # a failed test holds files open
+
+
+def remount(path: str, mount: Path) -> None:
+    """Have what is read next read from the disk, metadata too."""
+    devices.run("umount", mount)
+    devices.run("mount", path, mount)
+
+
+def bytes_by_file(log: Path) -> Counter[tuple[str, str]]:
+    """Bytes of the log's bios by (path, operation); those of no file by the device, or ""."""
+    whole = read(log)
+    found = Counter[tuple[str, str]]()
+    columns = (whole.bios.file.tolist(), whole.bios.bytes.tolist(), whole.bios.opf.tolist())
+    for row, size, opf in zip(*columns, strict=True):
+        path = "" if row < 0 else whole.context.files[row].path
+        found[path, whole.context.op_name(opf)] += size
+    return found

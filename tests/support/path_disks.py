@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop devices with a file system, whose I/O is recorded with its path."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support import devices
+from tests.support.record_command import biotrail
+
+LOAD = """
+import mmap, os, subprocess, sys
+here = sys.argv[1]
+
+def name(text):
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(text)
+
+"""
+
+
+@dataclass
+class Disk:
+    """A loop device with a file system, mounted."""
+
+    device: devices.LoopDevice
+    mount: Path
+
+    def record(self, log: Path, command: list[str], *arguments: str) -> None:
+        biotrail("record", "-d", self.device.path, "-o", log, *arguments, "--", *command)
+
+    def program(self, text: str, *arguments: object) -> list[str]:
+        return [sys.executable, "-c", LOAD + text, str(self.mount), *map(str, arguments)]
+
+    def prepare(self, name: str, size: int) -> Path:
+        """A file on the disk, and nowhere in memory."""
+        path = self.mount / name
+        with path.open("wb") as stream:
+            stream.write(b"x" * size)
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return path
+
+
+MAKE = {
+    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+}
+"""Command that makes each file system, without the device."""
+
+
+@contextmanager
+def mounted(device: devices.LoopDevice, system: str, mount: Path) -> Iterator[Disk]:
+    """Make a file system on the device and mount it; skips where its tools are missing."""
+    for tool in (MAKE[system][0], "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    devices.run(*MAKE[system], device.path)
+    mount.mkdir()
+    devices.run("mount", "-t", system, device.path, mount)
+    try:
+        yield Disk(device, mount)
+    finally:
+        devices.run("umount", "--lazy", mount)  # a failed test holds files open

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What waits are for: the rules by functions, the stacks of notes, the commits of journals."""
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from biotrail.converters.calls.reason_rules import (
+    PASSED_OVER,
+    REASONS,
+    RULES,
+    WAIT_REASON_NAMES,
+    WaitReason,
+)
+from biotrail.converters.calls.reasons import reason_of
+from biotrail.converters.events.path_tables import NO_STACK
+from biotrail.converters.events.tables import NEVER, WaitCause
+from tests.support.path_logs import FSYNC, WITH_REASONS, PathLog
+from tests.support.path_tables import RecordedPath, recorded_path
+from tests.support.stack_logs import DEV, START
+
+SWITCH = ["bpf_prog_1_bt_switch", "bpf_trace_run4", "__traceiter_sched_switch", "__schedule"]
+
+STACKS = {
+    # 6.18, as recorded
+    "schedule jbd2_log_wait_commit ext4_sync_file do_fsync": WaitReason.JOURNAL_COMMIT,
+    "schedule io_schedule folio_wait_bit folio_wait_writeback __filemap_fdatawait_range "
+    "file_write_and_wait_range ext4_sync_file": WaitReason.PAGE_WRITE,
+    "schedule io_schedule folio_wait_bit_common filemap_get_pages filemap_read": (
+        WaitReason.PAGE_READ
+    ),
+    "schedule schedule_timeout io_schedule_timeout wait_for_completion_io_timeout submit_bio_wait "
+    "blkdev_issue_flush ext4_sync_file": WaitReason.BIO,
+    "schedule io_schedule bit_wait_io __wait_on_bit out_of_line_wait_on_bit ext4_block_write_begin "
+    "ext4_da_write_begin generic_perform_write": WaitReason.PAGE_READ,
+    "schedule io_schedule bit_wait_io __wait_on_bit out_of_line_wait_on_bit __ext4_find_entry "
+    "ext4_lookup __lookup_slow walk_component": WaitReason.METADATA,
+    "schedule io_schedule bit_wait_io __wait_on_bit out_of_line_wait_on_bit do_get_write_access "
+    "jbd2_journal_get_write_access": WaitReason.JOURNAL_TRANSACTION,
+    "schedule io_schedule_timeout balance_dirty_pages balance_dirty_pages_ratelimited_flags": (
+        WaitReason.THROTTLED
+    ),
+    # before 5.16
+    "schedule io_schedule wait_on_page_bit wait_on_page_writeback __filemap_fdatawait_range": (
+        WaitReason.PAGE_WRITE
+    ),
+    "schedule io_schedule generic_file_buffered_read new_sync_read": WaitReason.PAGE_READ,
+    # innermost first: a request's tag, not the page that is read
+    "schedule io_schedule blk_mq_get_tag __blk_mq_alloc_requests submit_bio_noacct "
+    "filemap_get_pages filemap_read": WaitReason.REQUEST,
+    # a lock, by who takes it
+    "schedule schedule_preempt_disabled rwsem_down_write_slowpath down_write open_last_lookups "
+    "path_openat": WaitReason.DIRECTORY,
+    "schedule schedule_preempt_disabled rwsem_down_write_slowpath down_write "
+    "ext4_buffered_write_iter vfs_write": WaitReason.LOCK,
+    "schedule schedule_preempt_disabled rwsem_down_read_slowpath down_read ext4_map_blocks "
+    "path_openat": WaitReason.LOCK,
+    # a page's lock, by who takes it
+    "schedule io_schedule folio_wait_bit_common __folio_lock writeback_iter": WaitReason.PAGE_LOCK,
+    "schedule io_schedule folio_wait_bit_common __folio_lock filemap_fault": WaitReason.PAGE_READ,
+    "schedule xlog_wait_on_iclog xfs_log_force_seq xfs_file_fsync": WaitReason.JOURNAL_COMMIT,
+    "schedule p9_client_rpc p9_client_open": WaitReason.FILE_SERVER,
+    "schedule schedule_timeout wait_for_completion __flush_work": WaitReason.OTHER,
+}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_innermost_function_of_a_rule_decides(stack: str) -> None:
+    # GIVEN a stack, with the tracing's own functions first WHEN its reason is asked for
+    # THEN it is that of the rule
+    assert reason_of([*SWITCH, *stack.split()]) is STACKS[stack]
+
+
+def test_suffixes_of_the_compiler_are_ignored() -> None:
+    # GIVEN functions that the compiler changed THEN they are known
+    assert reason_of(["schedule", "balance_dirty_pages.constprop.0"]) is WaitReason.THROTTLED
+    assert reason_of(["rwsem_down_write_slowpath", "do_unlinkat.isra.0"]) is WaitReason.DIRECTORY
+
+
+@pytest.mark.parametrize("stack", [[], ["", "", ""]])
+def test_a_stack_without_names_is_unknown(stack: list[str]) -> None:
+    # GIVEN a stack of which the kernel hides the names THEN nothing is guessed
+    assert reason_of(stack) is WaitReason.UNKNOWN
+
+
+def test_the_table_is_whole() -> None:
+    # GIVEN the rules THEN each reason has a name of its own and a meaning
+    assert set(REASONS) == set(WaitReason)
+    assert len(set(WAIT_REASON_NAMES.values())) == len(WaitReason)
+    assert all(text.meaning for text in REASONS.values())
+    # AND each but the two without a rule has one
+    assert {rule.reason for rule in RULES} == set(WaitReason) - {
+        WaitReason.UNKNOWN,
+        WaitReason.OTHER,
+    }
+    # AND a function is in several rules only if callers tell them apart
+    places: dict[str, list[bool]] = {}
+    reasons: dict[str, set[WaitReason]] = {}
+    for rule in RULES:
+        for function in rule.functions.split():
+            places.setdefault(function, []).append(bool(rule.callers))
+            reasons.setdefault(function, set()).add(rule.reason)
+    for function, callers in places.items():
+        assert len(reasons[function]) == 1 or all(callers[:-1]), function
+    # AND what is passed over decides nothing, but for buffers
+    assert {name for name in PASSED_OVER.split() if name in places} == {"bit_wait_io"}
+
+
+def frames(*functions: str) -> list[list[object]]:
+    return [[function, "", 1] for function in functions]
+
+
+NOTES = {
+    "stacks": {
+        "wait": {
+            "7": frames("schedule", "jbd2_log_wait_commit"),
+            "8": frames("schedule", "filemap_read"),
+            "9": frames("schedule", "nothing_known"),
+        },
+        "kernel": {"8": frames("submit_bio")},
+    }
+}
+
+
+def read(log: PathLog, parts: Sequence[str] = WITH_REASONS, size: int = 1 << 20) -> RecordedPath:
+    cuts = [at for at, _ in log.records] if size == 1 else []
+    return recorded_path(io.BytesIO(log.data(cuts, parts, NOTES)), size)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1])
+def test_waits_have_the_reasons_of_their_stacks(size: int) -> None:
+    # GIVEN waits with stacks, refused, of no note, without a record; two in one nanosecond
+    log = PathLog()
+    log.waits(100, 200, 300, 300, 42, stack=7)
+    log.waits(100, 250, 300, 300, 43, stack=8)
+    log.waits(100, 400, 500, 500, stack=9)
+    log.waits(100, 600, 700, 700, stack=-11)
+    log.waits(100, 800, 900, 900, stack=10)
+    log.waits(100, 910, 990, 990)
+    log.returns(100, 2000, blocked=600, waits=5)
+    # WHEN they are read, in one window or in many
+    waits = read(log, size=size).waits
+    # THEN each has its own, and no stack at Q is taken for one
+    found = zip(waits.tid.tolist(), (waits.out - START).tolist(), waits.reason, strict=True)
+    assert sorted((tid, out, WaitReason(reason)) for tid, out, reason in found) == [
+        (42, 200, WaitReason.JOURNAL_COMMIT),
+        (42, 400, WaitReason.OTHER),
+        (42, 600, WaitReason.UNKNOWN),
+        (42, 800, WaitReason.UNKNOWN),
+        (42, 910, WaitReason.UNKNOWN),
+        (43, 250, WaitReason.PAGE_READ),
+    ]
+    stacks = dict(zip((waits.out - START).tolist(), waits.stack.tolist(), strict=True))
+    assert (stacks[600], stacks[910]) == (-11, NO_STACK)
+
+
+def test_reasons_change_no_cause_and_no_sum() -> None:
+    # GIVEN a call with a wait, with and without its reason
+    both = []
+    for stack in (7, None):
+        log = PathLog()
+        log.bio(150, 400, entry=100)
+        log.waits(100, 200, 450, 460, stack=stack)
+        log.returns(100, 1000, blocked=250, runnable=10, waits=1, queued=1)
+        both.append(read(log))
+    # WHEN they are read THEN causes and parts are the same, and the parts add up
+    for found in both:
+        assert found.waits.cause.tolist() == [WaitCause.OWN_IO]
+        calls = found.calls
+        parts = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
+        sums = sum(getattr(calls, part) for part in parts)
+        assert (sums == calls.exit - calls.entry).all()
+        assert calls.own_io.tolist() == [250]
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1])
+def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
+    # GIVEN two journals with commits, and threads that their threads woke
+    log = PathLog()
+    log.commit(11, 100, 110, 120, 130, 400, tid=900)
+    log.commit(12, 500, 510, 520, 530, 800, tid=900)
+    log.commit(31, 90, 91, 92, 93, 790, tid=901, dev=DEV + 1)
+    log.waits(10, 150, 410, 420, 42, waker=900, stack=7)
+    log.waits(10, 450, 805, 810, 43, waker=900, stack=7)  # by 12
+    log.waits(10, 200, 795, 796, 44, waker=901, stack=7)  # by 31, of another journal
+    log.waits(10, 815, 820, 821, 45, waker=900, stack=7)  # began after 12 had ended
+    log.waits(10, 150, 410, 430, 46, waker=900, stack=8)  # for a page
+    log.waits(10, 150, 410, 440, 47, waker=555, stack=7)  # woken by who commits nothing
+    # WHEN they are read
+    waits = read(log, size=size).waits
+    found = {
+        tid: (commit, dev)
+        for tid, commit, dev in zip(
+            waits.tid.tolist(), waits.commit.tolist(), waits.commit_dev.tolist(), strict=True
+        )
+    }
+    # THEN each names its own, and the others none
+    assert found == {
+        42: (11, DEV),
+        43: (12, DEV),
+        44: (31, DEV + 1),
+        45: (NEVER, 0),
+        46: (NEVER, 0),
+        47: (NEVER, 0),
+    }
+
+
+def test_commits_have_their_phases() -> None:
+    # GIVEN a commit that was seen whole, and one that began before recording
+    log = PathLog()
+    log.commit(11, 100, 110, 120, 130, 400)
+    log.commit(12, -1, -1, 520, 530, 800)
+    # WHEN they are read
+    commits = read(log).commits
+    # THEN their times are there, those not seen NEVER
+    moments = [
+        getattr(commits, name) for name in ("started", "locking", "flushing", "logging", "end")
+    ]
+    assert [(at[0] - START).item() for at in moments] == [100, 110, 120, 130, 400]
+    assert [at[1] == NEVER for at in moments] == [True, True, False, False, False]
+    assert all((first[0] <= second[0]) for first, second in pairwise(moments))
+    assert (commits.transaction.tolist(), commits.tid.tolist()) == ([11, 12], [900, 900])
+
+
+def test_a_log_without_the_part_has_no_reasons() -> None:
+    # GIVEN a log of before THEN its waits have no stack
+    log = PathLog()
+    log.waits(100, 200, 300, 300)
+    log.returns(100, 400, number=FSYNC, blocked=100, waits=1)
+    found = read(log, parts=("time", "wait"))
+    assert np.unique(found.waits.stack).tolist() == [NO_STACK]
+    assert len(found.commits) == 0
