@@ -21,8 +21,7 @@
 #define BT_RING_HASH 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio */
 #define BT_RUNNING_BITS 16 /* the loader sets 2^16 entries if submissions are recorded */
 #define BT_IO_URING_ENTER 426 /* include/uapi/asm-generic/unistd.h, and on x86-64 */
-#define BT_IOCB_WRITE (1 << 6) /* include/linux/fs.h; the next too */
-#define BT_IOCB_WAITQ (1 << 19)
+#define BT_IOCB_WAITQ (1 << 19) /* include/linux/fs.h */
 #define BT_FIXED_FILE 1 /* REQ_F_FIXED_FILE */
 /* Bit per opcode (IORING_OP_*) whose request begins with a struct io_rw. */
 #define BT_RING_RW                                                                                 \
@@ -481,8 +480,6 @@ static __always_inline void bt_fill_ring(struct bt_submission *r, __u64 req)
 	if (opcode > 63 || !(BT_RING_RW >> (opcode & 63) & 1))
 		return;
 	r->offset = BPF_CORE_READ(rw, kiocb.ki_pos);
-	if (BPF_CORE_READ(rw, kiocb.ki_flags) & BT_IOCB_WRITE)
-		r->flags |= BT_WRITES;
 	if (BT_RING_BYTES >> (opcode & 63) & 1)
 		r->length = BPF_CORE_READ(rw, len);
 }
@@ -494,8 +491,6 @@ static __always_inline void bt_fill_aio(struct bt_submission *r, __u64 req)
 
 	r->user_data = BPF_CORE_READ(aio, ki_res.obj);
 	r->offset = BPF_CORE_READ(iocb, ki_pos);
-	if (BPF_CORE_READ(iocb, ki_flags) & BT_IOCB_WRITE)
-		r->flags |= BT_WRITES;
 }
 
 /* Writes the SUBMISSION record of a bio that a request of io_uring or aio queues, if recorded. */
@@ -527,6 +522,8 @@ static __always_inline void bt_submission(struct bt_writer *w, struct bio *bio, 
 	r->runner = owner.runner;
 	r->joined = owner.joined;
 	r->flags = (slot->late ? BT_LATE : 0) | (owner.aio ? BT_AIO : 0);
+	if (bio->bi_opf & BT_OP_WRITES)
+		r->flags |= BT_WRITES;
 	if (owner.aio)
 		bt_fill_aio(r, owner.req);
 	else

@@ -225,8 +225,7 @@ class Trace:
         joiner = SubmissionJoiner(self.context)
         for fresh, result, begin, end in self._associated(events):
             result.path = divider.divide(result, self.tasks)
-            final = begin == end and not len(fresh)
-            result.path = joiner.join(result, self.tasks, end, final)
+            result.path = joiner.join(result, self.tasks, end, begin == end and not len(fresh))
             if end <= first:  # the window lies in the margin before the span
                 continue
             window = self._close_window(result, max(begin, first), end)

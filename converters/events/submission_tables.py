@@ -44,6 +44,7 @@ class Flag(IntFlag):
     LATE = 2
     """The submission was not seen: `submitted` is the first Q that was."""
     WRITES = 4
+    """The bio writes."""
     AIO = 8
     """An iocb of aio; else a request of io_uring."""
 
@@ -110,7 +111,8 @@ class RequestEnds(Table):
 class Submissions(Table):
     """One row per request of io_uring or iocb of aio that queued bios, all of which have ended.
 
-    In the window in which all that can be known of it is known.
+    In the window in which all that can be known of it is known; at the log's end, of those in
+    flight as well, without an end.
     """
 
     number: I64
@@ -126,7 +128,7 @@ class Submissions(Table):
     opcode: U8
     """IORING_OP_* of io_uring; 0 of aio."""
     writes: Bool
-    """Whether it writes."""
+    """Whether its first bio writes."""
     fd: I64
     """File descriptor of the SQE; -1 if not known (aio)."""
     fixed: Bool

@@ -582,7 +582,10 @@ RECORDS: tuple[Record, ...] = (
             Field("runner", "u8", "", "who queued it; 0: inline, 1: io-wq, 2: sqpoll, 3: kernel"),
             Field("joined", "u8", "", "known by 0: the bio's iocb, 1: the worker, 2: the thread"),
             Field(
-                "flags", "u8", "", "1: registered file; 2: submission not seen; 4: writes; 8: aio"
+                "flags",
+                "u8",
+                "",
+                "1: registered file; 2: submission not seen; 4: the bio writes; 8: aio",
             ),
         ),
         part="uring",

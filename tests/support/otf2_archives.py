@@ -112,7 +112,7 @@ class Operation:
 
 
 def operations(anchor: Path) -> dict[tuple[str, int], Operation]:
-    """Operations by (location's name, matching id), read by the otf2 package.
+    """Operations of devices by (location's name, matching id), read by the otf2 package.
 
     Fails where an event is out of order, ends what did not begin, or begins what goes on.
     """
@@ -120,10 +120,11 @@ def operations(anchor: Path) -> dict[tuple[str, int], Operation]:
     found: dict[tuple[str, int], Operation] = {}
     last: dict[str, int] = {}
     with otf2.reader.open(str(anchor)) as trace:
+        of_threads = threads_of(trace)
         for location, event in trace.events:
             assert event.time >= last.get(location.name, 0)
             last[location.name] = event.time
-            if isinstance(event, otf2.events.Metric):
+            if isinstance(event, otf2.events.Metric) or location.name in of_threads:
                 continue
             kind = type(event).__name__.removeprefix("IoOperation").lower()
             attributes = {a.name: value for a, value in (event.attributes or {}).items()}
@@ -143,6 +144,80 @@ def operations(anchor: Path) -> dict[tuple[str, int], Operation]:
                 operation.attributes[kind] = attributes
             if kind == "complete":
                 operation.done = event.bytes_result
+    return found
+
+
+def threads_of(trace: Any) -> set[str]:
+    """Names of the locations of threads: those that are not below a device."""
+    return {
+        place.name
+        for place in trace.definitions.locations
+        if place.group.system_tree_parent.parent is None
+    }
+
+
+@dataclass
+class Call:
+    """A system call as a reader of the archive sees it. Times in ns."""
+
+    name: str
+    begin: int
+    end: int = -1
+    asked: dict[str, Any] = field(default_factory=dict)
+    """Attributes of Enter and of the operation's begin."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """Attributes of Leave and of the operation's end."""
+    waits: list[tuple[str, int, int]] = field(default_factory=list)
+    """(name with what it is for, begin, end) of each."""
+    operation: tuple[str, str, int, int] | None = None
+    """(handle, mode, bytes requested, bytes done)."""
+
+
+def calls(anchor: Path) -> dict[str, list[Call]]:
+    """System calls by location's name, in their order, read by the otf2 package.
+
+    Fails where a region is left that was not entered, or an operation is not within its call.
+    """
+    otf2 = pytest.importorskip("otf2")
+    found: dict[str, list[Call]] = {}
+    stacks: dict[str, list[str]] = {}
+    with otf2.reader.open(str(anchor)) as trace:
+        of_threads = threads_of(trace)
+        for location, event in trace.events:
+            if location.name not in of_threads:
+                continue
+            mine, stack = found.setdefault(location.name, []), stacks.setdefault(location.name, [])
+            attributes = {a.name: value for a, value in (event.attributes or {}).items()}
+            match type(event).__name__:
+                case "Enter" if not stack:
+                    mine.append(Call(event.region.name, event.time, asked=attributes))
+                    stack.append(event.region.name)
+                case "Enter":
+                    assert len(stack) == 1
+                    stack.append(event.region.name)
+                    name = " ".join([event.region.name, *attributes.values()])
+                    mine[-1].waits.append((name, event.time, -1))
+                case "Leave":
+                    assert stack.pop() == event.region.name
+                    if stack:
+                        name, begin, _ = mine[-1].waits.pop()
+                        mine[-1].waits.append((name, begin, event.time))
+                    else:
+                        mine[-1].end = event.time
+                        mine[-1].told |= attributes
+                case "IoOperationBegin":
+                    assert len(stack) == 1
+                    assert event.operation_flags == otf2.IoOperationFlag.NONE
+                    mode = str(event.mode).rpartition(".")[2].lower()
+                    mine[-1].operation = (event.handle.name, mode, event.bytes_request, -1)
+                    mine[-1].asked |= attributes
+                case "IoOperationComplete":
+                    assert len(stack) == 1
+                    begun = mine[-1].operation
+                    assert begun is not None
+                    assert begun[0] == event.handle.name
+                    mine[-1].operation = (*begun[:3], event.bytes_result)
+    assert not any(stacks.values())
     return found
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.records import Kind
+from tests.support.file_logs import names
 from tests.support.log_samples import ring
 from tests.support.stack_logs import DEV, HEADER, START, clock, record
 
-ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "driver")
+ALL_PARTS = ("call", "time", "wait", "irq", "dirty", "driver", "uring")
 WITH_REASONS = (*ALL_PARTS, "fs")
 MS = 1_000_000
 NEVER_AGO = 0xFFFFFFFF
@@ -38,6 +39,11 @@ class PathLog:
 
     def task(self, tid: int, comm: bytes, pid: int | None = None) -> None:
         self.add(Kind.TASK, 0, tid=tid, tgid=tid if pid is None else pid, comm=comm)
+
+    def name(self, inode: int, *components: bytes) -> None:
+        """The path of a file below its mount point."""
+        rows = names(START, inode, *components)
+        self.records += [(0, row) for row in rows]
 
     def bio(
         self,
@@ -132,19 +138,45 @@ class PathLog:
         seen = {n: START + at if at >= 0 else 0 for n, at in zip(names, phases, strict=True)}
         self.add(Kind.COMMIT, end, **seen, transaction=transaction, tid=tid, dev=dev)
 
-    def request(self, issue: int, end: int, **interrupt: Any) -> None:
-        """A bio with a request, completed as the fields of its INTERRUPT record say."""
+    def request(
+        self,
+        issue: int,
+        end: int,
+        *,
+        tid: int = 42,
+        entry: int = -1,
+        call: int | None = None,
+        opf: int = 0,
+        file: int | None = None,
+        dirtied: tuple[int, int, bytes] | None = None,
+        **interrupt: Any,
+    ) -> None:
+        """A bio with a request, completed as the fields of its INTERRUPT record say.
+
+        entry: of the call that queued it; -1: none is known. call: its number, or else by the
+        direction of the bio. file: inode of its pages; None: not known. dirtied: as of `bio`.
+        """
         self.bios += 1
         both = {"bio": self.bios << 6, "sector": 8 * self.bios, "bytes": 4096, "dev": DEV}
+        both["opf"] = opf
         rq = {"rq": self.bios << 10}
-        self.add(Kind.Q, issue - 2, **both, part=DEV, tid=42)
+        self.add(Kind.Q, issue - 2, **both, part=DEV, tid=tid)
+        queued = {"bio": both["bio"]}
+        if entry >= 0 or call is not None:
+            number = call if call is not None else PWRITE if opf else PREAD
+            begun = START + entry if entry >= 0 else 0
+            self.add(Kind.CALL, issue - 2, **queued, entry=begun, number=number)
+        if file is not None:
+            self.add(Kind.FILE, issue - 2, **queued, inode=file, dev=DEV, generation=1)
+        if dirtied is not None:
+            ago, by, comm = dirtied
+            self.add(Kind.DIRTIED, issue - 2, **queued, ago=ago, tid=by, tgid=by, comm=comm)
         self.add(Kind.START, issue - 1, **rq, **both)
         self.add(Kind.D, issue, **rq, **both, nr_bios=1)
         self.add(Kind.C, end, **rq, **both)
         ago = dict.fromkeys(("hard", "raised", "soft"), NEVER_AGO)
         if interrupt:
             self.add(Kind.INTERRUPT, end, **rq, **{**ago, **interrupt})
-        self.add(Kind.BIO_COMPLETE, end, **both)
 
     def data(
         self,

@@ -8,6 +8,7 @@ END, time does not go back on a track.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -44,6 +45,8 @@ class Slice:
     callstack: list[tuple[str, str]]
     """Function and mapping, the outermost first."""
     children: list["Slice"] = field(default_factory=list)
+    flows: list[int] = field(default_factory=list)
+    """Ids of its flows."""
 
     @property
     def dur(self) -> int:
@@ -120,6 +123,16 @@ class Read:
             if t.descriptor.HasField("counter") and self.path(u).endswith(path_end)
         ]
         return found.samples
+
+    def arrows(self) -> list[tuple[Slice, Slice]]:
+        """The slices that an arrow joins, as the importer finds them: of each flow in the order of
+        their begins, one to the next."""
+        of_flow: dict[int, list[Slice]] = {}
+        outer = [s for t in self.tracks.values() for s in t.slices]
+        for one in sorted([*outer, *(c for s in outer for c in s.children)], key=lambda s: s.start):
+            for flow in one.flows:
+                of_flow.setdefault(flow, []).append(one)
+        return [pair for slices in of_flow.values() for pair in pairwise(slices)]
 
     def instants(self) -> list[Instant]:
         return [i for t in self.tracks.values() for i in t.instants]
@@ -284,7 +297,9 @@ def _begin(event: TrackEvent, track: Track, at: int, sequence: _Sequence, where:
         args=_arguments(event, sequence),
         correlation=getattr(event, family) if family else None,
         callstack=sequence.callstacks[event.callstack_iid] if event.callstack_iid else [],
+        flows=list(event.flow_ids),
     )
+    require(len(set(new.flows)) == len(new.flows), f"{where}: a flow twice")
     (track._open[-1].children if depth else track.slices).append(new)
     track._open.append(new)
 
@@ -315,7 +330,11 @@ def render(trace: Read) -> str:
     def one(uuid: int, indent: str) -> None:
         track = trace.tracks[uuid]
         counter = track.descriptor.counter.unit_name
-        lines.append(f"{indent}{track.name}" + (f" [{counter}]" if counter else ""))
+        name = track.name
+        if track.descriptor.HasField("thread"):
+            thread = track.descriptor.thread
+            name = f"thread {thread.tid} {thread.thread_name} of process {thread.pid}"
+        lines.append(f"{indent}{name}" + (f" [{counter}]" if counter else ""))
         if track.descriptor.description:
             lines.append(f"{indent}  ? {track.descriptor.description.splitlines()[0]}")
         for at, value in track.samples:
@@ -336,6 +355,9 @@ def render(trace: Read) -> str:
 
     for root in children.get(0, []):
         one(root, "")
+    for source, target in trace.arrows():
+        ends = [f"{end.start} {end.category} {end.name}" for end in (source, target)]
+        lines.append(f"arrow {ends[0]} → {ends[1]}")
     return "\n".join(lines) + "\n"
 
 

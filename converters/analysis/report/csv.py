@@ -6,15 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from biotrail.converters.analysis.report.drivers import SETUP
+from biotrail.converters.analysis.report.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.json import summary
-from biotrail.converters.analysis.report.tree import (
-    FORMAT,
-    DeviceReport,
-    GroupReport,
-    Report,
-    StageTimes,
-    Summary,
-)
+from biotrail.converters.analysis.report.tree import FORMAT, DeviceReport, GroupReport, Report
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (

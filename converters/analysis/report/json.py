@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from biotrail.converters.analysis.report.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.submission_tree import SubmissionReport
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
     Buckets,
@@ -19,9 +21,6 @@ from biotrail.converters.analysis.report.tree import (
     PatternReport,
     Report,
     StackedReport,
-    StageTimes,
-    SubmissionReport,
-    Summary,
     WaitReport,
 )
 
@@ -73,6 +72,13 @@ def as_dict(report: Report) -> dict[str, Any]:
         "intervals_left_out": report.intervals_left_out,
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
+        **_of_path(report),
+    }
+
+
+def _of_path(report: Report) -> dict[str, Any]:
+    """Return what the report has of the path beside the block layer as a dict for json.dumps."""
+    return {
         "calls": [call(one) for one in report.calls],
         "call_groups": [call(one) for one in report.call_groups],
         "waits": [_wait(one) for one in report.waits],

@@ -9,6 +9,7 @@ from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, Name, operation
 from biotrail.converters.analysis.distributions.samples import COUNTERS
 from biotrail.converters.analysis.report.devices import Device
+from biotrail.converters.analysis.report.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.flushes import Flush
 from biotrail.converters.analysis.report.patterns import Pattern
 from biotrail.converters.analysis.report.stacked import Stacked
@@ -22,8 +23,6 @@ from biotrail.converters.analysis.report.tree import (
     OperationReport,
     PatternReport,
     StackedReport,
-    StageTimes,
-    Summary,
 )
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.tables import STAGE_NAMES, Stage

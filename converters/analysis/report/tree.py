@@ -5,52 +5,16 @@ from dataclasses import dataclass, field
 
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
-from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR, Distribution
+from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
+from biotrail.converters.analysis.report.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.submission_tree import SubmissionReport
 from biotrail.converters.analysis.report.tails import Tail
 
 FORMAT = 1
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""
 
-SHARES = (0.5, 0.9, 0.99, 0.999)
-"""Shares of the percentiles p50, p90, p99 and p99.9."""
-
 Buckets = list[tuple[int, int, int]]
 """(begin, end, count) of each bucket of a histogram; end is excluded."""
-
-
-@dataclass
-class Summary:
-    """A distribution's figures, exact except the percentiles; all 0 without values."""
-
-    count: int
-    sum: int
-    mean: float
-    min: int
-    p50: int
-    p90: int
-    p99: int
-    p99_9: int
-    max: int
-
-    @classmethod
-    def of(cls, values: Distribution, *, low: bool = False) -> "Summary":
-        """Return the summary of a distribution. low: as in Distribution.percentiles."""
-        p50, p90, p99, p99_9 = values.percentiles(SHARES, low=low)
-        return cls(
-            values.count, values.sum, values.mean, values.min, p50, p90, p99, p99_9, values.max
-        )
-
-
-@dataclass
-class StageTimes:
-    """Time that the bios or requests of a group spent in one stage."""
-
-    stage: str
-    """Name of the stage, as in STAGE_NAMES."""
-    share: float
-    """Share of the time of all the group's stages, 0 to 1."""
-    time: Summary
-    """ns."""
 
 
 @dataclass
@@ -214,30 +178,6 @@ class CommitReport:
     """ns from jbd2_start_commit to jbd2_end_commit, where the start was recorded."""
     phases: list[StageTimes]
     """As in waits.PHASES; their shares add up to 1."""
-
-
-@dataclass
-class SubmissionReport:
-    """Requests of io_uring or iocbs of aio of one operation that queued bios."""
-
-    operation: str
-    """read, writev, fsync, … of io_uring; aio read, aio write."""
-    count: int
-    modes: dict[str, int]
-    """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
-    completed: int
-    """Those of them whose completion was recorded."""
-    failed: int
-    errors: dict[str, int]
-    """Name of the error → number of completions with it."""
-    bios: int
-    bytes: int
-    """Sum of the lengths of the bios."""
-    time: Summary
-    """ns from the submission to the completion, where both are known."""
-    steps: list[StageTimes]
-    """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
-    first three add up where all are known."""
 
 
 @dataclass

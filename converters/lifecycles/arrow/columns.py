@@ -95,6 +95,7 @@ BIOS = (
     Column("fragments", pa.uint32(), "", "pieces that went to requests"),
     Column("requests", pa.uint32(), "", "requests that served it"),
     Column("request", pa.int64(), "", "number of the request that finished last"),
+    Column("submission", pa.int64(), "", "number of its io_uring request or aio iocb, if recorded"),
     Column("parent", pa.int64(), "", "number of the upper device's bio"),
     Column("family", pa.int64(), "", "number of the topmost known ancestor"),
     *_STAGES,

@@ -72,8 +72,19 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "fragments": bios.fragments,
         "requests": bios.requests,
         "request": nullable(bios.request),
+        "submission": nullable(_submissions(window)),
     }
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
+
+
+def _submissions(window: Lifecycles) -> I64:
+    """Return the number of each bio's submission; -1 where none is known."""
+    number = window.bios.number
+    if window.path is None or not len(window.path.bios):
+        return np.full(len(number), -1, dtype=np.int64)
+    paths = window.path.bios
+    row = np.minimum(np.searchsorted(paths.number, number), len(paths) - 1)
+    return np.where(paths.number[row] == number, paths.submission[row], -1)
 
 
 def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:

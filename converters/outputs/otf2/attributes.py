@@ -34,9 +34,17 @@ MEANINGS = {
 }
 """(type, description) by name; the position is the attribute's number."""
 
+PATH_MEANINGS = {
+    "fd": (UINT32, "file descriptor"),
+    "result": (UINT64, "what a system call returned that moves no bytes, where not 0"),
+    "queued bios": (UINT32, "bios that the system call queued"),
+    "waits for": (STRING, "what a thread inside a system call was blocked for"),
+}
+"""The same of the attributes that only the events of threads have; numbered after the others."""
+
 ATTRIBUTES = {
     name: Attribute(number, type_, Field(name, *_FIELDS[type_]))
-    for number, (name, (type_, _)) in enumerate(MEANINGS.items())
+    for number, (name, (type_, _)) in enumerate([*MEANINGS.items(), *PATH_MEANINGS.items()])
 }
 
 AttributeColumn = tuple[Attribute, Column, Bool]
@@ -64,20 +72,20 @@ class Attributes:
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
         for name, column in (("sector", events["detail"]), ("op", ops), ("tid", events["tid"])):
-            yield _attribute(name, column, begin & (column != _NONE[name]))
-        yield _attribute("comm", events["comm"], begin & (events["comm"] != NO_STRING))
-        yield _attribute("parent", events["link"], begin & (events["link"] != NEVER))
-        yield _attribute("own", np.ones_like(flags), flags & OWN > 0)
+            yield attribute(name, column, begin & (column != _NONE[name]))
+        yield attribute("comm", events["comm"], begin & (events["comm"] != NO_STRING))
+        yield attribute("parent", events["link"], begin & (events["link"] != NEVER))
+        yield attribute("own", np.ones_like(flags), flags & OWN > 0)
         end = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
-        yield _attribute("request", events["link"], end & (events["link"] != NEVER))
+        yield attribute("request", events["link"], end & (events["link"] != NEVER))
         name = "fragments" if bios else "bios"
-        yield _attribute(name, events["pieces"], end & (events["pieces"] > 1))
-        yield _attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
+        yield attribute(name, events["pieces"], end & (events["pieces"] > 1))
+        yield attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
         yield self._error(events)
         yield self._certainty(events["certainty"], end)
-        yield _attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
+        yield attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
         absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
-        yield _attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
+        yield attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
 
     def _error(self, events: EventArray) -> AttributeColumn:
         """Return the attribute "error": the status's name, for events with a status other than 0.
@@ -88,7 +96,7 @@ class Attributes:
         strings = np.zeros(len(events), dtype=np.uint32)
         for status in np.unique(events["status"][has]).tolist():
             strings[events["status"] == status] = self.string(self.context.status_name(status))
-        return _attribute("error", strings, has)
+        return attribute("error", strings, has)
 
     def _certainty(self, certainty: U8, end: Bool) -> AttributeColumn:
         """Return the attribute "certainty": its name, for end events whose certainty is not EXACT.
@@ -100,13 +108,13 @@ class Attributes:
         strings = np.zeros(len(certainty), dtype=np.uint32)
         for value in np.unique(certainty[has]).tolist():
             strings[certainty == value] = self.string(Certainty(value).name.lower())
-        return _attribute("certainty", strings, has)
+        return attribute("certainty", strings, has)
 
 
 _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
 """Values for which an attribute is left out."""
 
 
-def _attribute(name: str, values: Column, has: Bool) -> AttributeColumn:
+def attribute(name: str, values: Column, has: Bool) -> AttributeColumn:
     """Return the attribute of that name, with its values and the events that have it."""
     return ATTRIBUTES[name], values, has

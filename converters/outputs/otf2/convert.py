@@ -16,21 +16,16 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows, Tasks
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.definitions import (
-    BIOS,
-    COUNTERS,
-    REQUESTS,
-    Handles,
-    Location,
-    define,
-)
+from biotrail.converters.outputs.otf2.definitions import define
 from biotrail.converters.outputs.otf2.events import HOLD_EVENTS, EventArray, Phase, Queue
 from biotrail.converters.outputs.otf2.gauges import GAUGES, Gauges, Values
+from biotrail.converters.outputs.otf2.handles import BIOS, COUNTERS, REQUESTS, Handles, Location
 from biotrail.converters.outputs.otf2.operations import (
     Operations,
     bio_operations,
     request_operations,
 )
+from biotrail.converters.outputs.otf2.threads import Threads
 from biotrail.converters.outputs.otf2.writer import Writer
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -47,6 +42,10 @@ class Otf2Summary:
     """Number of events of operations."""
     samples: int = 0
     """Number of samples of counters."""
+    calls: int = 0
+    """System calls of threads."""
+    call_operations: int = 0
+    """I/O operations of these calls; their events are not among `events`."""
     cancelled: int = 0
     """Operations without a recorded completion."""
     moved: int = 0
@@ -71,6 +70,7 @@ class _Conversion:
         self._hold_events = hold_events
         self.handles = Handles()
         self._writer = Writer(archive, self.handles, context)
+        self._threads = Threads(archive, self.handles, context)
         self._queues: dict[Location, Queue] = {}
         self._gauges: dict[Location, Gauges] = {}
         """Counters of a disk, by the location of its bios."""
@@ -108,6 +108,7 @@ class _Conversion:
             still_open = open_bios if location.layer == BIOS else open_requests
             still_open = still_open.take(still_open.disk == location.dev)
             self._write(location, queue.release(window.end, still_open))
+        self._threads.add(window)
 
     def end(self, last: Lifecycles | None) -> Otf2Summary:
         """Write all events that are held back, and the definitions; return the summary.
@@ -129,6 +130,7 @@ class _Conversion:
             self._write(location, queue.drain())
             self.summary.moved += queue.moved
             self.summary.held = max(self.summary.held, queue.peak)
+        self._count_calls()
         for location, gauges in self._gauges.items():
             self._samples(location, gauges.finish(self.summary.last_ns))
         if not self.handles.locations:
@@ -185,6 +187,16 @@ class _Conversion:
             metric = np.array(numbers, dtype=np.uint32)[values.gauge]
             self._writer.samples(place, metric, values.time, values.value)
             self.summary.samples += len(values.time)
+
+    def _count_calls(self) -> None:
+        """Add the calls that were written to `summary`: their number, order and times."""
+        summary, threads = self.summary, self._threads
+        summary.calls, summary.call_operations = threads.calls, threads.operations
+        summary.moved += threads.moved
+        if threads.calls:
+            first = threads.first_ns if summary.first_ns == NEVER else summary.first_ns
+            summary.first_ns = min(first, threads.first_ns)
+            summary.last_ns = max(summary.last_ns, threads.last_ns)
 
     def _locations_without_io(self) -> None:
         """Create an empty location per disk, for a trace without I/O: readers require one."""

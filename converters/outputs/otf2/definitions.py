@@ -1,91 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write definitions, which events refer to: system tree, locations, files, handles, attributes."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import ATTRIBUTES, MEANINGS
+from biotrail.converters.outputs.otf2.attributes import ATTRIBUTES, MEANINGS, PATH_MEANINGS
 from biotrail.converters.outputs.otf2.gauges import GAUGES
+from biotrail.converters.outputs.otf2.handles import (
+    BIOS,
+    CALLS,
+    COUNTERS,
+    REQUESTS,
+    FileHandle,
+    Handles,
+    Location,
+)
 from biotrail.recorder.schema.strings import shown
 
 if TYPE_CHECKING:
     from biotrail.converters.outputs.otf2.convert import Otf2Summary
-
-BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
-"""Kinds of a device's locations; the first two are layers, each an I/O paradigm."""
 
 _PARADIGMS = {
     BIOS: ("block_bio", "Linux block layer: bios"),
     REQUESTS: ("block_rq", "Linux block layer: requests"),
 }
 """(identification, name) of each layer's I/O paradigm."""
+WAITS = {
+    "blocked": "off the CPU, inside a system call, until woken",
+    "runnable": "ready to run, inside a system call, until it ran",
+}
+"""Regions of a wait, and what they mean."""
 _NS_PER_SECOND = 1_000_000_000
 _NO_TIME = 2**64 - 1
 _HOST, _BLOCK_DEVICES = 0, 1
 """Numbers of the first nodes of the system tree; devices follow."""
 _FACTS = ("kind", "model", "serial", "scheduler", "dm_name", "dm_uuid", "rotational", "sectors")
 """Keys of a device in the log's header that become properties of its node."""
-
-
-@dataclass(frozen=True)
-class Location:
-    """One disk's bios, requests or counters."""
-
-    number: int
-    dev: int
-    layer: str
-    """BIOS, REQUESTS or COUNTERS."""
-
-
-class Handles:
-    """Numbers locations, I/O handles and counters in the order in which they are asked for."""
-
-    def __init__(self) -> None:
-        """Begin without locations, handles and counters."""
-        self.locations: dict[tuple[int, str], Location] = {}
-        self.handles: dict[tuple[str, int], int] = {}
-        """(layer, dev_t) → number of the I/O handle."""
-        self.disks: dict[int, int] = {}
-        """Per device with a location or handle: its disk's dev_t."""
-        self._counters: dict[int, int] = {}
-        """Per disk with counters: its index among these."""
-
-    def location(self, disk: int, layer: str) -> Location:
-        """Return the location of a disk's bios, requests or counters; a new one on first use.
-
-        disk: dev_t. layer: BIOS, REQUESTS or COUNTERS. A new one gets the next number, and the disk
-        is added to `disks`.
-        """
-        key = (disk, layer)
-        if key not in self.locations:
-            self.locations[key] = Location(len(self.locations), disk, layer)
-            self.disks.setdefault(disk, disk)
-        return self.locations[key]
-
-    def number(self, location: Location, dev: int) -> int:
-        """Return the number of the I/O handle through which operations address a device.
-
-        location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it. On
-        first use the handle gets the next number. A handle for requests has the bios' handle of
-        that device as parent, which gets a number before it if it has none. Adds `dev` to `disks`.
-        """
-        # The parent of a requests' handle is the bios' handle: create that even without a bio.
-        for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
-            self.handles[key] = len(self.handles)
-        self.disks.setdefault(dev, location.dev)
-        return self.handles[location.layer, dev]
-
-    def metric(self, location: Location, gauge: int) -> int:
-        """Return the number of a disk's counter, which its samples refer to.
-
-        location: of the disk's counters. gauge: index in GAUGES. Each disk gets len(GAUGES) numbers
-        in the order of first use. Numbers below len(GAUGES) are those of the metric classes.
-        """
-        at = self._counters.setdefault(location.dev, len(self._counters))
-        return len(GAUGES) * (at + 1) + gauge
 
 
 class _Definitions:
@@ -104,6 +56,8 @@ class _Definitions:
         devices = sorted(handles.disks, key=lambda dev: (handles.disks[dev] != dev, dev))
         self._nodes = {dev: _BLOCK_DEVICES + 1 + at for at, dev in enumerate(devices)}
         self._files = {dev: at for at, dev in enumerate(devices)}
+        self._paths = 0
+        """Files of calls that are defined so far."""
 
     def _text(self, text: str) -> int:
         """Return the number of a text."""
@@ -121,9 +75,11 @@ class _Definitions:
         self._archive.define("ClockProperties", _NS_PER_SECOND, start, length, realtime)
 
     def attributes(self) -> None:
-        """Define the attributes that events carry."""
-        for name, attribute in ATTRIBUTES.items():
-            texts = self._text(name), self._text(MEANINGS[name][1])
+        """Define the attributes that events carry; those of threads where there are any."""
+        meanings = MEANINGS | (PATH_MEANINGS if self._handles.threads else {})
+        for name, (_, meaning) in meanings.items():
+            attribute = ATTRIBUTES[name]
+            texts = self._text(name), self._text(meaning)
             kind = self._lib.Type(attribute.type)
             self._archive.define("Attribute", attribute.number, *texts, kind)
 
@@ -173,21 +129,56 @@ class _Definitions:
     def locations(self) -> None:
         """Define a location group and a location for each disk's bios, requests and counters.
 
-        Both have the location's number, and belong to the disk's node: the group, a process,
-        directly, the location below its group. Bios and requests are CPU threads, counters a metric
-        location. A location has its number of events.
+        Both belong to the disk's node: the group, a process, directly, the location below its
+        group. Bios and requests are CPU threads, counters a metric location. A location has its
+        number of events. For threads see `_thread`. Groups are numbered in their order, as readers
+        require.
         """
         lib, define = self._lib, self._archive.define
+        groups: list[int | None] = []
         for location in self._handles.locations.values():
+            if location.layer == CALLS:
+                self._thread(location, groups)
+                continue
             number = location.number
             name = self._text(f"{self._context.device_label(location.dev)} {location.layer}")
             node = self._nodes[location.dev]
             group = (lib.LOCATION_GROUP_TYPE_PROCESS, node, lib.UNDEFINED_LOCATION_GROUP)
-            define("LocationGroup", number, name, *group)
+            define("LocationGroup", len(groups), name, *group)
             events = self._archive.event_counts[number]
             counts = location.layer == COUNTERS
             kind = lib.LOCATION_TYPE_METRIC if counts else lib.LOCATION_TYPE_CPU_THREAD
-            define("Location", number, name, kind, events, number)
+            define("Location", number, name, kind, events, len(groups))
+            groups.append(None)
+
+    def _thread(self, location: Location, groups: list[int | None]) -> None:
+        """Define the location of a thread's calls, and the group of its process if it is new.
+
+        groups: per group so far, its process id; None: a disk's. A new one is added here. A process
+        is directly below the host, named as its main thread, or else as the thread at hand.
+        """
+        lib, number = self._lib, location.number
+        pid, name = self._handles.threads[location.dev]
+        if pid not in groups:
+            process = self._handles.processes.get(pid) or name
+            text = self._text(f"{process or 'process'} {pid}")
+            group = (lib.LOCATION_GROUP_TYPE_PROCESS, _HOST, lib.UNDEFINED_LOCATION_GROUP)
+            self._archive.define("LocationGroup", len(groups), text, *group)
+            groups.append(pid)
+        events = self._archive.event_counts[number]
+        kind, text = lib.LOCATION_TYPE_CPU_THREAD, self._text(f"{name or 'thread'} {location.dev}")
+        self._archive.define("Location", number, text, kind, events, groups.index(pid))
+
+    def regions(self) -> None:
+        """Define the regions: a call is a function that does I/O, a wait is artificial."""
+        lib = self._lib
+        none = self._text("")
+        for name, number in self._handles.regions.items():
+            waits = name in WAITS
+            text, meaning = self._text(name), self._text(WAITS.get(name, "system call"))
+            role = lib.REGION_ROLE_ARTIFICIAL if waits else lib.REGION_ROLE_FILE_IO
+            how = (role, lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
+            self._archive.define("Region", number, text, none if waits else text, meaning, *how)
 
     def metrics(self) -> None:
         """Define a metric member and class per gauge, numbered as in GAUGES, and their instances.
@@ -224,8 +215,17 @@ class _Definitions:
             path = self._text(f"/dev/{self._context.device_name(dev)}")
             define("IoRegularFile", file, path, self._nodes[dev])
         # In order of their numbers, with parents first: readers require both.
-        for (layer, dev), number in self._handles.handles.items():
-            self._handle(layer, dev, number)
+        handles = {number: key for key, number in self._handles.handles.items()}
+        of_calls = {handle.number: handle for handle in self._handles.files.values()}
+        if of_calls:
+            texts = (self._text("POSIX"), self._text("POSIX I/O"))
+            kind = (lib.IO_PARADIGM_CLASS_SERIAL, lib.IO_PARADIGM_FLAG_OS)
+            define("IoParadigm", len(_PARADIGMS), *texts, *kind, [], [], [])
+        for number in range(len(handles) + len(of_calls)):
+            if number in of_calls:
+                self._file_handle(of_calls[number])
+            else:
+                self._handle(*handles[number], number)
 
     def _handle(self, layer: str, dev: int, number: int) -> None:
         """Define one I/O handle, which is open for reading and writing from the beginning.
@@ -243,13 +243,34 @@ class _Definitions:
         mode, status = lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE
         self._archive.define("IoPreCreatedHandleState", number, mode, status)
 
+    def _file_handle(self, handle: FileHandle) -> None:
+        """Define an I/O handle of calls, and its file if it is a file's.
+
+        It is open for reading and writing from the beginning, as opening is not recorded. Files
+        are numbered after those of the devices, in order. A descriptor's is named after its
+        process, as far as the name is known.
+        """
+        lib, handles = self._lib, self._handles
+        if handle.path:
+            name, file = self._text(handle.path), len(self._files) + self._paths
+            self._paths += 1
+            self._archive.define("IoRegularFile", file, name, _HOST)
+        else:
+            process = handles.processes.get(handle.pid) or "process"
+            name = self._text(f"fd {handle.fd} of {process} {handle.pid}")
+            file = lib.UNDEFINED_IO_FILE
+        rest = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, lib.UNDEFINED_IO_HANDLE)
+        self._archive.define("IoHandle", handle.number, name, file, len(_PARADIGMS), *rest)
+        mode, status = lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE
+        self._archive.define("IoPreCreatedHandleState", handle.number, mode, status)
+
 
 def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:
     """Set what the anchor file says of the archive: host, creator, counts, and properties.
 
     The properties BIOTRAIL::… are the log's id, the kernel, the command that recorded, how many
-    events were lost, and in how many loss windows an unknown number was. Raises OutputError where
-    it fails.
+    events were lost, and in how many loss windows an unknown number was; those that the log does
+    not have are left out. Raises OutputError where it fails.
     """
     lib, handle, header = archive.lib, archive.handle, context.header
     unknown = f" and in {summary.lost_unknown} windows an unknown number" * (
@@ -266,7 +287,8 @@ def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> Non
         ("LOST_EVENTS", str(summary.lost)),
         ("LOSS_WINDOWS_OF_UNKNOWN_COUNT", str(summary.lost_unknown)),
     ):
-        archive.call(lib.Archive_SetProperty, handle, f"BIOTRAIL::{name}", shown(value), True)
+        if value:  # the library takes an empty value for a wish to remove the property
+            archive.call(lib.Archive_SetProperty, handle, f"BIOTRAIL::{name}", shown(value), True)
 
 
 def define(
@@ -291,6 +313,7 @@ def define(
     definitions.attributes()
     definitions.system_tree()
     definitions.locations()
+    definitions.regions()
     definitions.metrics()
     definitions.io()
     _describe(archive, context, summary)

@@ -75,11 +75,13 @@ class Shape:
 
     kind: int
     fields: tuple[Field, ...]
+    measured: bool = True
+    """Whether the record says how long its fields are. Enter and Leave do not."""
 
     @property
     def most(self) -> int:
         """Bytes that the library reserves for the record, attributes aside."""
-        return 2 + sum(field.most for field in self.fields)
+        return 1 + self.measured + sum(field.most for field in self.fields)
 
 
 def _ones(most: int) -> NDArray[np.uint64]:
@@ -187,7 +189,9 @@ def encode(
     rows.constant("stamp", _TIME_STAMP, timed)
     rows.bytes["time"], rows.used["time"] = time, np.where(timed, _SHOWN[8], 0)
     count, list_bytes = _attributes(rows, present)
-    rows.used["kind"] = rows.used["length"] = 1
+    measured = np.zeros(max(shapes) + 1, dtype=np.bool_)
+    measured[[key for key, kind in shapes.items() if kind.measured]] = True
+    rows.used["kind"], rows.used["length"] = 1, measured[shape]
     length = np.zeros(len(time), dtype=np.uint8)
     for field in fields:
         has = np.zeros(max(shapes) + 1, dtype=np.bool_)
@@ -200,7 +204,8 @@ def encode(
     rows.bytes["kind"] = kinds[shape]
     most = mosts[shape] + np.where(count > 0, 7 + _ENTRY_BYTES * count.astype(np.int64), 0)
     start = np.zeros(len(time) + 1, dtype=np.int64)
-    np.cumsum(TIME_STAMP_BYTES * timed + list_bytes + 2 + length, out=start[1:])
+    head = 1 + measured[shape]
+    np.cumsum(TIME_STAMP_BYTES * timed + list_bytes + head + length, out=start[1:])
     return Records(rows.joined(), start, time, timed, most)
 
 

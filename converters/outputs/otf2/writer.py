@@ -7,9 +7,9 @@ from biotrail.converters.events.context import OP_MASK, Context
 from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import UINT64, Attributes
-from biotrail.converters.outputs.otf2.definitions import BIOS, Handles, Location
 from biotrail.converters.outputs.otf2.events import BLOCKING, EventArray, Phase
 from biotrail.converters.outputs.otf2.files import EventFile
+from biotrail.converters.outputs.otf2.handles import BIOS, Handles, Location
 from biotrail.converters.outputs.otf2.operations import NO_STRING
 from biotrail.converters.outputs.otf2.records import Column, Field, Records, Shape, encode
 
@@ -21,13 +21,14 @@ READ, WRITE, FLUSH = 0, 1, 2
 _NON_BLOCKING = 1
 _MODE_NAMES = {READ: "read", WRITE: "write", FLUSH: "flush"}
 
-_HANDLE, _MODE, _WAY = Field("handle", 4), Field("mode", 1, False), Field("operation flags", 4)
-_BYTES, _ID = Field("bytes", 8), Field("matching id", 8)
+HANDLE, MODE, WAY = Field("handle", 4), Field("mode", 1, False), Field("operation flags", 4)
+BYTES, ID = Field("bytes", 8), Field("matching id", 8)
+REGION = Field("region", 4)
 OPERATION_SHAPES = {
-    int(Phase.BEGIN): Shape(75, (_HANDLE, _MODE, _WAY, _BYTES, _ID)),
-    int(Phase.ISSUED): Shape(77, (_HANDLE, _ID)),
-    int(Phase.COMPLETE): Shape(78, (_HANDLE, _BYTES, _ID)),
-    int(Phase.CANCELLED): Shape(79, (_HANDLE, _ID)),
+    int(Phase.BEGIN): Shape(75, (HANDLE, MODE, WAY, BYTES, ID)),
+    int(Phase.ISSUED): Shape(77, (HANDLE, ID)),
+    int(Phase.COMPLETE): Shape(78, (HANDLE, BYTES, ID)),
+    int(Phase.CANCELLED): Shape(79, (HANDLE, ID)),
 }
 """OTF2_EVENT_IO_OPERATION_*, and the fields of each."""
 
@@ -93,7 +94,7 @@ class Writer:
             _VALUE.name: value,
         }
         shape = np.zeros(len(time), dtype=np.uint8)
-        records = encode(time, _timed(time, file), shape, METRIC_SHAPES, columns, ())
+        records = encode(time, stamped(time, file), shape, METRIC_SHAPES, columns, ())
         self._archive.write(file, records)
 
     def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
@@ -106,13 +107,13 @@ class Writer:
         strings = [self._archive.string(name) if name else NO_STRING for name in names]
         ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
         columns: dict[str, Column] = {
-            _HANDLE.name: self._handle(location, events["dev"]),
-            _MODE.name: mode,
-            _WAY.name: np.where(events["flags"] & BLOCKING, 0, _NON_BLOCKING).astype(np.uint32),
-            _BYTES.name: events["bytes"],
-            _ID.name: events["number"].astype(np.uint64),
+            HANDLE.name: self._handle(location, events["dev"]),
+            MODE.name: mode,
+            WAY.name: np.where(events["flags"] & BLOCKING, 0, _NON_BLOCKING).astype(np.uint32),
+            BYTES.name: events["bytes"],
+            ID.name: events["number"].astype(np.uint64),
         }
-        timed = _timed(events["time"], file)
+        timed = stamped(events["time"], file)
         attributes = self._attributes.of(events, ops, bios=location.layer == BIOS)
         return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, attributes)
 
@@ -128,7 +129,7 @@ class Writer:
         return np.array(numbers, dtype=np.uint32)[codes]
 
 
-def _timed(time: I64, file: EventFile) -> Bool:
+def stamped(time: I64, file: EventFile) -> Bool:
     """Mark events that need a time stamp: those with another time than the event before."""
     timed = np.ones(len(time), dtype=np.bool_)
     timed[1:] = time[1:] != time[:-1]

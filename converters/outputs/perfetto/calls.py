@@ -6,22 +6,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import Calls, PathTables, Waits
+from biotrail.converters.events.path_tables import Calls, PathTables
 from biotrail.converters.events.tables import (
     NEVER,
     U8,
+    Bool,
     Tasks,
 )
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.encode import distinct
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
 from biotrail.recorder.schema.syscalls import call_name
 
-_MOST_PENDING = 1 << 18
-"""Waits that are kept at most until their call returns; the oldest are dropped first."""
+_MOST_HELD = 1 << 16
+"""Calls that are held back at most: beyond, all are drawn."""
 
 
 @dataclass
@@ -35,8 +37,12 @@ class CallMaker:
     """Values of text arguments."""
     threads: dict[int, tuple[int, str]]
     """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
-    _pending: Waits | None = None
-    """Waits of calls that have not returned in the windows so far."""
+    flows: FlowMaker | None = None
+    """Arrows to the calls' bios and from these to waits, with the window's bios; None: none."""
+    _pending: PendingWaits = field(default_factory=PendingWaits)
+    """Waits of calls that have no slice in the windows so far."""
+    _held: Calls | None = None
+    """Calls that have returned, and have no slice yet."""
     _runnable: int = 0
     """Event name id of RUNNABLE: interned early, as it has to be below 128."""
     _names_of: U8 = field(default_factory=lambda: np.zeros(len(WaitReason), dtype=np.uint8))
@@ -58,24 +64,49 @@ class CallMaker:
         self._runnable = self.names.id(RUNNABLE)
 
     def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
-        """Return a slice per timed call of the window, in the order of (entry, number).
+        """Return slices of timed calls, a slice per call, in the order of (entry, number).
 
-        path: the window's; None: no calls. tasks: the window's threads, rows of `Calls.task`. Calls
-        whose entry is not known are left out. Adds the threads of the calls to `threads`, and keeps
-        waits whose calls have not returned for a later window.
+        path: the window's; None: it has no calls. tasks: the window's threads, rows of
+        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls are held
+        back until all that is known of their bios' completions has been read
+        (`FlowMaker.settled`), but no more than 65,536. Adds the threads of the calls to
+        `threads`, and keeps waits whose calls have no slice yet for a later window.
         """
-        if path is None:
+        if path is not None:
+            known = path.calls.take(path.calls.entry != NEVER)
+            held = [] if self._held is None else [self._held]
+            self._held = Calls.concatenate([*held, known])
+            self._pending.add(path.waits)
+        if self._held is None:
             return self._slices(None)
+        ready = np.ones(len(self._held), dtype=np.bool_)
+        if self.flows is not None and len(ready) <= _MOST_HELD:
+            ready = self._held.exit < self.flows.settled
+        return self._take(ready, tasks)
+
+    def rest(self, tasks: Tasks) -> Slices:
+        """Return slices of the calls that were held back; no window follows.
+
+        tasks: as of `calls`.
+        """
+        if self._held is None:
+            return self._slices(None)
+        return self._take(np.ones(len(self._held), dtype=np.bool_), tasks)
+
+    def _take(self, ready: Bool, tasks: Tasks) -> Slices:
+        """Return slices of the held calls that are `ready` (n,); these are held no longer."""
+        assert self._held is not None
         self._intern()
-        known = path.calls.take(path.calls.entry != NEVER)
-        table = known.take(np.argsort(known.entry, kind="stable"))
+        table = self._held.take(ready)
+        table = table.take(np.argsort(table.entry, kind="stable"))
+        self._held = self._held.take(~ready)
         self._add_threads(table, tasks)
         slices = self._slices(table)
         self._arguments(slices, table)
-        waits = path.waits
-        if self._pending is not None:
-            waits = Waits.concatenate([self._pending, waits])
-        self._pending = self._add_waits(slices, table, waits)
+        self._add_waits(slices, table)
+        if self.flows is not None:
+            slices.flows = self.flows.of_calls(table)
+            self.flows.forget(table)
         return slices
 
     def _add_threads(self, table: Calls, tasks: Tasks) -> None:
@@ -131,26 +162,27 @@ class CallMaker:
         slices.uint("queued_bios", table.bios, table.bios > 0)
         slices.uint("waits", table.waits, table.waits > 0)
 
-    def _add_waits(self, slices: Slices, table: Calls, waits: Waits) -> Waits:
-        """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
+    def _add_waits(self, slices: Slices, table: Calls) -> None:
+        """Set `slices.stages` to the waits of these calls, which are no longer pending then.
 
-        table: the call of each slice. A wait is a call's if thread and entry time are the same. It
-        has two stages: off the CPU until woken, named by the reason, and from there until it ran.
+        table: the call of each slice. A wait has two stages: off the CPU until woken, named by
+        the reason, and from there until it ran, which has the flow of the bio that ended the wait.
         """
-        row = rows_of_calls(table, waits)
-        ours = np.flatnonzero(row >= 0)
-        ours = ours[np.lexsort((waits.out[ours], row[ours]))]
-        pending = waits.take(np.flatnonzero(row < 0)[-_MOST_PENDING:])
-        if not len(ours):
-            return pending
-        blocked = self._names_of[waits.reason[ours]]
+        row, waits = self._pending.take(table)
+        if waits is None or not len(waits):
+            return
+        blocked = self._names_of[waits.reason]
         names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
-        start = np.stack([waits.out[ours], waits.woken[ours]], axis=1).reshape(-1)
-        end = np.stack([waits.woken[ours], waits.run[ours]], axis=1).reshape(-1)
-        rows = np.repeat(row[ours], 2)
+        start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)
+        end = np.stack([waits.woken, waits.run], axis=1).reshape(-1)
+        rows = np.repeat(row, 2)
         start = np.clip(start, slices.start[rows], slices.end[rows])
         end = np.clip(end, start, slices.end[rows])
         lasting = np.flatnonzero(end > start)
+        flow = None
+        if self.flows is not None:
+            by = self.flows.of_waits(waits)
+            flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(
             first=np.cumsum(count) - count,
@@ -158,5 +190,5 @@ class CallMaker:
             name=names[lasting],
             start=start[lasting],
             end=end[lasting],
+            flow=flow,
         )
-        return pending

@@ -45,6 +45,21 @@ class StageColumns:
     start: I64
     """Per stage: ns."""
     end: I64
+    flow: U64 | None = None
+    """Per stage: id of its flow, 0: it has none; None: no stage has one."""
+
+
+@dataclass
+class Flows:
+    """Ids of the flows that slices have, ordered by slice.
+
+    Slice i has the ids first[i] to first[i] + count[i] - 1.
+    """
+
+    first: I64
+    count: I64
+    id: U64
+    """Per slice and flow: the flow's id."""
 
 
 @dataclass
@@ -69,6 +84,8 @@ class Slices:
     """Ids of call stacks, 0: the slice has none; None: no slice has one."""
     columns: list[Column] = field(default_factory=list)
     stages: StageColumns | None = None
+    flows: Flows | None = None
+    """None: no slice has a flow."""
     rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Index of each slice's row in the table that the slices were made from."""
 

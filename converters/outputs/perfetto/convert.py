@@ -24,6 +24,8 @@ from biotrail.converters.outputs.perfetto.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.counter_writer import CounterWriter
 from biotrail.converters.outputs.perfetto.detail import drawn_with, slice_maker
 from biotrail.converters.outputs.perfetto.events import last_packet
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.metadata import (
     Facts,
@@ -37,6 +39,7 @@ from biotrail.converters.outputs.perfetto.packet_file import PacketFile
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.slice_writer import SliceWriter
 from biotrail.converters.outputs.perfetto.slowest import Slowest
+from biotrail.converters.outputs.perfetto.submissions import SubmissionMaker
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
@@ -120,9 +123,13 @@ class Converter:
         self._tree = Tree(identity, context, place)
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
-        self._calls = CallMaker(context, names, strings, self._tree.threads)
+        full = detail == Detail.FULL
+        self._flows = FlowMaker(identity.flow()) if full else None
+        self._calls = CallMaker(context, names, strings, self._tree.threads, flows=self._flows)
         self._commits = CommitMaker(names)
-        self._counters = CounterWriter(context, *parts, fine=detail == Detail.FULL)
+        self._submissions = SubmissionMaker(names, strings, self._tree.processes)
+        self._interrupts = InterruptMaker(names)
+        self._counters = CounterWriter(context, *parts, fine=full)
         self._slowest = Slowest(context, names, self._clocks)
         self._last_window: Lifecycles | None = None
         self._begin: int | None = None
@@ -150,16 +157,20 @@ class Converter:
         open_bios = self._maker.in_flight(window.open_bios)
         open_requests = self._maker.in_flight(window.open_requests)
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
-        calls = self._calls.calls(window.path, window.tasks)
-        commits = self._commits.commits(window.path)
-        self._start(window, (bios, requests, open_bios, open_requests, losses, calls, commits))
+        if self._flows is not None:
+            self._flows.add(window, bios, requests)
+        beside = [
+            self._calls.calls(window.path, window.tasks),
+            self._commits.commits(window.path),
+            self._submissions.submissions(window.path, window.tasks),
+        ]
+        if self._detail == Detail.FULL:
+            beside.append(self._interrupts.interrupts(window))
+        self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
-        if len(calls):
-            self._slices.write(calls, _nothing(calls))
-        if len(commits):
-            self._slices.write(commits, _nothing(commits))
+        self._write_beside(beside)
         self._slowest.add(bios, window.bios, window.tasks)
         self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
@@ -167,7 +178,8 @@ class Converter:
         self._count(window, bios, requests)
         self._last_window = window
         if len(self._maker.strings) > _MOST_STRINGS:
-            self._maker.strings = self._calls.strings = self._streams.forget_strings()
+            fresh = self._streams.forget_strings()
+            self._maker.strings = self._calls.strings = self._submissions.strings = fresh
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
@@ -189,6 +201,9 @@ class Converter:
                 self._end = max(self._end, last.end - 1)
             if len(last.open_bios) or len(last.open_requests):
                 self.write_window(of_open(last))
+            rest = [self._calls.rest(last.tasks), self._interrupts.rest()]
+            self._start(last, rest)
+            self._write_beside(rest)
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
         read_at = (int(reading["monotonic"]) for reading in readings)
@@ -280,12 +295,17 @@ class Converter:
         total.not_drawn += len(window.bios) - len(bios) + len(window.requests) - len(requests)
         total.open_at_end += int((bios.end == FOREVER).sum() + (requests.end == FOREVER).sum())
 
+    def _write_beside(self, beside: Iterable[Slices]) -> None:
+        """Write slices of categories of which none is in flight."""
+        for slices in beside:
+            if len(slices):
+                self._slices.write(slices, _nothing(slices))
+
     def _write_losses(self, table: LossWindows, losses: Slices) -> None:
         """Add loss windows to the counter of lost records, and write their slices."""
         self._counters.add_losses(table)
         self.summary.loss_windows += len(losses)
-        if len(losses):
-            self._slices.write(losses, _nothing(losses))
+        self._write_beside([losses])
 
 
 def _beyond(slices: Slices) -> int:

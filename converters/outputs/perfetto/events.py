@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U64, Bool
-from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.columns import Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.encode import Rows, tag
 from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import CATEGORY_IIDS, STAGE
@@ -19,8 +19,8 @@ from biotrail.converters.outputs.perfetto.names import CATEGORY_IIDS, STAGE
 BLOCK = 8192
 """Slices encoded at once: the matrices stay in the processor's caches."""
 _STAGE_CELLS = 8 * BLOCK
-"""Most (slices x stages) of a block, which bounds its matrix where one slice has very many
-stages."""
+"""Most (slices x stages) and (slices x flows) of a block, which bounds its matrix where one slice
+has very many."""
 
 PACKET = tag(1, 2)
 _TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
@@ -28,6 +28,7 @@ _TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
 _EVENT = tag(11, 2)
 _CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
 _CALLSTACK = tag(56, 0)
+_FLOW = tag(47, 1)
 _STAGE = _CATEGORY + bytes([CATEGORY_IIDS[STAGE]])
 _BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
 _VALUE = tag(30, 0)
@@ -82,25 +83,25 @@ def encode_slices(placed: Placed) -> "list[bytes]":
 def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
     """Return the packets of rows `begin` to `end` (exclusive), a bytes object per block.
 
-    The rows are one block, unless one has so many stages that the block's matrix would be too
-    large: then they are halved until they are not.
+    The rows are one block, unless one has so many stages or flows that the block's matrix would be
+    too large: then they are halved until they are not.
     """
-    stages = placed.slices.stages
-    most = 0
-    if stages is not None:
-        most = int(stages.count[placed.rows[begin:end]].max(initial=0))
-    if most * (end - begin) > _STAGE_CELLS and end - begin > 1:
+    chosen = placed.rows[begin:end]
+    stages, flows = placed.slices.stages, placed.slices.flows
+    most = 0 if stages is None else int(stages.count[chosen].max(initial=0))
+    most_flows = 0 if flows is None else int(flows.count[chosen].max(initial=0))
+    if max(most, most_flows) * (end - begin) > _STAGE_CELLS and end - begin > 1:
         middle = (begin + end) // 2
         return _encode_part(placed, begin, middle) + _encode_part(placed, middle, end)
-    return [_encode_block(placed, begin, end, most)]
+    return [_encode_block(placed, begin, end, most, most_flows)]
 
 
-def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
+def _encode_block(placed: Placed, begin: int, end: int, most: int, most_flows: int) -> bytes:
     """Return the packets of rows `begin` to `end` (exclusive) of `placed`.
 
-    most: stages of the slice with most. Each slice has a BEGIN with its arguments (also correlation
-    id and call stack), BEGIN and END of each stage, and an END unless it is open. Timestamps are ns
-    after the packet before on the same sequence.
+    most, most_flows: stages, and flows, of the slice with most. Each slice has a BEGIN with its
+    arguments (also correlation id, call stack and flows), BEGIN and END of each stage, and an END
+    unless it is open. Timestamps are ns after the packet before on the same sequence.
     """
     slices, chosen = placed.slices, placed.rows[begin:end]
     start, stop = slices.start[chosen], slices.end[chosen]
@@ -121,6 +122,8 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
             for column in slices.columns:
                 where = None if column.where is None else column.where[chosen]
                 rows.annotation(column.head, column.values[chosen], where)
+            for slot in range(most_flows):
+                _flow(rows, slices.flows, chosen, slot)
     last = start
     if slices.stages is not None:
         for slot in range(most):
@@ -130,6 +133,23 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
         _head(rows, np.where(ends, stop - last, 0), sequence, ends)
         rows.const(_EVENT + b"\x02" + _END, ends)
     return rows.finish()
+
+
+def _flow(rows: Rows, flows: Flows | None, chosen: I64, slot: int) -> None:
+    """Append the id of flow number `slot` to the rows whose slice has such a flow.
+
+    chosen: per row (n,), index of its slice. slot: from 0.
+    """
+    if flows is not None:
+        here = flows.count[chosen] > slot
+        at = np.where(here, flows.first[chosen] + slot, 0)
+        rows.fixed(_FLOW, _eight_bytes(flows.id[at]), here)
+
+
+def _eight_bytes(values: U64) -> tuple[U8, ...]:
+    """Return the values (n,) as eight columns of bytes, the lowest first."""
+    data = np.ascontiguousarray(values, dtype="<u8").view(np.uint8).reshape(len(values), 8)
+    return tuple(data[:, i] for i in range(8))
 
 
 def _id_bytes(sequence: U64) -> tuple[U8, ...]:
@@ -160,8 +180,13 @@ def _stage(
     end = np.where(here, np.maximum(stages.end[at], start), last)
     with rows.message(PACKET, here):
         _head(rows, start - last, sequence, here)
-        rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here)
+        flows = None if stages.flow is None else here & (stages.flow[at] > 0)
+        rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here if flows is None else here & ~flows)
+        if flows is not None:
+            rows.const(_EVENT + b"\x10" + _BEGIN + _STAGE, flows)
         rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
+        if stages.flow is not None:
+            rows.fixed(_FLOW, _eight_bytes(stages.flow[at]), flows)
     with rows.message(PACKET, here):
         _head(rows, end - start, sequence, here)
         rows.const(_EVENT + b"\x02" + _END, here)

@@ -44,3 +44,8 @@ JOURNAL = (
     "transaction is chosen. Locking: it waits for calls that still change it. Flushing: data of "
     "files that has to precede is written. Logging: metadata and the commit block are written."
 )
+INTERRUPTS = (
+    "A slice is an interrupt of the device, or a BLOCK softirq without one, up to the last request "
+    "that it completed. Only what led to a recorded completion is drawn. "
+    f"{_LANES}"
+)

@@ -86,6 +86,7 @@ PATH_BIO_ARGUMENTS = (
     Argument("dirtied_before_ns", "time from there to its queueing", "as dirtied_by"),
     Argument("dirtied_in", "cgroup that it was in then", "not known, or not recorded"),
     Argument("purpose", "metadata, journal, swap or readahead", "data, none, or not recorded"),
+    Argument("submission", "number of its io_uring request or aio iocb", "none, or not recorded"),
 )
 PATH_REQUEST_ARGUMENTS = (
     Argument("completed_in", "interrupt, softirq or task", "not recorded"),
@@ -117,6 +118,27 @@ COMMIT_ARGUMENTS = (
     Argument("transaction", "id of the transaction in its journal"),
     Argument("tid", "thread that commits, jbd2/DEVICE"),
 )
+SUBMISSION_ARGUMENTS = (
+    Argument("number", "that of its first bio; the bios have it as submission"),
+    Argument("user_data", "of the SQE; of aio the address of the struct iocb"),
+    Argument("tid", "thread that submitted it"),
+    Argument("fd", "file descriptor of the SQE", "aio"),
+    Argument("offset", "position in the file", "it has none"),
+    Argument("bytes", "of all of its bios"),
+    Argument("queued_bios", "bios that it queued"),
+    Argument("mode", "who queued its first bio: inline, worker, sqpoll, kernel"),
+    Argument("joined", "how that bio's request is known: iocb, worker, thread"),
+    Argument("result", "of the completion: mostly bytes", "it failed, or is not known"),
+    Argument("error", "EIO, …", "it did not fail"),
+    Argument("submit_to_queue_ns", "from the submission to Q", "one of them is not known"),
+    Argument("queue_to_end_ns", "from there to the end of the last bio", "as before"),
+    Argument("end_to_complete_ns", "from there to the completion in the ring", "as before"),
+    Argument("complete_to_reap_ns", "from there to the return of the call then", "as before"),
+)
+INTERRUPT_ARGUMENTS = (
+    Argument("irq", "number of the device's interrupt", "none came on that CPU"),
+    Argument("completions", "requests that were completed in it", "1"),
+)
 
 
 def stage_argument(stage: Stage) -> str:
@@ -129,10 +151,11 @@ STAGE_ARGUMENTS = tuple(
 )
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
-CALL, COMMIT = "call", "commit"
+CALL, INTERRUPT, COMMIT, SUBMISSION = "call", "interrupt", "commit", "submission"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5, COMMIT: 12}
+_CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT)
+CATEGORY_IIDS = {category: iid for iid, category in enumerate(_CATEGORIES, 1)}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
@@ -151,6 +174,10 @@ log says what a wait was for, its name is the reason instead of BLOCKED."""
 COMMIT_PHASES = ("commit starting", "commit locking", "commit flushing", "commit logging")
 """Names of the slices in a commit, in this order."""
 
+HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
+"""Names of the slices in an interrupt: until the BLOCK softirq was raised, until it was entered,
+and from there to the last completion."""
+
 _BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
     REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -161,6 +188,8 @@ _PATH_ARGUMENTS = {
     REQUEST: PATH_REQUEST_ARGUMENTS,
     CALL: CALL_ARGUMENTS,
     COMMIT: COMMIT_ARGUMENTS,
+    SUBMISSION: SUBMISSION_ARGUMENTS,
+    INTERRUPT: INTERRUPT_ARGUMENTS,
 }
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.outputs.perfetto.slice_times import no_stages
 
@@ -26,7 +27,8 @@ def of_open(window: Lifecycles) -> Lifecycles:
     """Return an empty window at `window.end` with the open bios and requests as ended ones.
 
     Converting it writes their slices to the trace's end, or to their completion if one is known. It
-    has no stages, edges or losses, and nothing in flight.
+    has no stages, edges or losses, and nothing in flight; of the path it has what is known of the
+    open bios.
     """
     none = np.zeros(0, dtype=np.int64)
     return replace(
@@ -40,4 +42,21 @@ def of_open(window: Lifecycles) -> Lifecycles:
         open_bios=window.open_bios.take(none),
         open_requests=window.open_requests.take(none),
         loss=window.loss.take(none),
+        path=None if window.path is None else _path_of_open(window.path),
+    )
+
+
+def _path_of_open(path: PathTables) -> PathTables:
+    """Return the path with the open bios as ended ones, and nothing else."""
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        path,
+        calls=path.calls.take(none),
+        waits=path.waits.take(none),
+        bios=path.open_bios,
+        interrupts=path.interrupts.take(none),
+        steps=path.steps.take(none),
+        open_bios=path.open_bios.take(none),
+        submissions=path.submissions.take(none),
+        commits=path.commits.take(none),
     )

@@ -68,9 +68,14 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
-    """Return whether a window has neither bios nor requests, nor losses."""
-    tables = window.bios, window.requests, window.open_bios, window.open_requests, window.loss
-    return not any(len(table) for table in tables)
+    """Return whether a window has nothing to draw.
+
+    That is, neither bios nor requests, losses, calls, waits, submissions or commits.
+    """
+    tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
+    path = window.path
+    beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]
+    return not any(len(table) for table in (*tables, *beside))
 
 
 class _Losses:

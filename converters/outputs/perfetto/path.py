@@ -47,6 +47,7 @@ def add_bio_path(
     called = known & (bios.call != NO_CALL)
     slices.text("call", np.where(called, _call_ids(bios, context, strings), np.uint64(0)))
     slices.uint("fd", bios.args[:, 0] & np.uint64(0xFFFFFFFF), called & (bios.call >= 0))
+    slices.uint("submission", bios.submission, known & (bios.submission >= 0))
     dirtied = known & (bios.dirtied != NEVER)
     if not dirtied.any():
         return

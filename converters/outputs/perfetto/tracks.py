@@ -27,6 +27,7 @@ from biotrail.converters.outputs.perfetto.names import (
     CALL,
     CATEGORY_IIDS,
     COMMIT,
+    INTERRUPT,
     STAGE,
     STAGE_IIDS,
     STAGE_TITLES,
@@ -60,6 +61,10 @@ class Identity:
     def uuid(self, path: str) -> int:
         """Return a track's uuid, 63 bits and not zero. path: its name within the log."""
         return _hash(f"{self._key} track {path}") >> 1 | 1
+
+    def flow(self) -> int:
+        """Return the id of the log's first flow, below 2^64, from which on they are numbered."""
+        return _hash(f"{self._key} flows")
 
     def sequence(self, index: int) -> int:
         """Return the packet sequence id of the log's sequence number `index`."""
@@ -215,7 +220,7 @@ class Streams:
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
-        if stages or category in (CALL, COMMIT):
+        if stages or category in (CALL, COMMIT, INTERRUPT):
             data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])

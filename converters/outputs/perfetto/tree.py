@@ -12,6 +12,7 @@ db1: block I/O
     requests                      lanes
     more bios                     lanes beyond what a screen holds
     more requests
+    interrupts                    lanes, where they were recorded
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.outputs.perfetto.help import (
     BIOS,
+    INTERRUPTS,
     JOURNAL,
     LOSSES,
     MORE,
@@ -37,11 +39,13 @@ from biotrail.converters.outputs.perfetto.names import (
     CALL,
     COMMIT,
     IN_DEVICE,
+    INTERRUPT,
     LOSS,
     QUEUED,
     REQUEST,
     SLOWEST,
     SLOWEST_TRACK,
+    SUBMISSION,
 )
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.tracks import Identity
@@ -57,6 +61,8 @@ _FIRST_DEVICE = 10
 
 READS, WRITES = "read bytes/s", "written bytes/s"
 LOST = "lost events"
+RINGS = "io_uring and aio"
+"""Name of the lanes of submissions."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,10 @@ _LANES = {
     LOSS: _Lanes(LOST, 2, LOSSES),
     BIO: _Lanes("bios", 10, BIOS),
     REQUEST: _Lanes("requests", 11, REQUESTS),
+    INTERRUPT: _Lanes("interrupts", 14, INTERRUPTS),
 }
+_OF_DEVICE = (BIO, REQUEST, INTERRUPT)
+"""Categories of slices that are below their device's group."""
 _MORE = {
     BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
     REQUEST: _Lanes("more requests", 13, MORE.format(SCREEN, "requests")),
@@ -115,8 +124,12 @@ class Tree:
     """Packets of groups that `announcements` has not returned yet."""
     threads: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
+    processes: dict[int, str] = field(default_factory=dict)
+    """Name by process id, of processes with submissions; whoever writes submissions fills it."""
     _devices: dict[int, int] = field(default_factory=dict)
     """Per device that has a group: the group's uuid."""
+    _of_process: dict[int, int] = field(default_factory=dict)
+    """Per process with submissions: its track's uuid."""
 
     def __post_init__(self) -> None:
         """Create the log's root and its group "recording", as packets for `announcements`.
@@ -159,23 +172,25 @@ class Tree:
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
         """Return the track of a lane, one of those that slices of a category are drawn on.
 
-        category: BIO and REQUEST lanes are below their device's group, which is created if it is
-        new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
-        A CALL lane is a thread's track, and `dev` the thread's id. A COMMIT lane is a
-        journal's, and `dev` its file system's. lane: from 0; from SCREEN on, lanes of bios and
-        requests are part of "more bios" and "more requests". Only the first lane
-        of such a part has the description.
+        category: BIO, REQUEST and INTERRUPT lanes are below their device's group, which is created
+        if it is new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their
+        uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION lane is below
+        its process, and `dev` the process's id; a COMMIT lane is a journal's, and `dev` its file
+        system's. lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios"
+        and "more requests". Only the first lane of such a part has the description.
         """
         if category == CALL:
             return self._thread(dev, lane)
         if category == COMMIT:
             return self._journal(dev, lane)
+        if category == SUBMISSION:
+            return self._submissions(dev, lane)
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
         return TrackDescriptor(
             uuid=self.identity.uuid(f"{category} {dev} {lane}"),
-            parent_uuid=self._device(dev) if category in _MORE else self.root,
+            parent_uuid=self._device(dev) if category in _OF_DEVICE else self.root,
             name=lanes.name,
             # Lanes are drawn as one track: one description, at the lane with the first slice.
             description=lanes.description if lane == first else None,
@@ -214,6 +229,34 @@ class Tree:
             sibling_merge_behavior=_BY_KEY,
             sibling_merge_key=name,
         )
+
+    def _submissions(self, pid: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane of a process's submissions.
+
+        Alone in a trace it is below the process, which other data sources of the machine have too;
+        of several logs it is below the log's root.
+        """
+        name = self.processes.get(pid, "")
+        descriptor = TrackDescriptor(
+            uuid=self.identity.uuid(f"{SUBMISSION} {pid} {lane}"),
+            name=RINGS,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=RINGS,
+        )
+        if self.place.number != 1 or self.place.host:
+            descriptor.parent_uuid = self.root
+            descriptor.name = f"{name or 'process'} {pid}: {RINGS}"
+            descriptor.sibling_merge_key = descriptor.name
+            descriptor.sibling_order_rank = _CALLS
+            return descriptor
+        above = self._of_process.get(pid)
+        if above is None:
+            above = self._of_process[pid] = self.identity.uuid(f"process {pid}")
+            group = self._group(above, "")
+            group.ClearField("name")
+            group.process.pid, group.process.process_name = pid, name
+        descriptor.parent_uuid = above
+        return descriptor
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
         """Return the track of a device's counter, below the device's group.

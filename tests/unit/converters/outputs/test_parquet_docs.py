@@ -12,13 +12,21 @@ from biotrail.converters.calls.arrow import CALLS, COMMITS, WAITS
 from biotrail.converters.events.context import Context
 from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Column
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.submissions.arrow import SUBMISSIONS
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "parquet.md"
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-TABLES = {"bios": BIOS, "requests": REQUESTS, "calls": CALLS, "waits": WAITS, "commits": COMMITS}
+TABLES = {
+    "bios": BIOS,
+    "requests": REQUESTS,
+    "calls": CALLS,
+    "waits": WAITS,
+    "commits": COMMITS,
+    "submissions": SUBMISSIONS,
+}
 
 
 def rendered(columns: tuple[Column, ...]) -> str:

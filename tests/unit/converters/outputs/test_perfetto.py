@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import NEVER, Certainty, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, REQUEST
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, REQUEST, SUBMISSION
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import paths
 from tests.support.perfetto_check import read
@@ -283,6 +283,6 @@ def test_arguments_are_documented():
 
     page = (paths.ROOT / "docs" / "perfetto.md").read_text(encoding="utf-8")
     # THEN it names each of them
-    for category in (BIO, REQUEST, "loss", CALL):
+    for category in (BIO, REQUEST, "loss", CALL, SUBMISSION):
         for argument in ARGUMENTS[category]:
             assert f"`{argument.name}`" in page, argument.name

@@ -18,6 +18,7 @@ from tests.support.paths import ROOT
 DOCS = ROOT / "docs"
 HOSTS = ("db1", "db2")
 CAPTURE = "kyber-loop-and-virtio"
+PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 PAGES = ("perfetto.md", "hosts.md")
 
 
@@ -46,26 +47,57 @@ def trace(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(trace):
+    return database_of(trace)
+
+
+@pytest.fixture(scope="module")
+def path_trace(tmp_path_factory):
+    """A recording with system calls, waits and interrupts."""
+    out = tmp_path_factory.mktemp("path") / "a.pftrace"
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", str(PATH_LOG), "-o", str(out)])
+    return perfetto_check.read(out.read_bytes(), boottime=True)
+
+
+@pytest.fixture(scope="module")
+def path_tables(path_trace):
+    return database_of(path_trace)
+
+
+def database_of(trace):
+    """The trace in tables as trace processor makes them."""
     database = sqlite3.connect(":memory:")
     database.create_function("EXTRACT_ARG", 2, extract_arg)
     database.executescript(
         "CREATE TABLE slice (id INTEGER PRIMARY KEY, ts, dur, name, category, arg_set_id, track_id,"
         " parent_id);"
         "CREATE TABLE track (id, name, parent_id);"
+        "CREATE TABLE thread_track (id, name, utid);"
+        "CREATE TABLE thread (utid, tid, name);"
+        "CREATE TABLE flow (slice_out, slice_in);"
         "CREATE TABLE counter (ts, value, track_id);"
         "CREATE TABLE metadata (name, str_value, int_value);"
     )
+    ids = {}
     for uuid, track in trace.tracks.items():
         above = track.descriptor.parent_uuid or None
         database.execute(
             "INSERT INTO track VALUES (?, ?, ?)", (str(uuid), track.name, above and str(above))
         )
+        if track.descriptor.HasField("thread"):
+            thread = track.descriptor.thread
+            row = (str(uuid), track.name, thread.tid)
+            database.execute("INSERT INTO thread_track VALUES (?, ?, ?)", row)
+            row = (thread.tid, thread.tid, thread.thread_name)
+            database.execute("INSERT INTO thread VALUES (?, ?, ?)", row)
         for s in track.slices:
-            outer = insert(database, s, str(uuid), None)
+            ids[id(s)] = outer = insert(database, s, str(uuid), None)
             for stage in s.children:
-                insert(database, stage, str(uuid), outer)
+                ids[id(stage)] = insert(database, stage, str(uuid), outer)
         for at, value in track.samples:
             database.execute("INSERT INTO counter VALUES (?, ?, ?)", (at, value, str(uuid)))
+    for one, other in trace.arrows():
+        database.execute("INSERT INTO flow VALUES (?, ?)", (ids[id(one)], ids[id(other)]))
     for name, value in trace.attributes.items():
         values = (None, value) if isinstance(value, int) else (value, None)
         database.execute(
@@ -171,3 +203,59 @@ def test_the_slowest_are_a_list(trace, tables):
     assert len(rows) > 20
     assert {(row["ts"], row["dur"]) for row in rows} <= bios
     assert [row["dur"] for row in rows] == sorted((row["dur"] for row in rows), reverse=True)
+
+
+def test_the_slowest_calls_have_their_threads(path_trace, path_tables):
+    # GIVEN a trace with system calls / WHEN the slowest are asked for / THEN each is its thread's
+    rows = path_tables.execute(query("perfetto.md", "The slowest system calls")).fetchall()
+    calls = {(s.start, s.name): s for s in path_trace.slices("call")}
+    assert len(rows) == 20
+    assert [row["dur"] for row in rows] == sorted((s.dur for s in calls.values()), reverse=True)[
+        :20
+    ]
+    for row in rows:
+        call = calls[row["ts"], row["name"]]
+        thread = path_trace.tracks[call.track].descriptor.thread
+        assert (row["tid"], row["thread"]) == (call.args["tid"], thread.thread_name)
+
+
+def test_waits_add_up_to_what_calls_say(path_trace, path_tables):
+    # GIVEN the same / WHEN waits are asked for / THEN they are the sums of the calls' arguments
+    rows = path_tables.execute(query("perfetto.md", "How long calls waited")).fetchall()
+    calls = path_trace.slices("call")
+    for row in rows:
+        ours = [s.args.get(f"{row['wait']}_ns", 0) for s in calls if s.name == row["name"]]
+        # Preempted, a call is ready to run without a wait.
+        assert row["total"] <= sum(ours)
+    assert {row["wait"] for row in rows} == {"blocked", "runnable"}
+
+
+def test_calls_lead_to_their_bios_and_back(path_trace, path_tables):
+    # GIVEN the same / WHEN bios are asked for by their call, and calls by their bio
+    there = path_tables.execute(query("perfetto.md", "From calls to the bios")).fetchall()
+    text = query("perfetto.md", "From the slowest bios back").replace("LIMIT 20", "")
+    back = path_tables.execute(text).fetchall()
+    # THEN both name the same pairs, and each bio's argument says the same
+    assert sorted((r["call"], r["ts"]) for r in there) == sorted((r["call"], r["ts"]) for r in back)
+    bios = {s.args["number"]: s for s in path_trace.slices("bio")}
+    assert len({row["number"] for row in there}) == len(there) > 50
+    for row in there:
+        assert bios[row["number"]].args["call"] == row["call"]
+        assert row["call_ts"] <= row["ts"] <= row["call_ts"] + row["call_dur"]
+
+
+def test_waits_lead_to_what_ended_them(path_trace, path_tables):
+    # GIVEN the same / WHEN it is asked what ended waits / THEN it is a request, just before
+    text = query("perfetto.md", "From waits to the requests").replace("LIMIT 20", "")
+    rows = path_tables.execute(text).fetchall()
+    assert len(rows) > 20
+    known = {s.args["number"] for s in path_trace.slices("request")}
+    assert {row["number"] for row in rows} <= known
+    assert all(0 <= row["to_wake_up"] <= 100_000 for row in rows)
+
+
+def test_interrupts_are_counted_by_device(path_trace, path_tables):
+    # GIVEN the same / WHEN interrupts are asked for / THEN each slice counts for its device
+    rows = path_tables.execute(query("perfetto.md", "Interrupts that led to")).fetchall()
+    assert sum(row["times"] for row in rows) == len(path_trace.slices("interrupt")) > 0
+    assert {row["device"] for row in rows} == {"loop0 (7:0)", "vda (254:0)"}

@@ -11,8 +11,10 @@ from biotrail.cli.main import main
 from biotrail.converters.outputs.perfetto.convert import convert
 from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
+from tests.support.perfetto_check import read
 from tests.support.perfetto_make import Scene, context, direct, request
 
+PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 T = 1_000_000_000
 BOOTTIME = 500_000_000
 """BOOTTIME minus MONOTONIC in the header that perfetto_make writes."""
@@ -124,3 +126,36 @@ def test_documented_queries_run(processor):
     assert len(queries) >= 5
     for query in queries:
         list(processor.query(query))
+
+
+@pytest.fixture(scope="module")
+def path_processor(opened, tmp_path_factory):
+    """A recording with system calls, waits and interrupts."""
+    out = tmp_path_factory.mktemp("path") / "a.pftrace"
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", str(PATH_LOG), "-o", str(out)])
+    with opened(out) as found:
+        yield found, read(out.read_bytes(), boottime=True)
+
+
+def test_the_path_is_imported(path_processor):
+    # GIVEN a trace with system calls / WHEN it is imported
+    found, trace = path_processor
+    # THEN nothing is wrong with it, arrows join the slices that they join for us, and calls are on
+    # the tracks of their threads
+    assert rows(found, PROBLEMS) == []
+    pairs = rows(
+        found,
+        "SELECT a.ts AS first, a.category AS of, b.ts AS second, b.category AS to_ FROM flow "
+        "JOIN slice AS a ON a.id = flow.slice_out JOIN slice AS b ON b.id = flow.slice_in",
+    )
+    expected = [(a.start, a.category, b.start, b.category) for a, b in trace.arrows()]
+    assert sorted(tuple(row.values()) for row in pairs) == sorted(expected)
+    threads = rows(
+        found,
+        "SELECT COUNT(*) AS calls FROM slice JOIN thread_track ON thread_track.id = slice.track_id "
+        "WHERE slice.category = 'call'",
+    )
+    assert threads[0]["calls"] == len(trace.slices("call"))
+    for query in documented("perfetto.md"):
+        list(found.query(query))

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures that all parts of a report are made of: a distribution's, and the times of stages."""
+
+from dataclasses import dataclass
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+
+SHARES = (0.5, 0.9, 0.99, 0.999)
+"""Shares of the percentiles p50, p90, p99 and p99.9."""
+
+
+@dataclass
+class Summary:
+    """A distribution's figures, exact except the percentiles; all 0 without values."""
+
+    count: int
+    sum: int
+    mean: float
+    min: int
+    p50: int
+    p90: int
+    p99: int
+    p99_9: int
+    max: int
+
+    @classmethod
+    def of(cls, values: Distribution, *, low: bool = False) -> "Summary":
+        """Return the summary of a distribution. low: as in Distribution.percentiles."""
+        p50, p90, p99, p99_9 = values.percentiles(SHARES, low=low)
+        return cls(
+            values.count, values.sum, values.mean, values.min, p50, p90, p99, p99_9, values.max
+        )
+
+
+@dataclass
+class StageTimes:
+    """Time that the bios or requests of a group spent in one stage."""
+
+    stage: str
+    """Name of the stage, as in STAGE_NAMES."""
+    share: float
+    """Share of the time of all the group's stages, 0 to 1."""
+    time: Summary
+    """ns."""

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Number what events refer to: locations, I/O handles, counters, regions."""
+
+from dataclasses import dataclass
+
+from biotrail.converters.outputs.otf2.gauges import GAUGES
+
+BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
+"""Kinds of a device's locations; the first two are layers, each an I/O paradigm."""
+CALLS = "calls"
+"""Kind of a thread's location."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """One disk's bios, requests or counters, or one thread's calls."""
+
+    number: int
+    dev: int
+    """The disk's dev_t, or the thread's id."""
+    layer: str
+    """BIOS, REQUESTS, COUNTERS or CALLS."""
+
+
+@dataclass(frozen=True)
+class FileHandle:
+    """An I/O handle of calls: of a file, or of a file descriptor of a process."""
+
+    number: int
+    path: str = ""
+    """The file's; empty: it is a descriptor's."""
+    pid: int = 0
+    fd: int = 0
+
+
+class Handles:
+    """Numbers locations, I/O handles and counters in the order in which they are asked for."""
+
+    def __init__(self) -> None:
+        """Begin without locations, handles and counters."""
+        self.locations: dict[tuple[int, str], Location] = {}
+        self.handles: dict[tuple[str, int], int] = {}
+        """(layer, dev_t) → number of the I/O handle."""
+        self.disks: dict[int, int] = {}
+        """Per device with a location or handle: its disk's dev_t."""
+        self._counters: dict[int, int] = {}
+        """Per disk with counters: its index among these."""
+        self.regions: dict[str, int] = {}
+        """Number of each region, by its name."""
+        self.threads: dict[int, tuple[int, str]] = {}
+        """Process id and name of each thread with calls."""
+        self.processes: dict[int, str] = {}
+        """Name of the main thread of each process with such threads, as far as it is known."""
+        self.files: dict[str | tuple[int, int], FileHandle] = {}
+        """I/O handles of calls, by path, or by (process id, file descriptor)."""
+
+    def thread(self, tid: int) -> Location:
+        """Return the location of a thread's calls; a new one on first use."""
+        key = (tid, CALLS)
+        if key not in self.locations:
+            self.locations[key] = Location(len(self.locations), tid, CALLS)
+        return self.locations[key]
+
+    def name_thread(self, tid: int, pid: int, name: str) -> None:
+        """Set a thread's process and name; of several, the last ones are the location's."""
+        self.threads[tid] = (pid, name)
+
+    def region(self, name: str) -> int:
+        """Return the number of the region of that name; the next one on first use."""
+        return self.regions.setdefault(name, len(self.regions))
+
+    def file(self, path: str) -> int:
+        """Return the number of the I/O handle of a file; the next one on first use."""
+        if path not in self.files:
+            self.files[path] = FileHandle(self._next_handle(), path)
+        return self.files[path].number
+
+    def descriptor(self, tid: int, fd: int) -> int:
+        """Return the number of the I/O handle of a file descriptor; the next one on first use.
+
+        tid: a thread of `threads`, whose process has the descriptor.
+        """
+        pid, _ = self.threads[tid]
+        if (pid, fd) not in self.files:
+            self.files[pid, fd] = FileHandle(self._next_handle(), pid=pid, fd=fd)
+        return self.files[pid, fd].number
+
+    def _next_handle(self) -> int:
+        """Return the number that the next I/O handle gets."""
+        return len(self.handles) + len(self.files)
+
+    def location(self, disk: int, layer: str) -> Location:
+        """Return the location of a disk's bios, requests or counters; a new one on first use.
+
+        disk: dev_t. layer: BIOS, REQUESTS or COUNTERS. A new one gets the next number, and the disk
+        is added to `disks`.
+        """
+        key = (disk, layer)
+        if key not in self.locations:
+            self.locations[key] = Location(len(self.locations), disk, layer)
+            self.disks.setdefault(disk, disk)
+        return self.locations[key]
+
+    def number(self, location: Location, dev: int) -> int:
+        """Return the number of the I/O handle through which operations address a device.
+
+        location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it. On
+        first use the handle gets the next number. A handle for requests has the bios' handle of
+        that device as parent, which gets a number before it if it has none. Adds `dev` to `disks`.
+        """
+        # The parent of a requests' handle is the bios' handle: create that even without a bio.
+        for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
+            self.handles[key] = self._next_handle()
+        self.disks.setdefault(dev, location.dev)
+        return self.handles[location.layer, dev]
+
+    def metric(self, location: Location, gauge: int) -> int:
+        """Return the number of a disk's counter, which its samples refer to.
+
+        location: of the disk's counters. gauge: index in GAUGES. Each disk gets len(GAUGES) numbers
+        in the order of first use. Numbers below len(GAUGES) are those of the metric classes.
+        """
+        at = self._counters.setdefault(location.dev, len(self._counters))
+        return len(GAUGES) * (at + 1) + gauge

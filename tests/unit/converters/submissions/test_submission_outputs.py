@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Submissions in tables, reports, Perfetto traces, and of chosen I/O."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import biotrail
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, SUBMISSION
+from biotrail.converters.outputs.perfetto.parts import convert_parts
+from biotrail.converters.pipeline import Trace
+from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA
+from biotrail.converters.submissions.names import name_of_operation
+from tests.support.cli_runner import Cli
+from tests.support.perfetto_check import Read, read
+from tests.support.stack_logs import START
+from tests.support.submission_logs import AIO, LATE, WORKER, WRITEV, SubmissionLog
+
+REQ, OTHER, IOCB = 0xFF00, 0xFE00, 0xFD00
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def sample() -> SubmissionLog:
+    """A read that its thread reaps, a write by a worker that fails, an iocb, an unknown bio."""
+    log = SubmissionLog()
+    log.task(42, b"fio", pid=40)
+    log.task(44, b"db", pid=44)
+    log.task(51, b"iou-wrk-42", pid=40)
+    log.ring_bio(1100, 5000, REQ, 1000, entry=900)
+    log.ring_bio(1200, 4000, OTHER, 1150, by=51, runner=WORKER, opcode=WRITEV, flags=4, length=0)
+    log.completes(5500, OTHER, 1150, result=-5)
+    log.completes(5600, REQ, 1000)
+    log.enters(900, 6000)
+    log.ring_bio(7100, 7500, IOCB, 7100, 44, entry=7000, flags=AIO | LATE)
+    log.bio(8000, 8100, call=426, entry=7900)
+    return log
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return sample().write(tmp_path / "x.biotrail")
+
+
+def test_operations_have_the_kernels_names() -> None:
+    # GIVEN numbers of io_uring's operations WHEN they are named
+    names = [name_of_operation(n, False, False) for n in (0, 2, 22, 46, 61, 62, 200)]
+    # THEN they have those of IORING_OP_*; aio has its own
+    assert names == ["nop", "writev", "read", "uring_cmd", "writev_fixed", "pipe", "op 200"]
+    assert name_of_operation(0, True, True) == "aio write"
+
+
+def test_the_table_has_names_for_numbers(path: Path) -> None:
+    # GIVEN a log WHEN its submissions are read in a program
+    table = biotrail.open(path).submissions
+    # THEN each has its operation, mode, process, times and result; unknown ones are null
+    assert table.schema.equals(SUBMISSION_SCHEMA)
+    rows = table.to_pylist()
+    names = ("operation", "interface", "mode", "comm", "pid", "fd", "length", "result", "error")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("read", "io_uring", "inline", "fio", 40, 5, 4096, 4096, None),
+        ("writev", "io_uring", "worker", "iou-wrk-42", 40, 5, None, -5, "EIO"),
+        ("aio read", "aio", "inline", "db", 44, None, None, None, None),
+    ]
+    steps = ("submit_ns", "queue_ns", "end_ns", "complete_ns", "reap_ns")
+    assert [rows[0][name] - START for name in steps] == [1000, 1100, 5000, 5600, 6000]
+    assert [rows[2][name] for name in steps[3:]] == [None, None]
+
+
+def test_submissions_are_exported(cli: Cli, path: Path) -> None:
+    # GIVEN a log WHEN its submissions are exported THEN the table has a row for each
+    done = cli("export", "--what", "submissions", "--format", "csv", "-o", "-", path)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert [row["operation"] for row in rows] == ["read", "writev", "aio read"]
+    # AND a choice of I/O chooses them by their bios
+    done = cli(
+        "export", "--what", "submissions", "--format", "csv", "-o", "-", "--comm", "db", path
+    )
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert [row["operation"] for row in rows] == ["aio read"]
+
+
+def test_a_log_without_the_part_says_so(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log without submissions WHEN they are exported THEN it says how to have them
+    log = SubmissionLog()
+    log.bio(1000, 2000)
+    path = log.write(tmp_path / "x.biotrail", (), ["call"])
+    done = cli("export", "--what", "submissions", "-o", tmp_path / "x.csv", path)
+    assert "submissions were not recorded" in done.out + done.err
+
+
+def test_the_report_has_steps_by_operation(cli: Cli, path: Path) -> None:
+    # GIVEN a log WHEN its report is asked for
+    found = json.loads(cli("report", "--json", path).out)
+    # THEN each operation has its counts, modes and errors
+    names = ("operation", "count", "modes", "completed", "failed", "errors", "bios", "bytes")
+    assert [tuple(one[name] for name in names) for one in found["submissions"]] == [
+        ("aio read", 1, {"inline": 1}, 0, 0, {}, 1, 4096),
+        ("writev", 1, {"worker": 1}, 1, 1, {"EIO": 1}, 1, 4096),
+        ("read", 1, {"inline": 1}, 1, 0, {}, 1, 4096),
+    ]
+    # AND its time from submission to completion, in steps that add up to it
+    reads = found["submissions"][2]
+    assert reads["time"]["sum_ns"] == 4600
+    assert [(step["step"], step["sum_ns"]) for step in reads["steps"]] == [
+        ("submit to Q", 100),
+        ("Q to C", 3900),
+        ("C to complete", 600),
+        ("complete to reaped", 400),
+    ]
+    # AND the bio whose request is not known is counted
+    assert found["submissions_unknown"] == 1
+
+
+def test_the_report_is_printed_and_a_table(cli: Cli, path: Path) -> None:
+    # GIVEN a log WHEN its report is printed THEN it has the table, and what it lacks
+    text = " ".join(cli("report", path).out.split())
+    assert "io_uring and aio, from submission to completion" in text
+    assert "1 bio of their calls without a known request" in text
+    # AND --csv has a line for the whole time and each step
+    lines = list(csv.DictReader(io.StringIO(cli("report", "--csv", path).out)))
+    mine = [(line["call"], line["stage"]) for line in lines if line["section"] == "submissions"]
+    assert ("read", "all") in mine
+    assert ("read", "C to complete") in mine
+
+
+def trace_of(log: SubmissionLog) -> Read:
+    source, out = Trace(io.BytesIO(log.data())), io.BytesIO()
+    convert(source.lifecycles(), source.context, out)
+    return read(out.getvalue())
+
+
+def test_submissions_are_slices_below_their_process() -> None:
+    # GIVEN two requests in flight at once, and an iocb WHEN they are converted
+    trace = trace_of(sample())
+    slices = {one.name: one for one in trace.slices(SUBMISSION)}
+    # THEN each has its times: without a completion, up to the end of its bio
+    assert {name: (one.start - START, one.end - START) for name, one in slices.items()} == {
+        "read": (1000, 5600),
+        "writev": (1150, 5500),
+        "aio read": (7000, 7500),
+    }
+    # AND those that overlap have lanes of their own, below their process
+    tracks = {name: trace.tracks[one.track].descriptor for name, one in slices.items()}
+    assert tracks["read"].uuid != tracks["writev"].uuid
+    process = {name: trace.tracks[one.parent_uuid].descriptor for name, one in tracks.items()}
+    assert {name: one.process.pid for name, one in process.items()} == {
+        "read": 40,
+        "writev": 40,
+        "aio read": 44,
+    }
+    assert process["aio read"].process.process_name == "db"
+    # AND arguments; what is not known is left out
+    assert slices["read"].args == {
+        "number": 3,  # three names come before its Q
+        "user_data": REQ + 1,
+        "tid": 42,
+        "fd": 5,
+        "offset": 8192,
+        "bytes": 4096,
+        "queued_bios": 1,
+        "mode": "inline",
+        "joined": "iocb",
+        "result": 4096,
+        "submit_to_queue_ns": 100,
+        "queue_to_end_ns": 3900,
+        "end_to_complete_ns": 600,
+        "complete_to_reap_ns": 400,
+    }
+    assert slices["writev"].args["error"] == "EIO"
+    assert {"result", "end_to_complete_ns", "fd"}.isdisjoint(slices["aio read"].args)
+    known = {argument.name for argument in ARGUMENTS[SUBMISSION]}
+    assert known >= {name for one in slices.values() for name in one.args}
+    # AND the bios name them
+    bios = sorted(trace.slices(BIO), key=lambda one: one.start)
+    numbers = {one.args["number"] for one in slices.values()}
+    assert {bio.args.get("submission") for bio in bios} == {*numbers, None}
+
+
+def test_a_thousand_in_flight_have_lanes_of_their_own() -> None:
+    # GIVEN a thousand requests in flight at once WHEN they are converted
+    log = SubmissionLog()
+    log.task(42, b"fio", pid=40)
+    for n in range(1000):
+        log.ring_bio(2000 + n, 9000 - n, REQ + 256 * n, 1000 + n)
+        log.completes(20_000 + n, REQ + 256 * n, 1000 + n)
+    slices = trace_of(log).slices(SUBMISSION)
+    # THEN no two share a lane
+    assert len(slices) == len({one.track for one in slices}) == 1000
+
+
+def test_calls_and_submissions_are_in_one_part_of_a_trace() -> None:
+    # GIVEN a log whose trace is written in parts that hold a window each, with a bio in flight
+    log = SubmissionLog()
+    log.task(42, b"fio", pid=40)
+    second = 1_000_000_000
+    for n in range(4):
+        at = 3 * n * second
+        log.ring_bio(at + 1100, at + 4 * second, REQ + 256 * n, at + 1000, entry=at + 900)
+        log.completes(at + 4 * second + 600, REQ + 256 * n, at + 1000)
+        log.enters(at + 900, at + 9000)
+    source = Trace(io.BytesIO(log.data(cuts=[(3 * n + 2) * second for n in range(5)])))
+    parts: list[io.BytesIO] = []
+
+    def opened(_: int) -> io.BytesIO:
+        parts.append(io.BytesIO())
+        return parts[-1]
+
+    convert_parts(source.lifecycles(1), source.context, opened, 1)
+    # WHEN all parts are read THEN each call and submission is in one of them
+    traces = [read(part.getvalue()) for part in parts]
+    assert len(traces) > 2
+    for category in (CALL, SUBMISSION):
+        starts = [one.start for trace in traces for one in trace.slices(category)]
+        assert len(starts) == len(set(starts)) == 4, category
