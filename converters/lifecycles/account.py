@@ -20,7 +20,7 @@ class Reason(StrEnum):
     DICTIONARY = "names a task, cgroup or file"
     STACK = "call stack of a bio"
     FILE = "file of a bio"
-    PATH = "path beside the block layer: calls, waits, interrupts, dirtying tasks, submissions"
+    PATH = "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers"
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"

@@ -246,9 +246,8 @@ def test_a_loop_devices_completions_run_in_tasks(tmp_path: Path, disk: Disk) -> 
     # GIVEN direct reads of a loop device, whose thread completes them  WHEN they are read
     file, log = disk.prepare("file", MIB), tmp_path / "log"
     job = {"rw": "randread", "bs": "4k", "size": "1m", "ioengine": "psync"}
-    disk.record(
-        log, fio_command(str(file), tmp_path / "fio.json", **job), "--path=irq,call,time,wait,dirty"
-    )
+    parts = ",".join(reversed(PATH_PARTS))
+    disk.record(log, fio_command(str(file), tmp_path / "fio.json", **job), f"--path={parts}")
     ends = completions(log).interrupts
     # THEN no interrupt of a device led to them: they ran in a task, or in the softirq that another
     # CPU raised on the submitter's
