@@ -130,9 +130,9 @@ class SliceMaker:
 
         table: a window's requests; stages: of these requests; `path` must be the window's. A slice
         ends at the completion; without one, at the last known time if the request was merged into
-        another (`absorbed_by`) or its end was lost (marked LOST, or with neither start nor cut),
-        else it is open to the trace's end (FOREVER). It has all arguments that docs/perfetto.md
-        lists, and stages. Interns names and texts.
+        another (`absorbed_by`) or its end was lost (marked LOST), else it is open to the trace's
+        end (FOREVER). It has all arguments that docs/perfetto.md lists, and stages. Interns names
+        and texts.
         """
         seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
