@@ -53,7 +53,7 @@ class CallsOfStretch:
         self.slowest = slowest_calls(self.slowest + found)
 
     def merge(self, other: "CallsOfStretch") -> None:
-        """Add the calls of another stretch, which is not changed; the MOST_SLOW slowest of both stay."""
+        """Add the calls of another stretch, which is not changed; MOST_SLOW of both stay."""
         for code, figures in other.figures.items():
             self.figures.setdefault(code, CallFigures()).merge(figures)
         self.slowest = slowest_calls(self.slowest + other.slowest)
