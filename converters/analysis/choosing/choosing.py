@@ -69,8 +69,9 @@ class Who:
         return chosen
 
     def of_threads(self, table: Bios | Calls | Waits, tasks: Tasks) -> Bool:
-        """Mark the rows whose thread matches `pids` and `comms`, as `mask` does: bool (n,).
+        """Mark the rows whose thread matches `pids` and `comms`: bool (n,), by row of `table`.
 
+        Both have to match if both are set, by the rules of `mask`; `cgroups` is not looked at.
         table: bios by their submitters, calls or waits by their threads. tasks: the threads that
         `table.task` is the row of.
         """
@@ -104,7 +105,7 @@ ANYBODY = Who()
 
 
 def _of_tasks(chosen: Bool, table: Bios | Calls | Waits) -> Bool:
-    """Mark the rows (n,) whose `task` is one of the mask `chosen` (m,)."""
+    """Mark the rows (n,) whose `task` is an index that `chosen` (m,) marks; -1 is never marked."""
     if not len(chosen):
         return np.zeros(len(table), dtype=np.bool_)
     return np.asarray((table.task >= 0) & chosen[np.maximum(table.task, 0)], dtype=np.bool_)
@@ -210,21 +211,27 @@ class Choice:
         return chosen & self._doing(requests.opf, requests.bytes)
 
     def _on_devices(self, dev: U32, part: U32) -> Bool:
-        """Mark rows (n,) whose disk `dev` or partition `part` is one of the choice's devices."""
+        """Mark rows (n,) whose disk `dev` or partition `part` is one of the choice's devices.
+
+        All if the choice names no devices; none if it does, and none of them is in the log.
+        """
         if not self._devices:
             return np.ones(len(dev), dtype=np.bool_)
         wanted = np.array(self.devices(), dtype=np.int64)
         return np.isin(dev, wanted) | np.isin(part, wanted)
 
     def _doing(self, opf: U32, size: U32) -> Bool:
-        """Mark rows (n,) with one of the choice's operations. size: bytes."""
+        """Mark rows (n,) with one of the choice's operations; all if it has none. size: bytes."""
         if not self._wanted or not len(opf):
             return np.ones(len(opf), dtype=np.bool_)
         codes, names = operations(self._context, opf, size)
         return np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
 
     def devices(self) -> list[int]:
-        """Return the dev_t of the choice's devices; those not in the log so far are left out."""
+        """Return the dev_t of the choice's devices, in the order of their names.
+
+        Names not in the log so far are left out; a decimal `major:minor` never is.
+        """
         devs = [device_named(self._context, name) for name in self._devices]
         return [dev for dev in devs if dev is not None]
 

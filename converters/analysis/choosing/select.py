@@ -71,8 +71,8 @@ class Selection:
         chosen by choice and outcome. A request is kept if it served a chosen bio (by `edges`; an
         open request: if it is the last `request` of a chosen open bio) or if it served no known bio
         and its own device, operation and outcome are chosen. Stages go with their rows, edges with
-        their bios. Of `path`, chosen calls and waits are kept (see the class), with `_calls`, which
-        this changes, knowing the windows before.
+        their bios. Of `path`, chosen calls, waits and submissions are kept (see the class), by
+        `_calls` and `_submissions`, which know the windows before and are changed.
         """
         bios = self._bios(window.bios, window.tasks)
         self._count(window.bios, bios)
@@ -93,7 +93,9 @@ class Selection:
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
         """Return a copy of the window's `path` with the chosen calls, waits and submissions only.
 
-        window: with its chosen bios only.
+        window: with its chosen bios only. Call it for each window, in the log's order: `_calls` and
+        `_submissions` carry over. By an outcome, calls are never chosen by their thread. A
+        submission is also kept if an earlier window had a chosen bio of it. All commits stay.
         """
         who, tasks = self.choice.who, window.tasks
         if self.choice.by_thread_alone and self.outcome.numbers is None:
@@ -122,7 +124,11 @@ class Selection:
         return np.asarray(self.choice.mask(bios, tasks) & self.outcome.bios(bios), dtype=np.bool_)
 
     def _requests(self, requests: Requests, served: I64) -> Bool:
-        """Mark the chosen requests (n,). served: numbers of requests that served chosen bios."""
+        """Mark the chosen requests (n,): those in `served`, and chosen ones without bios.
+
+        served: numbers of requests that served chosen bios, in any order. Requests that served no
+        known bio (`bios` is 0) are chosen by device, operation and outcome.
+        """
         alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
         alone &= requests.bios == 0
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)

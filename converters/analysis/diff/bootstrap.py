@@ -92,10 +92,10 @@ class Resampling:
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
         """Return the percentiles of the values in each draw: float64, shape (len(shares), draws).
 
-        by_slot: slot (column of `weights`) → values of the I/O in it; at least one of these slots
-        has values. A slot that is in a draw k times adds each of its values k times. shares: 0.99
-        for p99, one row of the result each. A percentile is the middle of the bucket of the value
-        at rank ceil(share * count). NaN: the draw has no value.
+        by_slot: slot (column of `weights`; others are ignored) → values of the I/O in it; at least
+        one of these slots has values. A slot that is in a draw k times adds each of its values k
+        times. shares: 0.99 for p99, one row of the result each. A percentile is the middle of the
+        bucket of the value at rank ceil(share * count), 1 at least. NaN: the draw has no value.
         """
         slots, counts, middles = _matrix(by_slot, self.weights.shape[1])
         drawn = np.cumsum(self.weights[:, slots] @ counts, axis=1)

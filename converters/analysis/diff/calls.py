@@ -16,10 +16,12 @@ Slots = Mapping[int, CallFigures]
 
 
 def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
-    """Return the calls of each name compared, those with most time (on the longer side) first.
+    """Return the calls of each name compared, with their figures and numbers of calls.
 
-    Names with calls that did I/O and names with calls that did none are kept apart, as in a
-    report. Empty if either side's calls were not timed. confidence: of the intervals, 0 to 1.
+    In order: names of calls that did I/O, then of calls that did none (a name can be in both, as in
+    a report); in each, those with most time (on the longer side) first, equal ones by name. A name
+    that one side does not have is compared, too. Empty if either recording timed no calls at all.
+    confidence: of the intervals, 0 to 1.
     """
     if not a.recording.call_times().any() or not b.recording.call_times().any():
         return []
@@ -38,9 +40,10 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
 def _figures(a: tuple[Side, Slots], b: tuple[Side, Slots], confidence: float) -> Iterator[Figure]:
     """Yield the figures of the calls of one name, each with both values and its interval.
 
-    Rates and ratios come first (stage None), then the whole time (stage "all"), then each part of
-    it that either side has (stage: the part's name): its mean per call, and its share of all
-    calls' time.
+    a, b: of each side, the calls of that name by slot; empty: it has none. `of` is "calls". Rates
+    and ratios come first (stage None), then the whole time (stage "all"): mean and percentiles.
+    Then come, for each part of the time that either side has (stage: the part's name, as in
+    CALL_PARTS), "mean" (ns per call, 0 for calls without it) and "share" (of all calls' time).
     """
     for stage, unit, first, second in (
         *_pairs(None, _counts(*a), _counts(*b)),
@@ -70,10 +73,12 @@ def _pairs(
 
 
 def _counts(side: Side, slots: Slots) -> _Units:
-    """Return the rates and ratios of one side's calls of a name.
+    """Return the rates and ratios of one side's calls of a name: name → (unit, estimate).
 
-    calls_per_s and bytes_per_s are per the time in which calls were timed; failed_per_call is a
-    share, bios_per_call a number. Without such calls, estimates have no value.
+    calls_per_s ("1/s") and bytes_per_s ("bytes/s") are per the time in which calls were timed;
+    failed_per_call is a "share", bios_per_call a number (unit ""). Without such calls, estimates
+    have no value. slots: slot → figures of the calls that returned in it; a slot below the side's
+    number of slots.
     """
     seconds = side.recording.call_times()
     count = _column(side, {slot: figures.count for slot, figures in slots.items()})
@@ -96,9 +101,10 @@ def _times(side: Side, slots: Slots) -> Named:
 
 
 def _part(side: Side, slots: Slots, part: str) -> _Units:
-    """Return a part of the time of one side's calls: mean (ns per call) and share (of all time).
+    """Return a part of the time of one side's calls: "mean" (ns per call), "share" (of all time).
 
-    Calls without such a part count with 0 ns.
+    Each as (unit, estimate), without a value where there are no calls (share: or no time). Calls
+    without such a part count with 0 ns. part: one of CALL_PARTS.
     """
     whole = _column(side, {slot: figures.time.sum for slot, figures in slots.items()})
     count = _column(side, {slot: figures.time.count for slot, figures in slots.items()})

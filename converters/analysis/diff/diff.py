@@ -56,7 +56,8 @@ class Comparison:
 
         pairs: (name in A, name in B) of the devices to compare; a name without I/O raises KeyError.
         `only_a` and `only_b` are then empty. None: the devices with I/O that have the same name in
-        both; the names of the others are in `only_a` and `only_b`.
+        both; the names of the others are in `only_a` and `only_b`. `calls` are compared by name
+        whatever the pairs; empty unless both recordings timed calls.
         """
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs

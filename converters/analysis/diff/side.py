@@ -48,7 +48,10 @@ class Side:
         return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
 
     def counter(self, groups: dict[int, Group], name: str) -> I64:
-        """Return a counter of each slot's group (slots,); 0 for slots without a group."""
+        """Return a counter of each slot's group: int64 (slots,); 0 for slots without a group.
+
+        groups: slot → group; each slot below the recording's number of slots. name: of COUNTERS.
+        """
         values = np.zeros(len(self.seconds), dtype=np.int64)
         for slot, group in groups.items():
             values[slot] = group[name]
@@ -79,9 +82,10 @@ class Side:
 
 
 def per_second(per_ns: Estimate, ios: I64) -> Estimate:
-    """Return a rate per ns as one per second, with its draws; without a value if there are no I/Os.
+    """Return a rate per ns as one per second, with its draws and `why`.
 
-    ios: I/Os in each slot (slots,).
+    Without a value if `per_ns` has none, or if there are no I/Os: then the rate is not 0, but not
+    there. ios: I/Os (or calls) in each slot (slots,). `error` is dropped; rates have none.
     """
     if per_ns.value is None or not ios.any():
         return Estimate(None)

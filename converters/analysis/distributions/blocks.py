@@ -66,14 +66,14 @@ class Slots:
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the recording's next window: I/Os to the slots in which they ended, and the depths.
+        """Add the recording's next window: I/Os to the slots in which they ended, depths, calls.
 
         A slot is one of the equal stretches of time into which the recording is divided. An I/O
         without a recorded completion is in the slot in which it began. `origin` becomes the first
         window's begin. `width` is doubled, two slots merged into one, until no I/O and no end of a
         window is past MOST_SLOTS slots. Changes the groups of bios and requests by slot, `places`,
-        `left_out` and `depths`. A window of a log without events (begin < 0, or end 0) is ignored.
-        context: the log's.
+        `left_out`, `depths` and `calls`. A window of a log without events (begin < 0, or end 0) is
+        ignored. context: the log's.
         """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
@@ -161,9 +161,10 @@ class Slots:
 
         places: place (device and operation, as in Samples.place) in `other` → place in these slots;
         has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are merged into
-        those of the same slot and place; the new places go to `places`, and `left_out` adds up. Of
-        the depths only `spans` are taken, for devices with a place, under the device's new number,
-        in place of spans in the same slots. `other` is not changed, but these spans are shared.
+        those of the same slot and place; the new places go to `places`, and `left_out` adds up;
+        `calls` likewise, by name. Of the depths only `spans` are taken, for devices with a place,
+        under the device's new number, in place of spans in the same slots. `other` is not changed,
+        but these spans are shared.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
@@ -181,7 +182,7 @@ class Slots:
                     depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
 
     def widen(self) -> None:
-        """Double `width`: merge slots 2i and 2i + 1 into slot i, in the groups and in `depths`.
+        """Double `width`: merge slots 2i and 2i + 1 into slot i, also of `depths` and `calls`.
 
         Figures of groups add up. `origin` stays.
         """

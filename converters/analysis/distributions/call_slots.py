@@ -31,9 +31,11 @@ class CallSlots:
     """Calls of names past the first MOST_NAMES."""
 
     def add(self, window: Lifecycles, context: Context, origin: int, width: int) -> None:
-        """Add a window's calls whose entry is known to the slots in which they returned.
+        """Add a window's calls, with known entry or not, to the slots in which they returned.
 
-        context: the log's. origin: ns where slot 0 begins. width: ns of a slot.
+        Calls that returned before `origin` are in slot 0. Once there are MOST_NAMES names, calls of
+        further ones are only counted in `left_out`. context: the log's. origin: ns where slot 0
+        begins. width: ns of a slot.
         """
         if window.path is None:
             return
@@ -56,7 +58,11 @@ class CallSlots:
             self.by_name[name] = merged
 
     def add_all(self, other: "CallSlots", offset: int) -> None:
-        """Add other slots behind the first `offset`; `other` is not changed."""
+        """Add other slots of the same width behind the first `offset`; `other` is not changed.
+
+        Slot i of `other` becomes slot i + offset, merged by name; MOST_NAMES is not applied.
+        `left_out` adds up.
+        """
         self.left_out += other.left_out
         for name, slots in other.by_name.items():
             ours = self.by_name.setdefault(name, {})

@@ -34,7 +34,10 @@ class CallsOfStretch:
     """The MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the calls of a window, if it has any. context: the log's, for names."""
+        """Add the calls of a window, if it has any. context: the log's, for names.
+
+        Calls whose entry is not known are in the figures, but never among the slowest.
+        """
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
@@ -50,13 +53,17 @@ class CallsOfStretch:
         self.slowest = slowest_calls(self.slowest + found)
 
     def merge(self, other: "CallsOfStretch") -> None:
-        """Add the calls of another stretch, which is not changed."""
+        """Add the calls of another stretch, which is not changed; MOST_SLOW of both stay."""
         for code, figures in other.figures.items():
             self.figures.setdefault(code, CallFigures()).merge(figures)
         self.slowest = slowest_calls(self.slowest + other.slowest)
 
     def reports(self, context: Context) -> list[CallReport]:
-        """Return a report for each name of a call: those with I/O first, then by time in total."""
+        """Return a report for each name of a call: those with I/O first, then by time in total.
+
+        A name has one for calls that did I/O and one for those that did none; equal times are in
+        the order of names.
+        """
         found = [report_of(*named(code, context), one) for code, one in self.figures.items()]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum, call.call))
 

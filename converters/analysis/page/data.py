@@ -157,7 +157,8 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
     `device` and `operation` are None in a series of all devices or all operations; the other keys
     are those of _course. Series of all devices come first, then those of the device with most I/O,
-    and so on. I/O of the timeline's OTHERS is only in the series of all I/O.
+    and so on, as in `report.devices`; of one device all its I/O first, then operations by name. I/O
+    of the timeline's OTHERS is only in the series of all I/O.
     """
     courses = timeline.courses()
     names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}

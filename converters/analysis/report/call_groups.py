@@ -42,9 +42,10 @@ class CallsByGroup:
         """(code of the group, code of name and I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the calls of the log's next window, if it has any.
+        """Add the calls of the log's next window, if it has any; call it for each window, in order.
 
-        Past MOST_GROUPS pairs of group and name, calls of new pairs are in the group OTHERS.
+        Calls whose bios were queued in earlier windows are grouped by these, too. Past MOST_GROUPS
+        pairs of group and name, calls of new pairs are in the group OTHERS.
         """
         if window.path is None:
             return
@@ -66,7 +67,9 @@ class CallsByGroup:
     def reports(self) -> list[CallReport]:
         """Return a report for each group and name: groups with most time first.
 
-        Within a group, calls with I/O come first, then by time, as CallsByName has them.
+        Within a group, calls with I/O come first, then those with most time. A name has a report
+        for calls that did I/O and one for those that did none. Changes the figures: those of codes
+        that stand for the same group are merged, so call it once.
         """
         groups: dict[int, dict[int, CallFigures]] = {}
         for (code, what), figures in sorted(self._figures.items()):
@@ -88,9 +91,9 @@ class CallsByGroup:
 
 
 def _bios(like: Bios, calls: Calls) -> Bios:
-    """Return a bio with thread and CPU of each call, which carries data; all else is 0.
+    """Return a table with a bio per call that has its tid, task, CPU and 1 byte; all else is 0.
 
-    like: gives the columns' types.
+    like: gives the columns' types; not changed.
     """
     count = len(calls)
     columns = {

@@ -64,7 +64,8 @@ class CallsByName:
     def reports(self) -> list[CallReport]:
         """Return a report for each name of a call: those with I/O, then those without.
 
-        Both are sorted by the time in total, the longest first.
+        A name can be in both. Each are sorted by the time in total, the longest first, then by
+        name.
         """
         found = [report_of(name, io, one) for (name, io), one in sorted(self._figures.items())]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum))

@@ -46,7 +46,13 @@ class Work:
     """Name in STEPS → ns."""
 
     def add(self, driver: str, requests: Requests, steps: DriverSteps) -> None:
-        """Add requests and, in the same order, what `driver` did with them."""
+        """Add requests and, in the same order, what `driver` did with them.
+
+        driver: a key of STEPS. Requests that `divided_of` refuses (a step is not known or out of
+        order, or there was a requeue) count as `undivided`, and have no times. `errors` and
+        `timeouts` add up all rows. With "nvme" `setup` gets the time from `steps.begun` to D, where
+        that is not later.
+        """
         columns = [getattr(steps, name) for name in _BETWEEN[driver]]
         times = np.stack([requests.issue, *columns, requests.complete])
         divided = divided_of(requests, times)
@@ -82,7 +88,11 @@ class Drivers:
         """(dev_t, driver) → requests."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the requests of the log's next window whose completion has a DRIVER record."""
+        """Add the requests of the log's next window whose completion has a DRIVER record.
+
+        Each to the work of its device and driver; drivers that are not in STEPS are left out, as
+        are open requests, which come again.
+        """
         if window.path is None or not len(window.path.steps):
             return
         row, known = rows_of(window.requests.number, window.path.steps.number)
@@ -96,9 +106,10 @@ class Drivers:
                 work.add(driver, requests.take(rows), steps.take(rows))
 
     def reports(self, dev: int) -> list[DriverReport]:
-        """Return a report for each driver of a device, which is one or none; in order of DRIVERS.
+        """Return a report for each driver of a device, mostly one or none; in order of STEPS.
 
-        dev: dev_t. Shares are of the time from issue to completion of the divided requests.
+        dev: dev_t. Shares are of the time from issue to completion of the divided requests. Steps
+        without a value are left out; `setup` is None if it was never known.
         """
         found = []
         for driver, names in STEPS.items():

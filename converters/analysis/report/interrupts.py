@@ -67,7 +67,11 @@ class Completions:
         """(dev_t, index of WAYS) → requests."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the requests of the log's next window whose completion has an INTERRUPT record."""
+        """Add the requests of the log's next window whose completion has an INTERRUPT record.
+
+        Each to its device and way (`ways_of`). Requests of which a step's time is not known, or not
+        in order, or that were requeued, count as `undivided`: their steps do not count.
+        """
         if window.path is None or not len(window.path.interrupts):
             return
         requests = window.requests
@@ -95,7 +99,8 @@ class Completions:
     def reports(self, dev: int) -> list[CompletionReport]:
         """Return a report for each way in which requests of a device were completed.
 
-        dev: dev_t. In the order of WAYS; shares are of the time from issue to completion.
+        dev: dev_t; unknown ones give []. In the order of WAYS. A step's share is of the time from
+        issue to completion of that way's divided requests; steps without a value are left out.
         """
         found = []
         for code, name in enumerate(WAYS):
@@ -112,7 +117,11 @@ class Completions:
 
 
 def ways_of(interrupts: Interrupts) -> I64:
-    """Return the way of each completion: int64 (n,), index of WAYS."""
+    """Return the way of each completion: int64 (n,), index of WAYS.
+
+    INTERRUPT and TASK by the context of the completion (any other than softirq and interrupt is
+    TASK); in a softirq SOFTIRQ, or RAISED where no interrupt is known.
+    """
     in_softirq = interrupts.context == _IN_SOFTIRQ
     way = np.where(in_softirq & (interrupts.hard != NEVER), SOFTIRQ, TASK)
     way = np.where(in_softirq & (interrupts.hard == NEVER), RAISED, way)

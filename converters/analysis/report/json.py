@@ -229,8 +229,9 @@ def _share(one: StageTimes, key: str) -> dict[str, Any]:
 def call(one: CallReport) -> dict[str, Any]:
     """Return the calls of one name as a dict for json.dumps.
 
-    Keys: call, io, count, failed, errors (name → count), bytes, bios, time (summary in ns), parts
-    (name, share and summary in ns). `errors` is not copied.
+    Keys: the fields of the group's name (none for a call that is not of a group), then call, io,
+    count, failed, errors (name → count), bytes, bios, time (summary in ns), parts (name, share and
+    summary in ns). `errors` is not copied.
     """
     return {
         **one.name,

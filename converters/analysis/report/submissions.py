@@ -45,7 +45,11 @@ class _Figures:
     """Name in STEPS → ns, where both of its ends are known."""
 
     def add(self, rows: Submissions) -> None:
-        """Add the submissions, all of which have this operation, to all figures."""
+        """Add the submissions, all of which have this operation, to all figures.
+
+        `errors` has each result below 0, by the errno's name or else the number. A step of which an
+        end is not known, or that would be negative, is not counted.
+        """
         self.count += len(rows)
         for runner, count in zip(*np.unique(rows.runner, return_counts=True), strict=True):
             self.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
@@ -77,7 +81,12 @@ class SubmissionsByOperation:
         """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the submissions and bios of the log's next window, if it has any."""
+        """Add the submissions and bios of the log's next window.
+
+        Nothing is added without tables of the path, or without its part `uring`. `unknown` counts
+        the window's `path.bios` that were queued inside io_uring_enter or io_submit (of 64-bit
+        programs) and have no submission; open bios are not counted, they come again.
+        """
         if window.path is None or not self._recorded:
             return
         rows, bios = window.path.submissions, window.path.bios
@@ -88,7 +97,12 @@ class SubmissionsByOperation:
             self._figures.setdefault(code, _Figures()).add(rows.take(operations == code))
 
     def reports(self) -> list[SubmissionReport]:
-        """Return a report for each operation, those with most submissions first."""
+        """Return a report for each operation, those with most submissions first.
+
+        Equal ones by the operation's number. A step's share is its time over the sum of `time`, so
+        shares add up to more than 1 where steps are known of submissions without a `time`, and
+        "complete to reaped" is outside it.
+        """
         found = [
             SubmissionReport(
                 operation=operation_name(code),

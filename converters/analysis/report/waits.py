@@ -50,7 +50,14 @@ class WaitsByReason:
         """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the waits of the calls that ended in the log's next window."""
+        """Add the waits of the calls that ended in the log's next window.
+
+        Waits of a call that has not returned are kept for a later window, at most MOST_PENDING: the
+        oldest are dropped and counted in `dropped`. Waits of calls whose entry is not known are
+        never counted. Calls that did I/O (queued a bio, or waited for I/O) add their time to
+        `_calls`. Nothing is added if the log has no part `fs` of the path, or the window no tables
+        of the path.
+        """
         if not self._on or window.path is None:
             return
         calls, waits = window.path.calls, window.path.waits
@@ -67,7 +74,7 @@ class WaitsByReason:
         self._add_waits(waits.take(known), _codes(calls)[row[known]])
 
     def _add_calls(self, calls: Calls) -> None:
-        """Add the time of the calls to `_calls`."""
+        """Add the time of the calls (ns, entry to return; all have an entry) to `_calls`."""
         codes = _codes(calls)
         for code in np.unique(codes).tolist():
             mine = codes == code
@@ -76,7 +83,11 @@ class WaitsByReason:
             self._calls[name] = self._calls.get(name, 0) + lasted
 
     def _add_waits(self, waits: Waits, code: I64) -> None:
-        """Add waits to `_waited`. code: of each one's call (`_codes`)."""
+        """Add the waits' blocked ns to `_waited`, by name of the call and reason.
+
+        code: int64 (n,), the code (`_codes`) of each wait's call. A wait by WaitCause.OWN_IO adds
+        its time to `own`, too.
+        """
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.maximum(waits.woken - waits.out, 0)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
@@ -91,7 +102,12 @@ class WaitsByReason:
         return name_of_call(code >> 1, bool(code & 1), self._context.machine)
 
     def reports(self) -> list[WaitReport]:
-        """Return a report for each name of a call and reason, the longest in total first."""
+        """Return a report for each name of a call and reason, the longest in total first.
+
+        `share`: blocked time of all such waits, over the time of the calls of that name that did
+        I/O (1 ns if none did); waits of calls without I/O count above the line only, so it can
+        exceed 1.
+        """
         found = [
             WaitReport(
                 call=name,
@@ -129,7 +145,12 @@ class CommitsByDevice:
         self._journals: dict[int, _Journal] = {}
 
     def add(self, window: Lifecycles) -> None:
-        """Add the commits that ended in the log's next window, and the waits for commits."""
+        """Add the commits that ended in the log's next window, and the waits for commits.
+
+        A commit whose start was not seen counts, but has no `time` and no phases; a phase of which
+        an end was not seen has no value. A wait counts for the device of the commit that ended it,
+        when the wait itself ended. Nothing is added without tables of the path.
+        """
         if window.path is None:
             return
         commits, waits = window.path.commits, window.path.waits
@@ -147,7 +168,11 @@ class CommitsByDevice:
             self._journals.setdefault(int(dev), _Journal()).waits += int(count)
 
     def reports(self) -> list[CommitReport]:
-        """Return a report for each device with commits, the longest in total first."""
+        """Return a report for each device with commits or with waits for one, the longest first.
+
+        The longest is that with most time of commits in total; equal ones by dev_t. A phase's share
+        is of the time of all commits whose start was seen.
+        """
         found = [
             CommitReport(
                 device=self._context.device_name(dev),
@@ -166,6 +191,9 @@ class CommitsByDevice:
 
 
 def phases_of(commits: Commits) -> dict[str, tuple[I64, I64]]:
-    """Return (start, end) of each phase of the commits by the names of PHASES, in ns; NEVER."""
+    """Return name of PHASES → (start, end) of that phase: ns, int64 (n,) each; NEVER: not seen.
+
+    Each phase ends where the next one begins, the last one at the commit's end.
+    """
     edges = (commits.started, commits.locking, commits.flushing, commits.logging, commits.end)
     return {phase: (edges[n], edges[n + 1]) for n, phase in enumerate(PHASES)}

@@ -117,7 +117,8 @@ class Before:
         """Return the bio in a row as a neighbour on its own, with times in ns since the I/O's Q.
 
         operation: the bio's. tasks: the threads that `bios.task` is the row of. A time that is not
-        known is None, but queue_ns 0.
+        known is None, but queue_ns 0; comm is None where the task is -1. `end_ns` is the recorded
+        completion, never the log's end.
         """
         queue, issue, complete = (
             None if time == NEVER else int(time) - self.queue

@@ -137,9 +137,11 @@ class SlowCall:
 
 
 def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts:
-    """Return the call in a row as plain values. tasks: what `calls.task` is the row of.
+    """Return the timed call in row `row` of `calls` as plain values.
 
-    The call's entry must be known. context: of the log, for names.
+    Its entry must be known. tasks: what `calls.task` is the row of; pid and comm are None where it
+    is -1. `error`, `bytes`: by result and name, see CallFacts. fd, offset and length are None where
+    the call has no such argument or it is not in the log. context: of the log, for names.
     """
     one = calls.take(np.array([row]))
     name = name_of_call(int(one.number[0]), bool(one.foreign[0]), context.machine)
@@ -175,8 +177,10 @@ def waits_at(
 ) -> list[WaitFacts]:
     """Return some waits as plain values, in the order of `rows`.
 
-    rows: row in `waits` → ns of CLOCK_MONOTONIC from which its time counts. names: of threads, for
-    the name of the waker when it woke. context: of the log, for stacks and devices.
+    rows: row in `waits` → ns of CLOCK_MONOTONIC from which `start_ns` counts. names: of threads,
+    for the name that the waker had when it woke. `context` is "unknown" where the wake-up was not
+    seen; `reason` is None without the part `fs` of the path; `stack` is empty where the log has
+    none. context: of the log, for stacks and devices.
     """
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)

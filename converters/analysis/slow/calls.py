@@ -64,8 +64,9 @@ class SlowestCalls:
         """Count a window's calls, and keep those that are among the slowest.
 
         A call matches if its entry is known, it took `wanted.over` ns or more and, with
-        `wanted.failed`, returned an error (-4095 to -1). window: the next one of the first pass,
-        with the calls that are chosen. context: the log's. Changes `counts` and `found`.
+        `wanted.failed`, returned an error (-4095 to -1). The `wanted.top` slowest are kept; of
+        equally slow ones the earlier entry, then the lower thread id. window: the next one of the
+        first pass, with the calls that are chosen. context: the log's. Changes `counts`, `found`.
         """
         if window.path is None:
             return
@@ -88,11 +89,13 @@ class SlowestCalls:
         del self.found[self.wanted.top :]
 
     def gather(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the waits and bios of the calls in `found` that ended in a window.
+        """Add a window's waits and bios of the calls in `found` to them.
 
-        window: the next one of the second pass over the same part of the log, with all of its bios
-        and waits, whatever was chosen. trace: of that pass; gives names, and the log's end for bios
-        in flight then. Changes the calls of `found`.
+        These can be in other windows than the call, so every window is gathered. Adds, too, bios of
+        journals' threads that were in flight during a call; `finish` drops those of threads that
+        did not wake it. window: the next one of the second pass over the same part of the log, with
+        all of its bios and waits, whatever was chosen. trace: of that pass; gives names, and the
+        log's end for bios in flight then. Changes the calls of `found`.
         """
         if not self.found:
             return
@@ -109,7 +112,11 @@ class SlowestCalls:
             slow.journal = [io for io in slow.journal if io.tid in threads]
 
     def _add_waits(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the window's waits of these calls; keep the MOST_WAITS longest of each."""
+        """Add the window's waits of the calls in `found`; keep the MOST_WAITS longest of each.
+
+        The longest from leaving the CPU until running again; kept in order of time. The others are
+        counted in `waits_left_out`. `window.path` must not be None.
+        """
         assert window.path is not None
         waits = window.path.waits
         call = self._call_of(waits.tid, waits.entry)
@@ -125,7 +132,12 @@ class SlowestCalls:
             slow.waits.sort(key=lambda wait: wait.start_ns)
 
     def _add_bios(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the window's bios of these calls; keep the MOST_BIOS slowest of each."""
+        """Add the window's ended bios of the calls in `found`; keep the MOST_BIOS slowest of each.
+
+        A bio is a call's by thread and entry time. All of them add to `bio_bytes`, their files'
+        paths to `files` (the first MOST_FILES in alphabetical order), and those not kept to
+        `bios_left_out`. `window.path` must not be None.
+        """
         assert window.path is not None
         bios, paths, end = window.bios, window.path.bios, log_end(trace)
         place, known = rows_of(paths.number, bios.number)
@@ -142,9 +154,11 @@ class SlowestCalls:
             slow.bios_left_out += left
 
     def _add_journal(self, window: Lifecycles, trace: Trace) -> None:
-        """Add to each call the window's bios of journals' threads that were in flight during it.
+        """Add to each call the window's ended bios of journals' threads in flight during the call.
 
-        Which of these threads the call waited for is known only once its waits have ended.
+        Of any thread named jbd2/…: which of them woke the call is known only once its waits have
+        ended (`finish`). Bios without a recorded Q are left out; one without a completion counts
+        until the log's end. The MOST_BIOS slowest are kept, others add to `journal_left_out`.
         """
         bios, end = window.bios, log_end(trace)
         journal = [str(comm).startswith(JOURNAL) for comm in window.tasks.comm]

@@ -250,7 +250,10 @@ def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
 
 
 def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
-    """Return (kernel, user) frames as text, the innermost first; runs of unknown ones are one."""
+    """Return (kernel, user) frames as text, the innermost first.
+
+    Each run of unknown user frames is one. offsets: as of `frame_text`.
+    """
     kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
     user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]
     return kernel, user

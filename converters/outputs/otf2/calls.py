@@ -63,9 +63,10 @@ _FIRST, _LAST = -2, np.iinfo(np.int64).max - 1
 
 
 def operation_modes(calls: Calls, machine: str) -> U8:
-    """Return OTF2's I/O mode of each call (n,); NO_IO where it is no operation on one file.
+    """Return OTF2's I/O mode of each call (n,), uint8: READ, WRITE, FLUSH, or NO_IO.
 
-    machine: uname's, by which calls are numbered. Calls of 32-bit programs are NO_IO.
+    By the call's name, as in _MODES; all other calls, also sync, and those of 32-bit programs are
+    NO_IO. machine: uname's, by which calls are numbered.
     """
     modes = np.full(len(calls), NO_IO, dtype=np.uint8)
     for mode, names in _MODES.items():
@@ -74,10 +75,11 @@ def operation_modes(calls: Calls, machine: str) -> U8:
 
 
 def asked_bytes(calls: Calls, machine: str) -> I64:
-    """Return the bytes that each call asked for (n,).
+    """Return the bytes that each call asked for: int64 (n,).
 
-    Calls with a vector of buffers do not say: for these it is what they returned, 0 where they
-    failed. It has a meaning for reads and writes alone.
+    It is the third argument of read, write, pread64 and pwrite64. Calls with a vector of buffers do
+    not say: for these, and all others, it is what they returned, 0 where they failed. It has a
+    meaning for reads and writes of 64-bit programs alone. machine: uname's.
     """
     given = np.isin(calls.number, numbers(_LENGTH_GIVEN, machine))
     return np.where(given, calls.arg2, np.maximum(calls.result, 0)).astype(np.int64)
@@ -96,12 +98,14 @@ class Regions:
 def call_events(
     calls: Calls, modes: U8, row: I64, waits: Waits, regions: Regions
 ) -> tuple[CallEvents, int]:
-    """Return the events of calls, and how many were moved to keep their order.
+    """Return the events of calls, and how many calls were moved: those that end before their entry.
 
-    calls: in the order in which they are written; modes: of `operation_modes`. row, waits: of
-    these calls, as PendingWaits.take returns them. The events are in the order of the calls, and
-    of time within each. A wait is two regions: `blocked` until it was woken, then `runnable`;
-    those of no length are left out. Waits are clipped to their call.
+    Such a call ends at its entry. calls: in the order in which they are written, entries known;
+    modes: of `operation_modes`. row, waits: waits of these calls and per wait the row of its call,
+    as PendingWaits.take returns them. The events are in the order of the calls; within a call:
+    ENTER, BEGIN (unless NO_IO), its waits in their order, COMPLETE, LEAVE. A wait is two regions:
+    `blocked` until it was woken, then `runnable`; those of no length are left out. Waits are
+    clipped to their call; times may go back between waits and calls (`in_order`).
     """
     start, end = calls.entry, np.maximum(calls.exit, calls.entry)
     every = np.arange(len(calls))
@@ -131,7 +135,10 @@ def call_events(
 def _events(
     row: I64, time: I64, place: I64 | int, phase: CallPhase, region: U32 | int = 0
 ) -> CallEvents:
-    """Return events (n,) of the calls `row` at `time` (ns), which are no wait's."""
+    """Return events (n,) of the calls in rows `row` at `time` (ns), with `wait` -1.
+
+    place: order of an event within its call. region: 0 for events that are no ENTER or LEAVE.
+    """
     events = np.zeros(len(row), dtype=EVENT)
     columns: dict[str, Any] = {"time": time, "row": row, "place": place, "region": region}
     for name, values in columns.items():

@@ -89,8 +89,8 @@ class _Conversion:
         those in its open tables come again in a later window. Bios and requests that ended without
         a completion are cancelled at the window's end, or at the latest time of any operation if
         that is earlier, but not before their own last time; a request merged into another at its
-        last time. Adds to `summary`, to the loss markers and to the numbered names of
-        threads.
+        last time. Calls that returned in the window are written at once. Adds to `summary`, to the
+        loss markers and to the numbered names of threads. Raises OutputError where writing fails.
         """
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
@@ -115,8 +115,8 @@ class _Conversion:
 
         last: the last window, whose open bios and requests end as cancelled, at the latest time of
         any operation (a request merged into another at its own last time), unless they have
-        completed; None: there was no window. A log without any I/O gets an empty location per
-        disk. Raises OutputError where writing fails.
+        completed; None: there was no window. A log without any I/O or call gets an empty location
+        per disk. Raises OutputError where writing fails.
         """
         if last is not None:
             self.summary.bios += len(last.open_bios)

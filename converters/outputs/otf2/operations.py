@@ -126,8 +126,9 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
 def request_operations(requests: Requests) -> Operations:
     """Return each request, in order, as an operation on its disk.
 
-    It has no thread and no name, and refers to no other request but the one it was merged into. The
-    begin of a cut, at which it was in flight, is one of its known times. Its pieces are its bios.
+    It has no thread, name or `request`; `parent` is the upper device's request, `absorbed_by` the
+    one it was merged into. The begin of a cut, at which it was in flight, is one of its known
+    times. Its pieces are its bios.
     """
     times = requests.cut, requests.start, requests.insert, requests.issue
     first, _ = _bounds(*times, requests.complete)

@@ -76,7 +76,10 @@ class Threads:
     def add(self, window: Lifecycles) -> None:
         """Write the calls that returned in a window, the log's next, whose entry is known.
 
-        Creates a location for each thread with a call. Raises OutputError where writing fails.
+        With their waits, also of windows before, and as I/O operations where they are. Calls are
+        numbered as they returned (`calls` counts on). Creates a location for each thread with a
+        call; adds regions, I/O handles and names to `handles`. Changes the class's counts. Raises
+        OutputError where writing fails.
         """
         if window.path is None:
             return
@@ -112,7 +115,12 @@ class Threads:
         columns: dict[str, Column],
         attributes: list[AttributeColumn],
     ) -> None:
-        """Write the events `rows` of one thread. columns, attributes: of all events."""
+        """Write the events `rows` of one thread, after all that it has so far, in order of time.
+
+        Times before the thread's newest event are moved to it and counted in `moved`. columns,
+        attributes: of all `events`. Sets `_last`, `first_ns` and `last_ns`. Raises OutputError
+        where writing fails.
+        """
         file = self._archive.event_file(self._handles.thread(tid).number)
         time, moved = in_order(events["time"][rows], self._last.get(tid, 0))
         self.moved += moved
@@ -137,9 +145,11 @@ class Threads:
         return Regions(of_call, region(BLOCKED), region(RUNNABLE))
 
     def _name_threads(self, calls: Calls, tasks: Tasks) -> None:
-        """Note process and name of each thread with a call, and the name of its main thread.
+        """Note process id and name of each thread with a call, and the name of its main thread.
 
-        Where it is not known, the process has the thread's id, and the name is empty.
+        At its last row in `calls`. Where the thread is not known (task -1), the process has the
+        thread's id, and the name is empty. A main thread that is not in `tasks` gets no name.
+        Changes `threads` and `processes` of the handles.
         """
         tids, last = np.unique(calls.tid[::-1], return_index=True)
         for tid, row in zip(tids.tolist(), calls.task[::-1][last].tolist(), strict=True):
@@ -152,9 +162,11 @@ class Threads:
     def _columns(
         self, calls: Calls, events: CallEvents, modes: U8, files: I64, number: I64
     ) -> dict[str, Column]:
-        """Return the fields of all events, by name.
+        """Return the fields of all events, by name: (events,) each.
 
-        files, number: per call, its row in `Context.files`, and its matching id.
+        Bytes: at BEGIN those asked for, else those returned; 0 for calls other than reads and
+        writes, and for errors. files, number: per call, its row in `Context.files` (-1: none), and
+        its matching id. Numbers new I/O handles.
         """
         row = events["row"]
         asked = asked_bytes(calls, self._context.machine)
@@ -174,7 +186,9 @@ class Threads:
     def _io_handles(self, calls: Calls, modes: U8, files: I64) -> U32:
         """Return the number of each call's I/O handle (n,), 0 for a call that is no operation.
 
-        It is that of the file where it is known, else of the file descriptor in its process.
+        It is that of the file's path where the file is known and no block device, else of the file
+        descriptor (first argument) in its process, which must be in the handles' `threads`. files:
+        per call, its row in `Context.files`, -1: none. New handles get numbers.
         """
         numbers = np.zeros(len(calls), dtype=np.uint32)
         for row in np.flatnonzero(modes != NO_IO).tolist():
@@ -189,7 +203,12 @@ class Threads:
     def _attributes(
         self, calls: Calls, waits: Waits, events: CallEvents, modes: U8
     ) -> Iterator[AttributeColumn]:
-        """Yield the attributes of all events; numbers new texts in the archive."""
+        """Yield the attributes of all events: (what, values (events,), which have it (events,)).
+
+        At BEGIN: fd. At a call's LEAVE: error, its name, of those that failed; result of calls that
+        are no read or write, if above 0; queued bios if above 0. At ENTER of a wait's `blocked`
+        region: what it waits for. Numbers new texts in the archive.
+        """
         row, phase = events["row"], events["phase"]
         begins, leaves = phase == CallPhase.BEGIN, phase == CallPhase.LEAVE
         of_call = leaves & (events["wait"] < 0)

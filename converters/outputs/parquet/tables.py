@@ -113,10 +113,10 @@ class Partitions:
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
         """Yield ((date, device), rows without column `device`) per date and device in the table.
 
-        date: `2026-11-07` in UTC, by the column with the wall clock; `_day` where it is null
-        or before 1970.
-        device: its name. Ordered by date, then by the device's code in the table's dictionary.
-        Nothing for an empty table.
+        date: `2026-11-07` in UTC, by the column with the wall clock; `_day` where it is null or
+        before 1970, which come first and may have a date that comes again. device: its name. Then
+        ordered by date, and by the device's code in the table's dictionary. Nothing for an empty
+        table.
         """
         if not len(table):
             return

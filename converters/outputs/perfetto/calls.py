@@ -56,7 +56,11 @@ class CallMaker:
             self._intern()
 
     def _intern(self) -> None:
-        """Set the name ids of waits; BLOCKED where the log does not say what a wait was for."""
+        """Set the name ids of waits, `_names_of` and `_runnable`, and intern the names.
+
+        A wait has its reason's name; BLOCKED if the reason is UNKNOWN or the log has no part `fs`
+        of the path.
+        """
         said = "fs" in self.context.path_parts
         for reason in WaitReason:
             named = said and reason != WaitReason.UNKNOWN
@@ -67,10 +71,10 @@ class CallMaker:
         """Return slices of timed calls, a slice per call, in the order of (entry, number).
 
         path: the window's; None: it has no calls. tasks: the window's threads, rows of
-        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls are held
-        back until all that is known of their bios' completions has been read
-        (`FlowMaker.settled`), but no more than 65,536. Adds the threads of the calls to
-        `threads`, and keeps waits whose calls have no slice yet for a later window.
+        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls that return
+        at or after `FlowMaker.settled` are held back for a later window, as more of their bios'
+        completions may follow; if more than 65,536 calls are held, all are returned. Adds the
+        threads of the returned calls to `threads`; keeps waits of calls without a slice so far.
         """
         if path is not None:
             known = path.calls.take(path.calls.entry != NEVER)
@@ -87,14 +91,19 @@ class CallMaker:
     def rest(self, tasks: Tasks) -> Slices:
         """Return slices of the calls that were held back; no window follows.
 
-        tasks: as of `calls`.
+        tasks: the last window's threads, as of `calls`. Changes `threads`, as `calls` does.
         """
         if self._held is None:
             return self._slices(None)
         return self._take(np.ones(len(self._held), dtype=np.bool_), tasks)
 
     def _take(self, ready: Bool, tasks: Tasks) -> Slices:
-        """Return slices of the held calls that are `ready` (n,); these are held no longer."""
+        """Return slices of the held calls that are `ready` (n,); these are held no longer.
+
+        The slices are sorted by entry, and have arguments, waits and, with `flows`, the ids of
+        flows, which then forget these calls. Adds to `threads`. `_held` must not be None. tasks:
+        the window's threads.
+        """
         assert self._held is not None
         self._intern()
         table = self._held.take(ready)
@@ -110,7 +119,10 @@ class CallMaker:
         return slices
 
     def _add_threads(self, table: Calls, tasks: Tasks) -> None:
-        """Add process and name of each call's thread to `threads`; (tid, "") where not known."""
+        """Add (process id, name) of each call's thread, at its last row, to `threads`.
+
+        By thread id. Where the thread is not known (task -1): (tid, "").
+        """
         tids, last = np.unique(table.tid[::-1], return_index=True)
         rows = table.task[::-1][last]
         for tid, row in zip(tids.tolist(), rows.tolist(), strict=True):
@@ -119,7 +131,12 @@ class CallMaker:
             self.threads[int(tid)] = named
 
     def _slices(self, table: Calls | None) -> Slices:
-        """Return slices of the calls, sorted by entry, without arguments; None: no call."""
+        """Return slices of the calls, in the table's order, without arguments; None: no call.
+
+        table: sorted by entry, entries known. group: the thread id. name: the system call's, by the
+        log's machine, or `32-bit system call`. end: the exit, at least the entry. Numbers count on
+        from call to call in `_numbered`.
+        """
         none = np.zeros(0, dtype=np.int64)
         if table is None or not len(table):
             return Slices(CALL, none, none, none, none, none.astype(np.uint64), None)
@@ -143,7 +160,12 @@ class CallMaker:
         )
 
     def _arguments(self, slices: Slices, table: Calls) -> None:
-        """Add the arguments of names.CALL_ARGUMENTS."""
+        """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
+
+        `result` has only calls that did not fail, `error` (the errno's name, `EIO`, or `errno N`)
+        only those that did. blocked_ns, runnable_ns, queued_bios and waits are left out where 0;
+        running_ns is the rest of the time, at least 0.
+        """
         if not len(table):
             return
         blocked, runnable = table.blocked, table.runnable

@@ -140,13 +140,14 @@ class Converter:
     # The trace as a whole
 
     def write_window(self, window: Lifecycles) -> None:
-        """Write the slices of bios, requests and losses that the window ended, and counter samples.
+        """Write the slices of what the window ended, and counter samples.
 
-        window: directly after the last one. Bios and requests in flight at its end get a lane now
-        and their slice in a later window. Requests are drawn with Detail.FULL only. Adds to
-        `summary`; notes lost records and the slowest bios for `finish`; the first call writes what
-        a trace begins with. Beyond 16,384 interned strings, interning starts anew. Raises
-        OutputError where writing fails.
+        window: directly after the last one. Slices: of bios, requests, losses, calls (with flows
+        some are held back for a later window), commits and submissions. Bios and requests in flight
+        at its end get a lane now and their slice in a later window. Requests, interrupts and flows
+        are drawn with Detail.FULL only. Adds to `summary`; notes the slowest bios for `finish`; the
+        first call writes what a trace begins with. Beyond 16,384 interned strings, interning starts
+        anew. Raises OutputError where writing fails.
         """
         window = drawn_with(self._detail, window)
         self._stacks.refresh()

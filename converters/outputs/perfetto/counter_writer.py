@@ -60,11 +60,10 @@ class CounterWriter:
     ) -> None:
         """Update the counters of each device with a group or a bio in flight; write their samples.
 
-        Not the one of lost records. bios, open_bios: slices of `window.bios` and
-        `window.open_bios`. origin: the trace's begin,
-        ns, where each counter begins. end: when the trace's last packet is, ns: bins that end later
-        are left to a later call, as their samples would extend the trace. Sets `last`. Raises
-        OutputError where writing fails.
+        The counter of lost records is not among them. bios, open_bios: slices of `window.bios` and
+        `window.open_bios`. origin: the trace's begin, ns, where each counter begins. end: when the
+        trace's last packet is, ns: bins that end later are left to a later call, as their samples
+        would extend the trace. Sets `last`. Raises OutputError where writing fails.
         """
         begin = max(window.begin, origin)
         known_until = max(min(window.end, end + 1), begin)

@@ -13,12 +13,13 @@ _NVME = DRIVERS.index("nvme")
 
 
 def add_steps(slices: Slices, table: Requests, path: PathTables | None, strings: Interned) -> None:
-    """Add what the driver did to the slices of requests of which it is known.
+    """Add arguments on what the driver did to the slices of requests of which it is known.
 
-    Those of names.PATH_REQUEST_ARGUMENTS from `driver` on: times between D, the driver's steps and
-    C where both ends are known, in this order, and D is the request's only one. table: the request
-    of each slice. path: the window's; None: nothing is added. strings: the interned texts, to which
-    the drivers' names are added.
+    They are those of names.PATH_REQUEST_ARGUMENTS from `driver` on. Times between D, the driver's
+    steps and C are added where both ends are known, in this order, and the request was not
+    requeued; numbers of errors and timeouts where above 0. table: the request of each slice. path:
+    the window's; None: nothing is added. strings: the interned texts, to which the drivers' names
+    are added.
     """
     if path is None or not len(path.steps) or not len(table):
         return
@@ -35,7 +36,12 @@ def add_steps(slices: Slices, table: Requests, path: PathTables | None, strings:
 
 
 def _add_times(slices: Slices, table: Requests, steps: DriverSteps, known: Bool) -> None:
-    """Add the times between issue, steps and completion of the `known` rows."""
+    """Add the times (ns) between issue, steps and completion of the `known` rows (n,) to `slices`.
+
+    A time needs both ends, the end not before the begin. setup_to_issue_ns and
+    driver_done_to_complete_ns are NVMe's alone, issue_to_dispatch_ns other drivers'; the others are
+    of all, where dispatch_to_answer_ns begins at D with NVMe.
+    """
     nvme = steps.driver == _NVME
     sent = np.where(nvme, table.issue, steps.begun)
 

@@ -50,9 +50,11 @@ class _CallBios(Table):
 
     @classmethod
     def of(cls, bios: Bios, path: PathTables, *, in_flight: bool) -> "_CallBios":
-        """Return a row for each of `bios` whose call was timed, in their order.
+        """Return a row for each of `bios` whose Q and call's entry time are known, in their order.
 
         bios: of the window; in_flight: whether they are its open bios. path: the window's.
+        `context` is that of the completion of the request that finished the bio; _UNKNOWN without
+        one.
         """
         paths = path.open_bios if in_flight else path.bios
         place, known = rows_of(paths.number, bios.number)
@@ -114,7 +116,11 @@ class FlowMaker:
         requests.flows = self._flows(len(requests), *pairs.requests)
 
     def of_calls(self, table: Calls) -> Flows | None:
-        """Return the flows of the calls of `table`: those of their bios; None: there is no bio."""
+        """Return the flows of the calls of `table`, one per bio; None: none of them has a bio.
+
+        A call is known by its thread and entry time; the bios are those of the last `add`, and
+        those kept from windows before. The flows of a call are in the order of the bios' numbers.
+        """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
         row_of = np.full(len(keys.tid), -1, dtype=np.int64)
@@ -151,7 +157,10 @@ class FlowMaker:
         return found
 
     def forget(self, table: Calls) -> None:
-        """Drop the bios of calls that are drawn now, of which none may be drawn later."""
+        """Drop the kept bios of the calls of `table`, of which none may be drawn later.
+
+        At most 262,144 bios stay kept, the newest.
+        """
         kept = self._kept
         keys = Keys.among((table.tid, table.entry), (kept.tid, kept.entry))
         returned = np.zeros(len(keys.tid), dtype=np.bool_)
@@ -165,7 +174,11 @@ class FlowMaker:
         return ids
 
     def _flows(self, count: int, row: I64, number: I64) -> Flows | None:
-        """Return the flows of `count` slices. row, number: slice and bio's number of each id."""
+        """Return the flows of `count` slices; None: there is no flow.
+
+        row, number: (n,), index of the slice and number of the bio of each flow, in any order.
+        Those of a slice are in the order of the numbers.
+        """
         if not len(row):
             return None
         order = np.lexsort((number, row))
@@ -182,7 +195,12 @@ class _Pairs:
 
     @classmethod
     def of(cls, window: Lifecycles, bios: Slices, requests: Slices, called: Bool) -> "_Pairs":
-        """Return the pairs of a window, as of FlowMaker.add. called: per bio, has a timed call."""
+        """Return which slices of a window have which bios' flows, by the rules of FlowMaker.add.
+
+        bios, requests: slices of `window.bios` and `window.requests`, by their `rows`. called: mask
+        over `window.bios` of those with a timed call. Bios without a slice of their own have no
+        flow.
+        """
         table = window.bios
         top, known = _find(table.number, table.family)
         flows = called | ((table.parent != NEVER) & known & called[top])
@@ -217,7 +235,10 @@ def _drawn(slices: Slices, count: int) -> I64:
 
 
 def _requests_of(bios: Bios, requests: Requests, drawn: I64) -> I64:
-    """Return per bio the slice of the request that finished it; -1: none. drawn: per request."""
+    """Return per bio the index of the slice of the request that finished it; -1: none is drawn.
+
+    drawn: per row of `requests`, the index of its slice or -1.
+    """
     row, known = _find(requests.number, bios.request)
     if not len(requests):
         return np.full(len(bios), -1, dtype=np.int64)

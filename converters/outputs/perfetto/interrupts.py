@@ -46,8 +46,10 @@ class _Completions(Table):
     def of(cls, window: Lifecycles) -> "_Completions":
         """Return a row for each request of a window that was completed in an interrupt or softirq.
 
-        An interrupt that is not between issue and completion was another request's, and a raise
-        that is not between interrupt and softirq another softirq's: both are NEVER.
+        Left out are requests never issued, and those whose interrupt (or softirq) has no known
+        time. Such a time is NEVER if it cannot be this completion's: an interrupt that is not
+        between issue and completion (or softirq, if there is one), a softirq after the completion,
+        a raise that is not between interrupt and softirq. `window.path` must not be None.
         """
         assert window.path is not None
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
@@ -112,7 +114,13 @@ class InterruptMaker:
         return self._slices(held)
 
     def _slices(self, ends: _Completions) -> Slices:
-        """Return the slices of completions, with their stages, sorted by start."""
+        """Return the slices of completions, with arguments and stages, sorted by start.
+
+        Rows of the same device and `entered` share a slice. It begins with the earliest interrupt,
+        else the raise, else the softirq, and ends with the last completion; its name says whether
+        it begins with an interrupt. `irq` only with an interrupt, `completions` if more than 1.
+        Numbers count on in `_numbered`.
+        """
         order = np.lexsort((ends.entered, ends.dev))
         ends = ends.take(order)
         changes = (np.diff(ends.dev, prepend=-1) != 0) | (np.diff(ends.entered, prepend=-1) != 0)
@@ -147,7 +155,11 @@ class InterruptMaker:
         return slices
 
     def _add_stages(self, slices: Slices, times: I64) -> None:
-        """Set `slices.stages`. times: (4, n), ns of interrupt, raise, softirq, last completion."""
+        """Set `slices.stages`: interrupt, raised and softirq, each to the next time that is known.
+
+        times: int64 (4, n), ns of interrupt, raise, softirq and last completion. A slice without a
+        softirq has no stages; stages of no length, or of unknown begin, are left out.
+        """
         names = np.array([self.names.id(name) for name in (HARD_IRQ, RAISED, SOFTIRQ)])
         hard, raised, soft, end = times
         until = np.stack([np.where(raised != NEVER, raised, soft), soft, end], axis=1)

@@ -34,9 +34,12 @@ def add_bio_path(
 ) -> None:
     """Add the arguments names.PATH_BIO_ARGUMENTS to the slices of bios where they are known.
 
-    table: the bio of each slice. path: the window's; None: nothing is added but the purpose, where
-    the log has the part `dirty`. tasks: the threads that `table.task` is the row of. strings: the
-    interned texts, to which new ones are added.
+    `purpose`, where the log has the part `dirty`, needs no `path`. `fd` is the call's first
+    argument, of any known system call. The others need the bio's row in `path.bios`: call and
+    submission, and those on who dirtied the page where `dirtied` is known (dirtied_before_ns: if Q
+    is, and is not earlier). table: the bio of each slice. path: the window's; None: the purpose
+    alone is added. tasks: the threads that `table.task` is the row of. strings: the interned texts,
+    to which new ones are added.
     """
     if "dirty" in context.path_parts:
         _add_purposes(slices, table, tasks, context, strings)
@@ -70,14 +73,17 @@ def _add_purposes(
 
 
 def _cgroup_ids(cgroups: U64, context: Context, strings: Interned) -> U64:
-    """Return per cgroup id that of its path, or `id N`, as an interned text; 0 for 0."""
+    """Return per cgroup id (n,) the interned id of its path, `id N` without a path; 0 for 0."""
     found, codes = np.unique(cgroups, return_inverse=True)
     texts = [context.cgroups.get(int(one), f"id {one}") if one else "" for one in found]
     return np.array([strings.id(t) if t else 0 for t in texts], dtype=np.uint64)[codes]
 
 
 def _call_ids(bios: BioPaths, context: Context, strings: Interned) -> U64:
-    """Return per bio the id of its call's name, as an interned text."""
+    """Return per bio (n,) the interned id of its call's name; all have one, also NO_CALL.
+
+    Calls of 32-bit programs are `32-bit system call`.
+    """
     machine = str(context.header.get("host", {}).get("machine", ""))
     found, codes = distinct(bios.call)
     texts = [call_name(int(number), machine) for number in found]
@@ -88,7 +94,7 @@ def _call_ids(bios: BioPaths, context: Context, strings: Interned) -> U64:
 
 
 def _names(comm: NDArray[np.bytes_], strings: Interned) -> U64:
-    """Return per bio the id of a thread's name, as an interned text."""
+    """Return per bio (n,) the interned id of a thread's name, given as bytes; UTF-8 is decoded."""
     found, codes = np.unique(comm, return_inverse=True)
     texts = [bytes(name).decode("utf-8", "replace") for name in found]
     return np.array([strings.id(text) for text in texts], dtype=np.uint64)[codes]
@@ -113,7 +119,12 @@ def add_interrupts(
 
 
 def _add_times(slices: Slices, table: Requests, ends: Interrupts, known: Bool) -> None:
-    """Add the interrupt's number and the times between issue, interrupt, softirq and completion."""
+    """Add the interrupt's number and the times between issue, interrupt, softirq and completion.
+
+    ends: per slice; known: which rows (n,) of it are the slice's. `irq` and issue_to_interrupt_ns
+    need an interrupt at or after the issue; interrupt_to_softirq_ns both, in order;
+    softirq_to_complete_ns a softirq and a completion.
+    """
     hard = known & (ends.hard != NEVER) & (ends.hard >= table.issue) & (table.issue != NEVER)
     soft = known & (ends.soft != NEVER) & (table.complete != NEVER)
     slices.uint("irq", ends.irq, hard)

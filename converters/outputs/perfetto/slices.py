@@ -90,10 +90,11 @@ class SliceMaker:
         """Return a slice per bio of which any time is known, in the order of (start, number).
 
         table: a window's bios; stages: of these bios; tasks: threads' names, to which `table.task`
-        refers. A slice ends at the completion; without one, at the last known time if the bio's end
-        was lost (`Seen.lost`: marked LOST, or with neither Q nor cut), else it is open to the
-        trace's end (FOREVER). It has all arguments that docs/perfetto.md lists, stages, and a call
-        stack where one is known. Interns names and texts.
+        refers; `path` must be the window's. A slice ends at the completion; without one, at the
+        last known time if the bio's end was lost (`Seen.lost`: marked LOST, or with neither Q nor
+        cut), else it is open to the trace's end (FOREVER). It has all arguments that
+        docs/perfetto.md lists, stages, and a call stack where one is known. Interns names and
+        texts.
         """
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
@@ -127,10 +128,11 @@ class SliceMaker:
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
 
-        table: a window's requests; stages: of these requests. A slice ends at the completion;
-        without one, at the last known time if the request was merged into another (`absorbed_by`)
-        or its end was lost (marked LOST), else it is open to the trace's end (FOREVER). It has all
-        arguments that docs/perfetto.md lists, and stages. Interns names and texts.
+        table: a window's requests; stages: of these requests; `path` must be the window's. A slice
+        ends at the completion; without one, at the last known time if the request was merged into
+        another (`absorbed_by`) or its end was lost (marked LOST), else it is open to the trace's
+        end (FOREVER). It has all arguments that docs/perfetto.md lists, and stages. Interns names
+        and texts.
         """
         seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
@@ -374,7 +376,7 @@ def record_name(kind: int) -> str:
 
 
 def ioprio_text(ioprio: int) -> str:
-    """Return an I/O priority as ionice shows it, `best-effort 4`; empty where none is set (0).
+    """Return an I/O priority as ionice shows it, `best-effort 4`; empty for 0.
 
     ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). The level is shown for
     realtime and best-effort only, a hint behind it (`idle, hint 1`). A class beyond idle is shown

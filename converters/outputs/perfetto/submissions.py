@@ -42,7 +42,8 @@ class SubmissionMaker:
         """Return a slice per submission of the window, in the order of (start, number).
 
         From the submission, or the first Q where that is not known, to the completion, or the end
-        of the last bio. path: the window's; None: no submissions. tasks: rows of
+        of the last bio; those without a known start are left out, the end is at least the start.
+        `group` is the process id. path: the window's; None: no submissions. tasks: rows of
         `Submissions.task`. Adds processes to `processes`.
         """
         none = np.zeros(0, dtype=np.int64)
@@ -69,7 +70,10 @@ class SubmissionMaker:
         return slices
 
     def _process(self, rows: Submissions, tasks: Tasks) -> I64:
-        """Return per row its process id, the thread's id where not known; note new names."""
+        """Return per row its process id, int64 (n,), the thread's id where the task is not known.
+
+        Adds each new id to `processes`, with the name of a thread of it, "" if not known.
+        """
         known = rows.task >= 0
         if not len(tasks):
             return rows.tid.astype(np.int64)
@@ -81,7 +85,12 @@ class SubmissionMaker:
         return process
 
     def _arguments(self, slices: Slices, rows: Submissions) -> None:
-        """Add the arguments names.SUBMISSION_ARGUMENTS."""
+        """Add the arguments of names.SUBMISSION_ARGUMENTS to the slices of `rows`.
+
+        number, fd and offset are left out where negative. `result` needs a completion and is not
+        negative, `error` (the errno's name, else "none") is of negative results. Steps (ns) need
+        both ends, in order.
+        """
         slices.uint("number", rows.number, rows.number >= 0)
         slices.uint("user_data", rows.user_data)
         slices.uint("tid", rows.tid)

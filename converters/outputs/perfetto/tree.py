@@ -166,7 +166,7 @@ class Tree:
         return given
 
     def devices(self) -> list[int]:
-        """Return the dev_t of each device that has a group."""
+        """Return the dev_t of each device that has a group, in the order of their creation."""
         return list(self._devices)
 
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
@@ -200,11 +200,12 @@ class Tree:
         )
 
     def _thread(self, tid: int, lane: int) -> TrackDescriptor:
-        """Return the track of a thread's calls.
+        """Return the track of a thread's calls. Its process and name are those in `threads`.
 
-        Alone in a trace it is the thread's own track, which other data sources of the machine have
-        too; of several logs it is a track below the log's root, as their thread ids can be equal.
-        Lanes beyond the first, which only a reused thread id needs, are below the root as well.
+        Without them the process has the thread's id, and the name is empty. Alone in a trace it is
+        the thread's own track, which other data sources of the machine have too; of several logs it
+        is a track below the log's root, as their thread ids can be equal. Lanes beyond the first,
+        which only a reused thread id needs, are below the root as well.
         """
         pid, name = self.threads.get(tid, (tid, ""))
         descriptor = TrackDescriptor(uuid=self.identity.uuid(f"{CALL} {tid} {lane}"))
@@ -218,7 +219,10 @@ class Tree:
         return descriptor
 
     def _journal(self, dev: int, lane: int) -> TrackDescriptor:
-        """Return the track of the commits of a file system's journal. dev: the file system's."""
+        """Return the track of a lane of the commits of a file system's journal, below the root.
+
+        dev: dev_t of the file system. All lanes of a journal have one name, and are drawn as one.
+        """
         name = f"journal of {self.context.device_name(dev)}"
         return TrackDescriptor(
             uuid=self.identity.uuid(f"{COMMIT} {dev} {lane}"),
@@ -231,10 +235,11 @@ class Tree:
         )
 
     def _submissions(self, pid: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of a process's submissions.
+        """Return the track of a lane of a process's submissions; its name is that in `processes`.
 
-        Alone in a trace it is below the process, which other data sources of the machine have too;
-        of several logs it is below the log's root.
+        Alone in a trace it is below the process, which other data sources of the machine have too,
+        and whose track is created at its first lane, as a packet for `announcements`; of several
+        logs it is below the log's root.
         """
         name = self.processes.get(pid, "")
         descriptor = TrackDescriptor(

@@ -97,7 +97,7 @@ class _Writer:
         self._write(edge)
 
     def finish(self) -> Summary:
-        """Write the bios still held, and return the summary."""
+        """Write the bios still held, and return the summary. Raises OSError where writing fails."""
         self._write(None)
         return self._summary
 
