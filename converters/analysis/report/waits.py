@@ -54,8 +54,8 @@ class WaitsByReason:
 
         Waits of a call that has not returned are kept for a later window, at most MOST_PENDING: the
         oldest are dropped and counted in `dropped`. Waits of calls whose entry is not known are
-        never counted. Calls that did I/O (queued a bio, or waited for I/O) add their time to
-        `_calls`. Nothing is added if the log has no part `fs` of the path, or the window no tables
+        never counted. Calls that did I/O (queued a bio, waited for I/O, or have a recorded wait)
+        add their time to `_calls`. Nothing is added if the log has no part `fs` of the path, or the window no tables
         of the path.
         """
         if not self._on or window.path is None:
@@ -68,9 +68,10 @@ class WaitsByReason:
         later = np.flatnonzero(row < 0)
         self.dropped += max(0, len(later) - MOST_PENDING)
         self._pending = waits.take(later[-MOST_PENDING:])
-        did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
-        self._add_calls(calls.take(did_io))
         known = np.flatnonzero(row >= 0)
+        did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
+        did_io[row[known]] = True
+        self._add_calls(calls.take(did_io))
         self._add_waits(waits.take(known), _codes(calls)[row[known]])
 
     def _add_calls(self, calls: Calls) -> None:
@@ -105,8 +106,7 @@ class WaitsByReason:
         """Return a report for each name of a call and reason, the longest in total first.
 
         `share`: blocked time of all such waits, over the time of the calls of that name that did
-        I/O (1 ns if none did); waits of calls without I/O count above the line only, so it can
-        exceed 1.
+        I/O, as these waits' calls did.
         """
         found = [
             WaitReport(
