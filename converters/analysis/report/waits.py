@@ -55,8 +55,8 @@ class WaitsByReason:
         Waits of a call that has not returned are kept for a later window, at most MOST_PENDING: the
         oldest are dropped and counted in `dropped`. Waits of calls whose entry is not known are
         never counted. Calls that did I/O (queued a bio, waited for I/O, or have a recorded wait)
-        add their time to `_calls`. Nothing is added if the log has no part `fs` of the path, or the window no tables
-        of the path.
+        add their time to `_calls`. Nothing is added if the log has no part `fs` of the path, or the
+        window no tables of the path.
         """
         if not self._on or window.path is None:
             return
