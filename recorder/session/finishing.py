@@ -255,15 +255,15 @@ def _wait_for_command(
     """Wait for the command's end, however long; return its exit status.
 
     A command that a signal ended has 128 + the signal's number. Sends SIGTERM to the command if a
-    signal to stop has come by now, and again when more come, but not for those of the first 0.5 s.
-    Calls `tell` with a message for the user if the command still runs after 0.5 s. `name`: the
-    command's, for the message. None: the command was not started.
+    signal to stop has come by now, and again when more come, those of the first 0.5 s after that
+    time. Calls `tell` with a message for the user if the command still runs after 0.5 s. `name`:
+    the command's, for the message. None: the command was not started.
     """
-    if stop.signals:
+    seen = stop.signals
+    if seen:
         child.terminate()
     if not child.wait(0.5):
         tell(f"recording has ended; waiting for {name} to end")
-    seen = stop.signals
     while not child.wait(0.1):
         if stop.signals > seen:
             child.terminate()
