@@ -16,6 +16,7 @@ import pytest
 
 from biotrail.cli import record as module
 from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneError
 from biotrail.recorder.session.child import Child
@@ -197,6 +198,29 @@ def test_a_fault_of_the_recorder_still_ends_the_log(tmp_path: Path, keep: Limit 
     reader = LogReader(path)
     assert not reader.interrupted
     assert sum(len(s.data) for c in reader.chunks() for s in c.segments) == 5 * probes.size
+
+
+@pytest.mark.parametrize("error", [OSError(5, "no look"), MemoryError(), ZeroDivisionError()])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failed_last_job_costs_no_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    # GIVEN a flight recorder that fails when it looks for new stacks at its end
+    def fail(_log: object) -> None:
+        raise error
+
+    monkeypatch.setattr(StackWatch, "jobs", lambda *_: [fail])
+    probes = FakeProbes()
+    # WHEN it is recorded
+    some = options(tmp_path / "x", duration=0.05, keep=Limit(seconds=60))
+    result = record(some, probes=probes)
+    # THEN the error is told, and what was recorded is in a dump with an end
+    assert isinstance(result.error, OutputError)
+    reader = LogReader(result.files[0])
+    assert not reader.interrupted
+    assert sum(len(s.data) for c in reader.chunks() for s in c.segments) == (
+        probes.given * probes.size
+    )
 
 
 def test_sigquit_ends_the_recording_well(tmp_path: Path) -> None:
