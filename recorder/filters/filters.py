@@ -168,8 +168,9 @@ def check_tasks(filters: Filters) -> None:
 
     Also, and first, where this is a container with a pid namespace of its own: the kernel side
     compares the host's numbers. The error names the first that is missing, processes before
-    threads; it is raised too for one that /proc hides (hidepid=). Does nothing where no process or
-    thread is given.
+    threads; it is raised too for one that /proc hides (hidepid=), and for a pid that is the id of a
+    thread other than its process's first, which no process has as its number (tgid). Does nothing
+    where no process or thread is given.
     """
     if not filters.pids and not filters.tids:
         return
@@ -179,11 +180,31 @@ def check_tasks(filters: Filters) -> None:
             "own: run biotrail on the host (or with its process namespace), or use --cgroup"
         )
     for number in filters.pids:
-        if not os.path.exists(f"/proc/{number}/task/{number}"):
+        process = _process_of(number)
+        if process is None:
             raise ProbeError(f"--pid {number}: there is no such process{_seen()}")
+        if process != number:
+            raise ProbeError(
+                f"--pid {number}: this is a thread of process {process}: give --pid {process} for "
+                f"all its threads, or --tid {number}"
+            )
     for number in filters.tids:
         if not os.path.exists(f"/proc/{number}"):
             raise ProbeError(f"--tid {number}: there is no such thread{_seen()}")
+
+
+def _process_of(number: int) -> int | None:
+    """Return the number of the process (tgid) that the thread `number` is of.
+
+    That of a process's first thread is the number itself. None: there is no such thread, or /proc
+    hides it.
+    """
+    try:
+        with open(f"/proc/{number}/status", errors="replace") as status:
+            tgid = next(line for line in status if line.startswith("Tgid:"))
+    except (OSError, StopIteration):  # it has ended
+        return None
+    return int(tgid.split()[1])
 
 
 def _seen() -> str:

@@ -2,7 +2,7 @@
 """The end of a recording: the last records, the END frame's facts, the summary and its error."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.path_cost import ns_per_run, part_seconds
@@ -68,8 +68,8 @@ def _last_job(running: Running, stopped: Clock) -> Job:
     """Return the job that writes all that waits to be written, then the END frame.
 
     In this order: new stacks, records, loss windows, devices, cgroups and mounts, END. The END
-    frame is left out where an earlier job failed, except by a flight recorder, and where one of
-    these jobs fails. `stopped`: clock readings (name → ns) right before the programs were detached.
+    frame is left out where an earlier job failed, or one of these jobs fails, except by a flight
+    recorder. `stopped`: clock readings (name → ns) right before the programs were detached.
     """
     jobs = [*running.intake.jobs(), *running.loss_feed.jobs(), *running.changes.jobs()]
 
@@ -77,16 +77,32 @@ def _last_job(running: Running, stopped: Clock) -> Job:
         """Run `jobs` on `log`, then close it with the END frame; runs in the writer thread.
 
         Not closed if `running.writer.error` is set, unless this is a flight recorder. An error of a
-        job passes at once, and the log is not closed.
+        job passes at once, and the log is not closed; a flight recorder runs the other jobs and
+        closes the log first, of whose errors the first passes.
         """
-        for job in jobs:
-            job(log)
         # A log that lacks a chunk gets no END frame, so that it reads as interrupted. A flight
         # recorder still tries to write what is in memory.
-        if running.writer.error is None or running.flight.possible:
+        if running.flight.possible:
+            _run_all([*jobs, lambda log: log.close(_end_facts(running, stopped))], log)
+            return
+        for job in jobs:
+            job(log)
+        if running.writer.error is None:
             log.close(_end_facts(running, stopped))
 
     return last
+
+
+def _run_all(jobs: Sequence[Job], log: LogSink) -> None:
+    """Run every job on `log`, whatever those before it raise; then raise the first exception."""
+    first: Exception | None = None
+    for job in jobs:
+        try:
+            job(log)
+        except Exception as error:  # a bug in one job shall not cost what is in memory
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def _end_facts(running: Running, stopped: Clock) -> End:
@@ -255,15 +271,15 @@ def _wait_for_command(
     """Wait for the command's end, however long; return its exit status.
 
     A command that a signal ended has 128 + the signal's number. Sends SIGTERM to the command if a
-    signal to stop has come by now, and again when more come, but not for those of the first 0.5 s.
-    Calls `tell` with a message for the user if the command still runs after 0.5 s. `name`: the
-    command's, for the message. None: the command was not started.
+    signal to stop has come by now, and again when more come, those of the first 0.5 s after that
+    time. Calls `tell` with a message for the user if the command still runs after 0.5 s. `name`:
+    the command's, for the message. None: the command was not started.
     """
-    if stop.signals:
+    seen = stop.signals
+    if seen:
         child.terminate()
     if not child.wait(0.5):
         tell(f"recording has ended; waiting for {name} to end")
-    seen = stop.signals
     while not child.wait(0.1):
         if stop.signals > seen:
             child.terminate()

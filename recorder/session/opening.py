@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The beginning of a recording: devices and command, output and probes, the log's header.
 
-`prepare` loads and writes nothing; `open_recording` does, and undoes it where it fails.
+`prepare` loads and writes nothing; `open_recording` does, and says how to undo it.
 """
 
 from collections.abc import Callable
@@ -123,39 +123,35 @@ def _resolve_devices(
     return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
 
 
-def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
+def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
     The header's clocks are read right before attaching. A flight recorder writes its header only
-    with a dump. `stack` closes what was opened, when the recording is over or this has failed.
-    Raises TraceError or OSError, after deleting the files made; a file that `options.force`
-    replaced does not come back.
+    with a dump. `stack` closes what was opened, when the recording is over or has failed to begin.
+    `undo` deletes the files made, in case it fails to begin; a file that `options.force` replaced
+    does not come back. Raises TraceError or OSError.
     """
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
-    with ExitStack() as undo:
-        place = reserve(options, stack, undo)
-        stack.callback(probes.close)
-        probes.open()
-        count_runs = _run_counter(prepared, stack, messages)
-        stacks = StackWatch(
-            options.stacks, probes, options.command, waits="fs" in probes.path.parts
-        )
-        files = FileWatch(options.files, probes)
-        messages += [files.lacking] if files.lacking else []
-        messages += _path_messages(options, probes)
-        clock = clocks.reading()
-        probes.attach()
-        missing = _missing_tracepoints(options, probes)
-        lacking = rights_kept.lacking(options)
-        messages += [str(lack) for lack in lacking if lack.key == "processes"]
-        header = _header(prepared, clock, files, missing, lacking)
-        sink = open_sink(options, place, header, probes)
-        stack.callback(sink.release)
-        undo.callback(sink.discard)
-        if prepared.child is not None:
-            prepared.child.start()
-        undo.pop_all()
+    place = reserve(options, stack, undo)
+    stack.callback(probes.close)
+    probes.open()
+    count_runs = _run_counter(prepared, stack, messages)
+    stacks = StackWatch(options.stacks, probes, options.command, waits="fs" in probes.path.parts)
+    files = FileWatch(options.files, probes)
+    messages += [files.lacking] if files.lacking else []
+    messages += _path_messages(options, probes)
+    clock = clocks.reading()
+    probes.attach()
+    missing = _missing_tracepoints(options, probes)
+    lacking = rights_kept.lacking(options)
+    messages += [str(lack) for lack in lacking if lack.key == "processes"]
+    header = _header(prepared, clock, files, missing, lacking)
+    sink = open_sink(options, place, header, probes)
+    stack.callback(sink.release)
+    undo.callback(sink.discard)
+    if prepared.child is not None:
+        prepared.child.start()
     return Opened(prepared, header, sink, stacks, files, missing, lacking, count_runs, messages)
 
 

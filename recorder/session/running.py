@@ -216,14 +216,15 @@ def start(
     kept: list[str] | None,
     on_status: Callable[[Status], None] | None,
     stack: ExitStack,
+    undo: ExitStack,
 ) -> Running:
     """Start the writer thread and make all that the poll loop works on; report messages so far.
 
     Returns the recording, whose duration counts from now. The caller has to run its `loop`, then
     `finish`, which ends the log and the thread; the end of `stack` only returns the threads to
-    normal scheduling. `kept`: capabilities that were kept when others were given up; None: none
-    were given up. `on_status`: as in `record`; first called without a message. Empties
-    `opened.messages`.
+    normal scheduling, and `undo` ends the thread where this fails. `kept`: capabilities that were
+    kept when others were given up; None: none were given up. `on_status`: as in `record`; first
+    called without a message. Empties `opened.messages`. Raises OSError or TraceError.
     """
     prepared, clock = opened.prepared, opened.header["clocks"]
     options, probes = prepared.options, prepared.probes
@@ -231,6 +232,7 @@ def start(
     now_ns = began.monotonic
     loss = LossCounters(int(clock["monotonic"]))
     writer = WriterThread(opened.sink)
+    undo.callback(writer.finish, lambda _log: None, lambda: False)
     limits = StopLimits(options, writer)
     intake = Intake(probes, opened.stacks, writer, limits, now_ns)
     running = Running(

@@ -33,10 +33,12 @@ def record(
     keep_freed_memory()
     with ExitStack() as stack:
         prepared = prepare(options, stack, probes)
-        opened = open_recording(prepared, stack)
-        # Before the first thread is started, as threads inherit capabilities.
-        kept = _give_up_rights(opened) if options.give_up_rights else None
-        running = start(opened, kept, on_status, stack)
+        with ExitStack() as undo:
+            opened = open_recording(prepared, stack, undo)
+            # Before the first thread is started, as threads inherit capabilities.
+            kept = _give_up_rights(opened) if options.give_up_rights else None
+            running = start(opened, kept, on_status, stack, undo)
+            undo.pop_all()
         try:
             running.loop()
         except (OSError, TraceError) as error:  # the log shall get its END frame all the same

@@ -77,8 +77,10 @@ class RecordedPath:
         return np.array([row_of.get(key, -1) for key in wanted], dtype=np.int64)
 
 
-def recorded_path(source: Path | BinaryIO, window_events: int = WINDOW_EVENTS) -> RecordedPath:
-    trace = Trace(source)
+def recorded_path(
+    source: Path | BinaryIO, window_events: int = WINDOW_EVENTS, associate: str = "auto"
+) -> RecordedPath:
+    trace = Trace(source, associate=associate)
     windows = list(trace.lifecycles(window_events))
     tables = [window.path for window in windows if window.path is not None]
     bios = Bios.concatenate([window.bios for window in windows])

@@ -76,8 +76,8 @@ class Identifier:
         and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS); a record of a kind without a
         rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
         an m (`_write`). `members` is this object's own dict: event number → identities of the bios
-        that a request without a recorded beginning serves; `forget` shortens it. `path` is None;
-        the other columns are those of `events`, not copied.
+        that a request without a recorded beginning serves; `forget` shortens it. The other columns
+        are those of `events`, not copied.
         """
         raw = events.raw.copy()
         doubt = np.zeros(len(events), dtype=np.uint8)
@@ -98,6 +98,7 @@ class Identifier:
             self._members,
             events.stack,
             events.file,
+            events.path,
         )
 
     def _new_device(self, dev: int) -> Device:

@@ -186,10 +186,11 @@ class RecordFile:
     def _read_block(self) -> Batch | None:
         """Return all whole records in `_rest` as a Batch; None at the end.
 
-        Reads on until there is a record or a gap: a batch may have no records. Leaves out records
-        with times above MAX_NS, with a problem. Takes the parsed bytes off `_rest`, advances
-        `offset`, and reads another block into `_rest`. Bytes that belong to no record, LOST EVENTS
-        lines excepted, are counted and reported, also those that are left at the end.
+        Reads on until there is a record or a gap: a batch may have no records, as the last has if
+        LOST EVENTS lines end the file. Leaves out records with times above MAX_NS, with a problem.
+        Takes the parsed bytes off `_rest`, advances `offset`, and reads another block into `_rest`.
+        Bytes that belong to no record, LOST EVENTS lines excepted, are counted and reported, also
+        those that are left at the end.
         """
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
@@ -197,8 +198,10 @@ class RecordFile:
             if len(found.at) or found.gaps:
                 break
             if self._ended:
-                self._end_with_rest()
-                return None
+                lost = self._end_with_rest()
+                none = np.zeros(0, np.int64)
+                head, payload = heads(data, none, self.order, self.cut)
+                return Batch(data, self.order, head, payload, lost) if lost else None
             self._rest += self._read(self._block)
             if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
                 self._drop_garbage()
@@ -279,17 +282,18 @@ class RecordFile:
             "after them"
         )
 
-    def _end_with_rest(self) -> None:
+    def _end_with_rest(self) -> list[tuple[int, int, int]]:
         """Report the bytes in `_rest` at the file's end, which hold no whole record; empty `_rest`.
 
-        They count as unreadable and add a problem, except for LOST EVENTS lines, of which the
-        losses are not recorded. `offset` advances.
+        They count as unreadable and add a problem, except for LOST EVENTS lines, whose losses are
+        returned as `Batch.lost` has them, each with index 0. A record that is cut off takes all
+        bytes to the end, such lines too. `offset` advances.
         """
         rest, self._rest = self._rest, b""
+        lost: list[tuple[int, int, int]] = []
         if byte_order(rest[:MAGIC_BYTES]) is None:
-            self._losses_in_gaps(
-                np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64)
-            )
+            none = np.zeros(0, np.int64)
+            lost = self._losses_in_gaps(np.frombuffer(rest, np.uint8), [(0, len(rest))], none)
         elif rest:
             self.unreadable += len(rest)
             self.problems.append(
@@ -297,6 +301,7 @@ class RecordFile:
                 f"{len(rest)} bytes left out"
             )
         self.offset += len(rest)
+        return lost
 
 
 def _skip_lost(data: bytes) -> int:

@@ -246,7 +246,7 @@ class BlktraceSource:
         kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
         self.messages += kept
         self.notes += [("message", vars(message)) for message in kept]
-        self._add_losses(batch)
+        self._add_losses(batch, file)
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
@@ -285,15 +285,16 @@ class BlktraceSource:
                 "is not known"
             )
 
-    def _add_losses(self, batch: Batch) -> None:
+    def _add_losses(self, batch: Batch, file: RecordFile) -> None:
         """Add to `losses` what the LOST EVENTS lines in a batch say (`Batch.lost`).
 
         The time is from the record before the line to the one after. If the batch lacks one of
-        them, the other's time is both; in a batch without records both are 0.
+        them, the other's time is both; in a batch without records both are the newest time of
+        `file`, where the batch comes from, or 0 if that had no record either.
         """
         for row, cpu, count in batch.lost:
             times = batch.head["time"]
-            after = int(times[min(row, len(times) - 1)]) if len(times) else 0
+            after = int(times[min(row, len(times) - 1)]) if len(times) else max(file.reached, 0)
             before = int(times[row - 1]) if row else after
             self._add_loss(before, after, cpu, count)
 

@@ -108,12 +108,13 @@ def pack(metadata: Metadata) -> dict[str, str]:
 def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
     """Return the metadata that `pack` packed.
 
-    name: of the file, for messages. stored: the Parquet file's key-value metadata. Raises
-    LogFormatError: not an archive of events, of another format, a wrong checksum, or contents that
-    biotrail does not write.
+    name: of the file, for messages. stored: the Parquet file's key-value metadata; keys of other
+    names, also of names that are no UTF-8, are ignored. Raises LogFormatError: not an archive of
+    events, of another format, a wrong checksum, a part that is missing, or contents that biotrail
+    does not write.
     """
     parts = {
-        key.decode().removeprefix(PREFIX): value
+        key.decode(errors="replace").removeprefix(PREFIX): value
         for key, value in stored.items()
         if key.startswith(PREFIX.encode())
     }
@@ -129,6 +130,9 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
         raise LogFormatError(
             f"{name}: the log's metadata at its end fails its checksum; {_MAKE_AGAIN}"
         )
+    for key in ("account", "chunks"):
+        if key not in parts:
+            raise LogFormatError(f"{name}: the log's {key} is missing; {_MAKE_AGAIN}")
     account = _account(name, unpack_json(name, parts["account"], "its account"))
     chunks = _unpack_chunks(name, parts["chunks"])
     _check(name, account, chunks)

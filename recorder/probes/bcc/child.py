@@ -16,6 +16,7 @@ import glob
 import importlib.util
 import json
 import os
+import re
 import socket
 import sys
 from typing import Any
@@ -36,17 +37,28 @@ def find_bcc() -> str | None:
     """Return the path of the Python package bcc itself (…/dist-packages/bcc); None: not installed.
 
     Looked for in _PLACES in order: Debian's directory, those of this Python's version, those of any
-    version (of several the last by its name as text); then in sys.path. Another package of that
-    name is skipped, known by its lack of libbcc.py.
+    version (of several the newest: 3.11 before 3.9); then in sys.path. Another package of that name
+    is skipped, known by its lack of libbcc.py.
     """
     patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
     directories = [
-        path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)
+        path
+        for pattern in patterns
+        for path in sorted(glob.glob(pattern), key=_by_version, reverse=True)
     ]
     for path in [*directories, *sys.path]:
         if path and os.path.exists(os.path.join(path, "bcc", "libbcc.py")):
             return os.path.join(path, "bcc")
     return None
+
+
+def _by_version(path: str) -> tuple[list[int], str]:
+    """Return a key that sorts directories of Python packages by version, then as text.
+
+    The version is that of the last directory `pythonX.Y` in `path`: [X, Y]; [] if there is none.
+    """
+    found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
+    return [int(part) for part in found[-1].split(".")] if found else [], path
 
 
 def import_bcc(place: str) -> Any:

@@ -58,6 +58,22 @@ def test_what_the_ftrace_stream_says_of_losses_is_heard(cut, monkeypatch):
     assert source.unreadable_bytes == 0
 
 
+@pytest.mark.parametrize("block", [100, 101, 122, 1 << 20])
+@pytest.mark.parametrize("cut_off", [b"", b"\xaa" * 5])
+def test_losses_behind_the_last_record_are_counted(block, cut_off, monkeypatch):
+    # GIVEN a stream that ends with the tracer's lines about losses, and maybe with garbage
+    monkeypatch.setattr(blktrace, "BLOCK_BYTES", block)
+    data = [record(Q | READ, t, 8, 512) for t in (10, 20)]
+    source = stream(*data, b"CPU:1 [LOST 5 EVENTS]\nCPU:0 [LOST EVENTS]\n", cut_off)
+    # WHEN it is read
+    events = everything(source)
+    # THEN the losses are known, at the time of the last record, and only garbage is unreadable
+    assert events.ts.tolist() == [10, 20]
+    found = [(w["cpu"], w["count"], w["start"], w["end"]) for w in source.losses]
+    assert found == [(1, 5, 20, 20), (0, -1, 20, 20)]
+    assert source.unreadable_bytes == len(cut_off)
+
+
 def test_files_are_merged_by_time_in_small_parts(tmp_path, monkeypatch):
     # GIVEN four CPUs' files of very different density, read in the smallest blocks
     monkeypatch.setattr(blktrace, "BLOCK_BYTES", 480)

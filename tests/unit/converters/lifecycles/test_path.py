@@ -132,6 +132,23 @@ def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
                 assert found == expected, (name, column)
 
 
+@pytest.mark.parametrize("size", [1, 5, 1_000_000])
+def test_association_by_intervals_keeps_the_path(size: int) -> None:
+    # GIVEN a log with calls, dirtying tasks and an interrupt
+    data = sample().data()
+    # WHEN it is associated by pointers, and by intervals in windows of any size
+    pointers, intervals = (
+        recorded_path(io.BytesIO(data), size, how) for how in ("identity", "intervals")
+    )
+    # THEN bios have the same calls and dirtying tasks, and the request the same interrupt
+    assert len(intervals.paths) == 2
+    assert len(intervals.interrupts) == 1
+    for name in ("paths", "interrupts"):
+        found, expected = vars(getattr(intervals, name)), vars(getattr(pointers, name))
+        for column in expected:
+            assert found[column].tolist() == expected[column].tolist(), (name, column)
+
+
 def test_every_record_of_the_path_is_accounted_for() -> None:
     # GIVEN a log with each kind of the path's records WHEN it is read to the end
     trace = Trace(io.BytesIO(sample().data()))

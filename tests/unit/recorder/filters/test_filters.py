@@ -2,6 +2,8 @@
 """Filters by I/O: from the command line to what the programs are told, and what a log says."""
 
 import ctypes
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from biotrail.converters.association.steps import associate
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
 from biotrail.recorder.filters import filters as module
-from biotrail.recorder.filters.filters import Filters, cgroup_id, descendants, masks
+from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, descendants, masks
 from biotrail.recorder.filters.filters import read_left_out as from_counters
 from biotrail.recorder.host.cgroups import Hierarchy
 from biotrail.recorder.log import Segment
@@ -125,6 +127,30 @@ def test_names_that_the_kernel_does_not_know() -> None:
     # GIVEN a name that is no flag WHEN it is looked up THEN the message lists those there are
     with pytest.raises(ProbeError, match="--flags nosuch: this kernel knows fua, meta"):
         masks(["nosuch"], ENUMS["flag_bits"], "--flags")
+
+
+def test_a_thread_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a thread that is not its process's first
+    monkeypatch.setattr(module, "pid_namespace", lambda: None)
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    tid, pid = thread.native_id, os.getpid()
+    assert tid is not None
+    try:
+        # WHEN it is given as a process THEN its process is named, and both ways to go on
+        expected = (
+            f"--pid {tid}: this is a thread of process {pid}: give --pid {pid} for all its "
+            f"threads, or --tid {tid}"
+        )
+        with pytest.raises(ProbeError) as error:
+            check_tasks(Filters(pids=(pid, tid)))
+        assert str(error.value) == expected
+        # AND as a thread, and the process as either, they are accepted
+        check_tasks(Filters(pids=(pid,), tids=(tid, pid)))
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_descendants(tmp_path: Path) -> None:

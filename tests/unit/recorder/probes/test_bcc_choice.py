@@ -94,6 +94,20 @@ def test_another_package_named_bcc_is_passed_over(
     assert bcc_child.find_bcc() == str(tmp_path / "second" / "bcc")
 
 
+def test_of_several_pythons_the_newest_ones_bcc_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # GIVEN bcc for three versions of Python, in directories that sort otherwise as text
+    for place in ("lib/python3.9", "lib/python3.11", "lib64/python3.10"):
+        package = tmp_path / place / "site-packages" / "bcc"
+        package.mkdir(parents=True)
+        (package / "libbcc.py").touch()
+    monkeypatch.setattr(bcc_child, "_PLACES", (f"{tmp_path}/lib*/python3*/*-packages",))
+    # WHEN bcc is looked for THEN it is that of the newest
+    expected = tmp_path / "lib" / "python3.11" / "site-packages" / "bcc"
+    assert bcc_child.find_bcc() == str(expected)
+
+
 def test_what_went_wrong_in_bcc_is_told_in_a_few_lines() -> None:
     # GIVEN what bcc prints
     said = "warning: x\n" * 50 + "/virtual/main.c:3:1: error: unknown type name 'foo'\n"

@@ -16,8 +16,10 @@ import pytest
 
 from biotrail.cli import record as module
 from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneError
+from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session import record
 from biotrail.recorder.session.session_types import Moment
 from biotrail.text import record_closing
@@ -198,6 +200,29 @@ def test_a_fault_of_the_recorder_still_ends_the_log(tmp_path: Path, keep: Limit 
     assert sum(len(s.data) for c in reader.chunks() for s in c.segments) == 5 * probes.size
 
 
+@pytest.mark.parametrize("error", [OSError(5, "no look"), MemoryError(), ZeroDivisionError()])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failed_last_job_costs_no_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    # GIVEN a flight recorder that fails when it looks for new stacks at its end
+    def fail(_log: object) -> None:
+        raise error
+
+    monkeypatch.setattr(StackWatch, "jobs", lambda *_: [fail])
+    probes = FakeProbes()
+    # WHEN it is recorded
+    some = options(tmp_path / "x", duration=0.05, keep=Limit(seconds=60))
+    result = record(some, probes=probes)
+    # THEN the error is told, and what was recorded is in a dump with an end
+    assert isinstance(result.error, OutputError)
+    reader = LogReader(result.files[0])
+    assert not reader.interrupted
+    assert sum(len(s.data) for c in reader.chunks() for s in c.segments) == (
+        probes.given * probes.size
+    )
+
+
 def test_sigquit_ends_the_recording_well(tmp_path: Path) -> None:
     # GIVEN a recording without an end
     path = tmp_path / "log"
@@ -239,6 +264,28 @@ def test_a_command_gets_its_signals_as_they_were(tmp_path: Path) -> None:
         # WHEN it is recorded THEN they end it, as they would without a recorder
         result = record(options(tmp_path / name, command=command), probes=FakeProbes())
         assert result.command_status == 128 + getattr(signal, name)
+
+
+def test_a_signal_ends_a_command_that_is_just_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a command that outlives the duration, and SIGTERM right after that
+    waits = Child.wait
+    seconds: list[float] = []
+
+    def wait(child: Child, most: float) -> bool:
+        if not seconds:
+            os.kill(os.getpid(), signal.SIGTERM)
+        seconds.append(most)
+        return waits(child, most)
+
+    monkeypatch.setattr(Child, "wait", wait)
+    command = [sys.executable, "-c", "import time; time.sleep(5)"]
+    # WHEN it is recorded
+    result = record(options(tmp_path / "x", command=command, duration=0.01), probes=FakeProbes())
+    # THEN the command gets the signal
+    assert seconds[0] == 0.5
+    assert (result.reason, result.command_status) == ("duration", 128 + signal.SIGTERM)
 
 
 def test_a_closed_terminal_is_no_reason_to_end_badly(

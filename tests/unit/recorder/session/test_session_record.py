@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.log import LogReader
+from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.session import Status, Summary, record
@@ -131,6 +132,27 @@ def test_a_recording_that_cannot_begin_leaves_no_file(tmp_path: Path) -> None:
         record(options(path, duration=1), probes=probes)
     assert probes.calls == ["open", "close"]
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"rotate": Limit(bytes=1 << 20)}, {"keep": Limit(seconds=60)}]
+)
+def test_a_recording_that_fails_before_its_first_poll_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Limit]
+) -> None:
+    # GIVEN a log that is open, and a look at the host that fails before anything is polled
+    def refuse(*_arguments: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("biotrail.recorder.session.running.ChangeNotes", refuse)
+    probes, threads = FakeProbes(), threading.active_count()
+    # WHEN a recording is asked for
+    with pytest.raises(OSError, match="Too many open files"):
+        record(options(tmp_path / "log", duration=1, **limits), probes=probes)
+    # THEN all is closed, no file is there and no thread is left
+    assert probes.calls == ["open", "attach", "close"]
+    assert os.listdir(tmp_path) == []
+    assert threading.active_count() == threads
 
 
 def test_options_are_checked_before_anything_is_loaded(tmp_path: Path) -> None:
