@@ -64,7 +64,11 @@ class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
     def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
-        """Begin a conversion into an open archive. hold_events: as for `convert`."""
+        """Begin a conversion into an open archive; nothing is written yet.
+
+        context: the log's. hold_events: most events that a location's queue holds back before those
+        of operations in flight for long are written (`Queue.release`).
+        """
         self._archive = archive
         self._context = context
         self._hold_events = hold_events
@@ -199,7 +203,10 @@ class _Conversion:
             summary.last_ns = max(summary.last_ns, threads.last_ns)
 
     def _locations_without_io(self) -> None:
-        """Create an empty location per disk, for a trace without I/O: readers require one."""
+        """Create an empty location for the bios of each disk, as readers require one.
+
+        Of the log's devices, without partitions; a log without devices gets one of dev_t 0.
+        """
         disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
         for disk in disks or [0]:
             self._archive.event_file(self.handles.location(disk, BIOS).number)
