@@ -103,7 +103,11 @@ class Converter:
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
     ) -> None:
-        """Take the parameters of `convert`; nothing is written before the first window."""
+        """Take the parameters of `convert`; nothing is written before the first window.
+
+        context: the log's, which grows while it is read. out: stays open. `summary` begins with
+        zeros.
+        """
         place = place or Place.alone(context)
         self._to_end = to_end
         self._detail = detail
