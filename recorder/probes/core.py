@@ -251,10 +251,10 @@ class CoreProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        With `--children`, forks are followed first. Then in reverse order of PROBES: completions
-        first and Q last. Adds each program to `_attached`, which keeps it after detach(). Raises
-        ProbeError: not open, or a program cannot be attached; those before it stay attached until
-        detach() or close().
+        With `--children`, forks are followed first. Then come the programs of the path, then those
+        of the block layer in reverse order of PROBES: completions first and Q last. Adds each of
+        both to `_attached`, which keeps it after detach(). Raises ProbeError: not open, or a
+        program cannot be attached; those before it stay attached until detach() or close().
         """
         bpf = self._opened()
         if self.config.filters.children:
@@ -354,7 +354,11 @@ class CoreProbes(MappedProbes):
         return [*(self._program_info(choice) for choice in self._choices), *path]
 
     def _path_program(self, part: str, name: str) -> ProgramInfo:
-        """Return a program of the path with the kernel's counters. Raises RefusedError."""
+        """Return a program of the path with the kernel's counters, and whether it is attached.
+
+        part: of PATH_PARTS. name: of the program, or its variant _p; it must be loaded. Raises
+        RefusedError.
+        """
         info = self._opened().info(name)
         return ProgramInfo(
             name,
