@@ -77,7 +77,10 @@ def path_tables(
 
 
 def no_tables(tasks: TaskNames) -> PathTables:
-    """Return tables without rows, for a window that has no record of the path. tasks: any names."""
+    """Return tables without rows, all columns in their dtypes.
+
+    For a window that has no record of the path. tasks: any names; not changed.
+    """
     events, none = Events.empty(), np.zeros(0, dtype=np.int64)
     return PathTables(
         calls_of(events, tasks),
