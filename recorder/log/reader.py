@@ -205,7 +205,8 @@ class LogReader:
         """Return the chunk of an index entry; None where it is damaged or holds none of `holding`.
 
         `entry`: of dtype ENTRY. `end`: file offset of the next frame, None where it is not known.
-        `holding`: as in `_chunks_of_file`. Damage is added to `_problems` and `damaged`.
+        `holding`: kinds of records of which the chunk may have to hold one; None: any chunk. Damage
+        is added to `_problems` and `damaged`.
         """
         frame = self._frame_of(entry, end)
         if frame is not None:
