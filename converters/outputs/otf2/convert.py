@@ -146,7 +146,8 @@ class _Conversion:
         """Put the events of ended operations into the queue of each disk's location.
 
         layer: BIOS or REQUESTS, which `ops` are. until: ns at which operations without a completion
-        are cancelled, as of `finished_events`. Creates locations and queues that are not there yet.
+        are cancelled, unless they were merged, or seen later. Creates locations and queues that are
+        not there yet.
         """
         for disk in np.unique(ops.disk):
             location = self.handles.location(int(disk), layer)

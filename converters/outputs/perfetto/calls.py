@@ -91,7 +91,8 @@ class CallMaker:
     def rest(self, tasks: Tasks) -> Slices:
         """Return slices of the calls that were held back; no window follows.
 
-        tasks: the last window's threads, as of `calls`. Changes `threads`, as `calls` does.
+        In the order of (entry, number), as full slices. tasks: the last window's threads, rows of
+        `Calls.task`. Adds the threads of these calls to `threads`.
         """
         if self._held is None:
             return self._slices(None)
