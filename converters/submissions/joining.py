@@ -307,7 +307,11 @@ def _numbers_of(found: _Found, bios: BioRequests) -> I64:
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:
-    """Return a copy of the bios' paths with `submission`. numbered: per row of `bios`."""
+    """Return the bios' paths with `submission`: the number of the bio's request, -1 without one.
+
+    bios: sorted by number, as `paths`. numbered: per row of `bios`, its request's number. Without
+    any row of `bios`, `paths` itself is returned.
+    """
     at = np.searchsorted(bios.number, paths.number)
     at = np.minimum(at, max(len(bios) - 1, 0))
     if not len(bios):
