@@ -218,12 +218,13 @@ class CoreProbes(MappedProbes):
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
-        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings.
+        """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
 
-        `bpf`: opened; only the chosen programs are loaded, and bt_fork with `--children`. `config`:
-        its .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets `_triggers`, `_stacks`,
-        `_own_files` and `_rings`. Raises RefusedError; ProbeError: the rings cannot be mapped. Then
-        `bpf` is to be closed.
+        `bpf`: opened; only the chosen programs are loaded, those of the path, and bt_fork with
+        `--children`. The ids are those of processes and threads to be recorded. `config`: its
+        .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets `_triggers`, `_stacks`,
+        `_own_files`, `_path_maps` and `_rings`. Raises RefusedError; ProbeError: the rings cannot
+        be mapped. Then `bpf` is to be closed.
         """
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
