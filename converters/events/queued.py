@@ -36,7 +36,8 @@ def _search(events: Events, rows: EventRows, queue_row: EventRows) -> None:
     """Replace each -1 in `queue_row` by the row of the Q with the record's time and bio, if any.
 
     For records that do not follow their Q closely, as other CPUs' records come between. rows: rows
-    of the records in `events`, as in `queued_of`. queue_row: indexed as `rows`, changed in place.
+    of the records in `events`. queue_row: per row of `rows`, changed in place; of several such Q
+    the last one.
     """
     queues = events.rows(Kind.Q)
     keys = zip(events.ts[queues].tolist(), events.raw[queues, 1].tolist(), strict=True)

@@ -52,8 +52,9 @@ CURRENT = 2**64 - 1
 def argument(
     args: U64, number: I32, foreign: Bool, machine: str, what: What
 ) -> tuple[NDArray[np.int64], Bool]:
-    """Return (values, known) of one argument of each call, (n,) each: int64; as the call was given.
+    """Return (values, known) of one argument of each call, (n,) each: int64, bool.
 
+    A value is as the call was given, and means nothing where `known` is False.
     args: (n, k), the first k arguments as in their registers; known is False where the argument is
     not one of these. number, foreign: (n,), which call it is; machine: of the log. Known is False
     of calls without such an argument, of 32-bit programs' calls, of page faults, and of offsets
