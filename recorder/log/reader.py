@@ -138,7 +138,7 @@ class LogReader:
         `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
         names as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own
         chunks that begin before `end_ns`, skipping those without such records before they are
-        decoded, and damaged ones as `chunks` does; of a pipe, nothing.
+        decoded, and damaged ones, which are added to `damaged`; of a pipe, nothing.
         """
         if self.has_names:
             yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
