@@ -216,8 +216,8 @@ class Trace:
         window is yielded; the result has the association, for callers that need the events behind
         the tables (`histories`). Windows that end before the span are left out. small: split
         windows that would hold twice `window_events` or more; the same I/Os end, but less is known
-        of open bios that were split, so counters can differ. Fills `account`. Raises as `events`
-        does.
+        of open bios that were split, so counters can differ. Fills `account`. Raises
+        ConversionError: the log ends before the span begins (a source without an index).
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin

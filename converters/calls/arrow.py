@@ -116,7 +116,9 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
 def waits_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of WAIT_SCHEMA with one row per recorded wait that ended in the window.
 
-    In the order of the waits' ends; empty if the window has no path. context: the log's.
+    In the order of the waits' ends; empty if the window has no path. `entry_ns` is null where the
+    call's entry is not known, `reason` where the log has no part fs, `commit` and `commit_device`
+    without a commit. context: the log's.
     """
     if window.path is None:
         return WAIT_SCHEMA.empty_table()
@@ -146,7 +148,8 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
 def commits_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of COMMIT_SCHEMA with one row per commit that ended in the window.
 
-    In the order of the commits' ends; empty if the window has no path. context: the log's.
+    In the order of the commits' ends; empty if the window has no path. Phases that were not seen
+    are null. context: the log's.
     """
     if window.path is None:
         return COMMIT_SCHEMA.empty_table()

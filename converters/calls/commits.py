@@ -18,11 +18,12 @@ class LastCommits:
     def of(self, waits: Waits, commits: Commits) -> tuple[I64, U32]:
         """Return (transaction, device) of the commit that each wait was for: `Waits.commit`, (n,).
 
-        A wait for a journal's commit is ended by the thread that commits (`waker`), right after the
-        commit's end. So it is the last commit of that thread that ended before the wake-up, if it
-        ended after the wait began; NEVER and 0 without one: the commit was not recorded, it is no
-        commit of jbd2, or the wake-up was not seen. waits, commits: the window's, waits with
-        `reason`.
+        A wait with reason JOURNAL_COMMIT is ended by the thread that commits (`waker`), right after
+        the commit's end. So it is the last commit of that thread that ended by the wake-up, if it
+        did not end before the wait began. Else, and for waits with other reasons, NEVER and 0: the
+        commit was not recorded, it is no commit of jbd2, or the wake-up was not seen. waits,
+        commits: those of the log's next window, waits with `reason`. Keeps the newest commit of
+        each thread for later windows.
         """
         transaction = np.full(len(waits), NEVER, dtype=np.int64)
         dev = np.zeros(len(waits), dtype=np.uint32)

@@ -46,8 +46,10 @@ class CallFiles:
     def of(self, window: Lifecycles, calls: Calls) -> I64:
         """Return per call (n,) the row in `Context.files` of the file of its bios, -1: not known.
 
-        window: the log's next, in order. calls: those that return in it, which are forgotten then.
-        A call whose bios are of several files, or of none that is known, has none.
+        A call whose bios (of this window and earlier ones) are of several files, or of none that is
+        known, has none; bios without a known file do not count. All are -1 if the window has no
+        path. window: the log's next, in order. calls: those that return in it, which are forgotten
+        then; what is known of others is kept.
         """
         if window.path is None:
             return np.full(len(calls), -1, dtype=np.int64)

@@ -47,9 +47,10 @@ class FirstBios:
     def of_calls(self, window: Lifecycles) -> tuple[U64, I64]:
         """Return (cgroup, file) of each of the window's calls, (n,) each.
 
-        cgroup: id that the call's first bio is charged to; 0: the call queued no bio, or none whose
-        entry time is in the log. file: row in Context.files of the first bio that has one; -1:
-        none. window: the next one, with calls.
+        cgroup: id that the call's first bio (by Q) is charged to; 0: the call queued no bio, or
+        none whose entry time is in the log. file: row in Context.files of the first bio that has
+        one; -1: none. Bios of earlier windows count; what is known of a thread's newest call is
+        kept until it returns. window: the log's next one, with tables of the path.
         """
         assert window.path is not None
         path, calls = window.path, window.path.calls

@@ -130,7 +130,11 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
 
 
 def rows_of_calls(table: Calls, waits: Waits) -> I64:
-    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
+    """Return per wait the row of its call in `table`, by thread and entry time; -1: none.
+
+    Int64 (n,). Entries must be known: NEVER would match NEVER, and of several calls of one thread
+    with the same entry any.
+    """
     if not len(table) or not len(waits):
         return np.full(len(waits), -1, dtype=np.int64)
     order = np.lexsort((table.tid, table.entry))

@@ -20,8 +20,11 @@ for _rule in RULES:
 def reason_of(functions: Sequence[str]) -> WaitReason:
     """Return what a wait with this kernel stack is for. functions: names, the innermost first.
 
-    A suffix of the compiler (".constprop.0", ".isra.0", ".part.0") is ignored; "" is a frame
-    without a name. UNKNOWN where no frame has a name; OTHER where no rule names one.
+    The innermost function for which a rule of RULES holds decides; of several rules the first. A
+    rule with `callers` holds only if the next frame outward that is neither one of its functions
+    nor PASSED_OVER is one of them. A suffix of the compiler (".constprop.0", ".isra.0", ".part.0")
+    is ignored; "" is a frame without a name. UNKNOWN where no frame has a name; else OTHER if no
+    rule holds.
     """
     names = [name.partition(".")[0] for name in functions]
     for depth, name in enumerate(names):

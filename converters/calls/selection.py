@@ -33,9 +33,10 @@ class CallsOfBios:
     ) -> tuple[Bool, Bool]:
         """Return masks of the window's calls and waits that belong to chosen bios.
 
-        A call belongs to a chosen bio if it queued one, in this window or an earlier one; a wait,
-        if its call had queued one when the wait began. bios, open_bios: the chosen ones of the
-        window, and their paths. Changes what is kept for the next window.
+        bool, by row of `calls` and of `waits`. A call belongs to chosen bios if it queued one, in
+        this window or an earlier one; a wait, if its call had queued one when the wait began. Bios
+        without a recorded Q or entry time of the call do not count. bios, open_bios: the chosen
+        ones of the window, and their paths. Changes what is kept for the next window.
         """
         closed, still = CallBios.of(*bios), CallBios.of(*open_bios)
         before = self._tid, self._entry

@@ -17,8 +17,9 @@ _TOO_LONG_AGO = np.uint32(0xFFFFFFFE)
 def join_steps(events: Events, rows: I64, completed: I64, path: NDArray[np.void]) -> None:
     """Write driver, counts and times of the DRIVER records at `rows` to their C's row of `path`.
 
-    completed: per record the event of its C, -1 where that is not in the log; such records are
-    left out. A time that the record does not have, or that was 4.29 s or more before C, is NEVER.
+    completed: per record the row of its C in `events`, -1 where that is not there; such records are
+    left out. `answered` and `finished` are NEVER where the record does not have them, or they were
+    4.29 s or more before C; `begun` is as recorded, however long before C.
     """
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.DRIVER, rows)

@@ -27,10 +27,11 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 def attach_path(events: Events) -> None:
     """Set `events.path`: a row of PATH per event, by the records that follow a Q or C.
 
+    These are CALL, DIRTIED and SUBMISSION records (of a Q), INTERRUPT and DRIVER records (of a C).
     What is not recorded is as in NO_PATH; only rows of Q and C have anything else. A record whose Q
     or C is not in `events` is ignored. `events.path` is left as it is if there are no such records.
-    `events` must hold all events of each time, so that a Q or C and its records are together; it
-    keeps these.
+    `events` must hold all events of each time, so that a Q or C and its records are together. The
+    records stay among the events.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
@@ -87,7 +88,10 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 
 
 def _join_submissions(events: Events, rows: I64, path: NDArray[np.void]) -> None:
-    """Write request of the SUBMISSION records at `rows` to their Q's row."""
+    """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`.
+
+    Records whose Q is not in `events` are ignored.
+    """
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.SUBMISSION, rows)
@@ -115,9 +119,9 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
 def completion_of(events: Events, rows: I64) -> I64:
     """Return per record at `rows` that follows a C the row of that C in `events`, -1: not there.
 
-    That is the C with the record's request and time (all leave the kernel together): one of the two
-    rows just before it, else the last such row. rows: of records whose first field is the request's
-    address (INTERRUPT, DRIVER).
+    Int64 (n,). That is the C with the record's request and time (all leave the kernel together):
+    one of the two rows just before it, the nearer first, else the last such row of all `events`.
+    rows: of records whose first field is the request's address (INTERRUPT, DRIVER).
     """
     completions = events.rows(Kind.C)
     if not len(completions) or not len(rows):

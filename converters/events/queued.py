@@ -14,9 +14,9 @@ _NEAR = 4
 def queued_of(events: Events, rows: EventRows) -> EventRows:
     """Return per record the row of its Q in `events`, -1: that Q is not among them; int64 (n,).
 
-    rows: rows in `events` of STACK, FILE, CALL or DIRTIED records. Its Q has the record's bio
-    pointer and time. `events` must hold all events of each time, so that a Q and its records are
-    together.
+    rows: rows in `events` of STACK, FILE, CALL, DIRTIED or SUBMISSION records. Its Q has the
+    record's bio pointer and time. `events` must hold all events of each time, so that a Q and its
+    records are together.
     """
     raw, queue_row = events.raw, np.full(len(rows), -1, dtype=np.int64)
     for distance in range(1, _NEAR + 1):
@@ -36,7 +36,8 @@ def _search(events: Events, rows: EventRows, queue_row: EventRows) -> None:
     """Replace each -1 in `queue_row` by the row of the Q with the record's time and bio, if any.
 
     For records that do not follow their Q closely, as other CPUs' records come between. rows: rows
-    of the records in `events`, as in `queued_of`. queue_row: indexed as `rows`, changed in place.
+    of the records in `events`. queue_row: per row of `rows`, changed in place; of several such Q
+    the last one.
     """
     queues = events.rows(Kind.Q)
     keys = zip(events.ts[queues].tolist(), events.raw[queues, 1].tolist(), strict=True)

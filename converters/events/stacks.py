@@ -54,8 +54,8 @@ class StackNames:
     def add_frames(self, payload: Mapping[str, Any]) -> None:
         """Add a `stacks` note: by "kernel" and "user", stack id (text) → list of frames.
 
-        A frame is [name, where, offset], as in `Frame`. An id that is known gets the new frames.
-        Stacks that `all` made before are made anew.
+        A frame is [function, file or module, offset in bytes]; the innermost comes first. An id
+        that is known gets the new frames. Stacks that `all` made before are made anew.
         """
         self._all = []
         for side in ("kernel", "user"):

@@ -49,7 +49,11 @@ def _is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
-    """Return an archive's source. Raises LogFormatError: a pipe, or as ArchiveSource does."""
+    """Return the source of an archive (Parquet), given by its path or as an open file.
+
+    Raises LogFormatError: the file cannot seek, as a pipe, or it is no archive that can be read
+    (see ArchiveSource).
+    """
     from biotrail.converters.inputs.parquet.source import (
         ArchiveSource,  # imported here because reading logs must not need pyarrow
     )

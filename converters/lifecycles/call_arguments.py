@@ -52,8 +52,9 @@ CURRENT = 2**64 - 1
 def argument(
     args: U64, number: I32, foreign: Bool, machine: str, what: What
 ) -> tuple[NDArray[np.int64], Bool]:
-    """Return (values, known) of one argument of each call, (n,) each: int64; as the call was given.
+    """Return (values, known) of one argument of each call, (n,) each: int64, bool.
 
+    A value is as the call was given, and means nothing where `known` is False.
     args: (n, k), the first k arguments as in their registers; known is False where the argument is
     not one of these. number, foreign: (n,), which call it is; machine: of the log. Known is False
     of calls without such an argument, of 32-bit programs' calls, of page faults, and of offsets
@@ -72,10 +73,12 @@ def argument(
 
 
 def argument_of_calls(calls: Calls, machine: str, what: What) -> tuple[I64, Bool]:
-    """Return (values, known) as `argument` does, of calls with their times.
+    """Return (values, known) of one argument of each timed call, (n,) each: int64, bool.
 
-    Their records have the arguments 0 (low 32 bits), 2 (low 32 bits) and 3 alone; known is False
-    for argument 1, and for an offset that is argument 2, of which half is not in the log.
+    Known is False, and the value 0, of calls without such an argument and of 32-bit programs, and
+    for offsets that mean the file's own position (CURRENT). So it is for argument 1, and for an
+    offset that is argument 2: records of these calls have the arguments 0 (low 32 bits), 2 (low 32
+    bits) and 3 alone. what: "fd", "offset" or "length". machine: uname's.
     """
     args = np.zeros((len(calls), 4), dtype=np.uint64)
     args[:, 0], args[:, 2], args[:, 3] = calls.arg0, calls.arg2, calls.arg3

@@ -53,7 +53,7 @@ def path_tables(
     rows, open_rows: the bios that ended, and those in flight at the window's end; each have a table
     of paths. closed: per request, its number, -1 if it is in flight, and then left out. ends: per
     request, its last C. requests: per request, its start. The columns that `converters.calls` sets
-    are 0, and those of `converters.submissions` empty or -1.
+    are 0 (`Waits.commit`: NEVER), and those of `converters.submissions` empty or -1.
     """
     events = a.events
     kinds = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
@@ -77,7 +77,10 @@ def path_tables(
 
 
 def no_tables(tasks: TaskNames) -> PathTables:
-    """Return tables without rows, for a window that has no record of the path. tasks: any names."""
+    """Return tables without rows, all columns in their dtypes.
+
+    For a window that has no record of the path. tasks: any names; not changed.
+    """
     events, none = Events.empty(), np.zeros(0, dtype=np.int64)
     return PathTables(
         calls_of(events, tasks),
@@ -137,7 +140,9 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
 
     The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
     blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
-    name at `run`, -1 unknown. `cause` and `own`, which `converters.calls` sets, are 0.
+    name at `run`, -1 unknown. stack is that of the WAIT_STACK record with the wait's time and
+    thread, else NO_STACK. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
+    `commit_dev`) or NEVER (`commit`).
     """
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
@@ -164,9 +169,10 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
 
 
 def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
-    """Return the stack id of the WAIT records at `rows`, by threads `tid`; NO_STACK without one.
+    """Return the stack id of each WAIT record, (n,); NO_STACK without one; less: an errno.
 
-    The WAIT_STACK record of a wait has its time and its thread.
+    It is that of the WAIT_STACK record with the wait's time and thread. rows: of WAIT records in
+    `events`. tid: per row, the thread that waited.
     """
     found = np.full(len(rows), NO_STACK, dtype=np.int32)
     records = events.fields(Kind.WAIT_STACK, (stacks := events.rows(Kind.WAIT_STACK)))
@@ -188,7 +194,8 @@ def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
 def commits_of(events: Events) -> Commits:
     """Return a row for each COMMIT record of a window, in order of time.
 
-    A phase that began after the next one, as only a damaged record has it, is NEVER.
+    A phase is NEVER where the record has 0 (not seen), and where it began after the next known one
+    or the commit's end, as only a damaged record has it.
     """
     rows = events.rows(Kind.COMMIT)
     records = events.fields(Kind.COMMIT, rows)
@@ -226,7 +233,8 @@ def rows_at(events: Events, index: I64) -> NDArray[np.void]:
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
     """Return a row for each bio with a known call, dirtying task or request, sorted by number.
 
-    number: per bio. queued: per bio, index of its Q in `events`, -1 none.
+    number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
+    `submission` is -1 for all: `converters.submissions` sets it.
     """
     rows = rows_at(events, queued)
     said = (rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER)
@@ -249,9 +257,10 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
 
 
 def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
-    """Return a row for each request whose completion has an INTERRUPT record, by number.
+    """Return a row for each request whose completion has an INTERRUPT record, sorted by number.
 
-    number: per request. completed: per request, index of its last C in `events`, -1 none.
+    number: per request. completed: per request, index of its last C in `events`, -1 none: such
+    requests have no row.
     """
     rows = rows_at(events, completed)
     known = np.flatnonzero(rows["context"] >= 0)

@@ -82,7 +82,10 @@ def _by(beginning: str, bios: Bios, tasks: Tasks) -> Bool:
 
 
 def _devices(context: Context, *, mounted: bool) -> list[int]:
-    """Return the devices (dev_t) with a mounted file system, or those that are swapped to."""
+    """Return the devices (dev_t) with a mounted file system, or those that are swapped to.
+
+    mounted: which of both; by the mount points that the log has of them. A device can be in both.
+    """
     found = []
     for dev, entry in context.devices.items():
         points = entry.get("mounts")

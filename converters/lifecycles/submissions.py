@@ -43,10 +43,11 @@ def no_submissions() -> Submissions:
 
 
 def bio_requests(events: Events, ended: tuple[I64, I64], still: tuple[I64, I64]) -> BioRequests:
-    """Return a row for each bio whose request is known, sorted by number.
+    """Return a row for each bio whose Q has a request (a SUBMISSION record), sorted by number.
 
     ended, still: (number, index of its Q in `events`, -1 none) per bio that ended, and per bio in
-    flight.
+    flight, whose rows have `open`. `submitted` is ns of CLOCK_MONOTONIC, NEVER where the record has
+    0. Without rows if `events.path` is None.
     """
     number, queued = (np.concatenate(pair) for pair in zip(ended, still, strict=True))
     is_open = np.repeat([False, True], [len(ended[0]), len(still[0])])
@@ -68,7 +69,10 @@ def bio_requests(events: Events, ended: tuple[I64, I64], still: tuple[I64, I64])
 
 
 def request_ends(events: Events) -> RequestEnds:
-    """Return a row for each RING_COMPLETE record of a window, in order of time."""
+    """Return a row for each RING_COMPLETE record of a window, in order of time.
+
+    That is a completion of io_uring or aio. `submitted` is NEVER where the record has 0.
+    """
     rows = events.rows(Kind.RING_COMPLETE)
     records = events.fields(Kind.RING_COMPLETE, rows)
     return RequestEnds(

@@ -82,9 +82,10 @@ class Level:
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back: (times in ns, levels), as `update` does.
+        """Return the samples that were held back: (times in ns, levels), sorted by time.
 
-        end: the trace's, ns; samples after it are moved to it. No steps may follow.
+        Without those that repeat the level before. end: the trace's, ns; samples after it are moved
+        to it. No steps may follow.
         """
         samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
         if self._rest is not None:
@@ -334,7 +335,7 @@ class Throughput:
         self._times, self._bytes = self.origin + bins * finest, total.astype(np.int64)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back, as `update` does. end: the trace's, ns.
+        """Return the samples held back: (times in ns, bytes/s). end: the trace's, ns.
 
         A trace shorter than 0.5 s gets its length of bins now: the shortest of `_SHORT_BINS` of
         which 50 span it. The number of bins is rounded; the last one ends at `end`, and so is
@@ -355,8 +356,8 @@ class Throughput:
 
         ready: mask over `_times`. count: number of bins in the trace; the last of them ends at
         `end` (ns) and takes in later completions, the first those before `origin`. Without `count`
-        the trace goes on, and `end` does not matter. Returns (times in ns, bytes/s) as
-        `_with_zeros` does.
+        the trace goes on, and `end` does not matter. Samples are (times in ns, bytes/s): one at the
+        begin of each bin with bytes, a zero where a gap begins (`_with_zeros`).
         """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
         bins, where = np.unique(place, return_inverse=True)

@@ -85,10 +85,13 @@ class SubmissionJoiner:
     ) -> PathTables | None:
         """Return the window's `path` with `submissions`, and `submission` of its bios' paths.
 
-        None if the window has no path, and no request of earlier windows is pending. window: the
-        log's next, with all of its bios. names: of threads. end: of the window (ns). final:
-        whether it is the last window: requests that are not complete are given as they are.
-        Its tables `bio_requests` and `request_ends` become empty. The tables given are not changed.
+        Its tables `bio_requests` and `request_ends` are empty then. `submissions` has the requests
+        that became complete: without a bio in flight, and reaped, known not to be, or their address
+        used by a later one. final: the last window: all others are given, too, as they are.
+        Requests of which no bio has ended are left out. Where no request is pending and no bio of
+        the window has one, `window.path` itself is returned, or None if it has none. window: the
+        log's next, with all of its bios. names: of threads. end: of the window (ns). The tables
+        given are not changed.
         """
         path = window.path
         if not len(self._pending.rows) and (path is None or not len(path.bio_requests)):
@@ -119,8 +122,9 @@ class SubmissionJoiner:
     ) -> _Found:
         """Return the pending requests and those of the window's bios, one row for each request.
 
-        `bios`, `bytes` and `ended` count the bios that have ended; the other columns are those of
-        the bio with the lowest number.
+        Sorted by (req, key). `bios` and `bytes` are sums over its bios that have ended, `ended` is
+        their last end; the other columns are those of the bio with the lowest number, or as before.
+        found: the window's bios with a request; path: the window's.
         """
         bios = Bios.concatenate([window.bios, window.open_bios])
         paths = BioPaths.concatenate([path.bios, path.open_bios])
@@ -149,10 +153,12 @@ class SubmissionJoiner:
     def _reap(self, found: _Found, calls: Calls, tasks: Tasks, end: int) -> None:
         """Set `reaped` and `settled` of the requests that completed, in place.
 
-        A completion is reaped by the call io_uring_enter, io_getevents or io_pgetevents of the
-        submitting thread (of any thread of its process, where io_uring's own thread submitted)
-        during which it came. If the first such call that is recorded to return after it began
-        after it as well, no call is known to reap it. `end`: of the window (ns).
+        Asked is the first call that returned at the completion or later, of REAPING_CALLS (such as
+        io_uring_enter, io_getevents), by the submitting thread or, where io_uring's own thread
+        submitted (SQPOLL), by any of its process. It reaps the completion if it was entered by then
+        and returned within REAP_LIMIT_NS; then `reaped` is its return. Settled are those with such
+        a first call, whether it reaps or not, those that completed more than REAP_LIMIT_NS before
+        `end` (of the window, ns), and all that completed if calls were not timed.
         """
         rows = found.rows
         open_for = np.flatnonzero((rows.completed != NEVER) & ~found.settled)
@@ -207,8 +213,10 @@ def _first_return(caller: I64, exits: I64, asked: I64, time: I64) -> I64:
 def _rows_of(found: BioRequests, bios: Bios, paths: BioPaths, submitting: list[int]) -> Submissions:
     """Return a row for each bio with a request, as if the request had no other bio.
 
-    A bio in flight counts as none. bios, paths: the window's, ended and in flight. submitting:
-    numbers of the calls that submit aio.
+    In the order of `found`. Of a bio in flight `bios` and `bytes` are 0, `ended` is NEVER. What
+    completions and calls say is not set: NEVER or 0. `submitted` is NEVER where the submission was
+    not seen, of aio the entry of the bio's call, if that is of `submitting`: numbers of the calls
+    that submit aio. bios, paths: the window's, ended and in flight, with all of `found`.
     """
     said, row = found.request, _rows_by(bios.number, found.number)
     path = _rows_by(paths.number, found.number)
@@ -269,7 +277,10 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
 
 
 def _complete(found: _Found, ends: RequestEnds) -> None:
-    """Set what completions say of their requests, in place. Of two, the first counts."""
+    """Set `completed`, `result`, `setup` and `ring` of requests by their completions, in place.
+
+    Of two completions of a request the first counts; those of requests not in `found` are ignored.
+    """
     place = _places(found, ends.req, ends.submitted)[::-1]
     ends = ends.take(np.arange(len(ends))[::-1])
     known = place >= 0
@@ -296,7 +307,11 @@ def _numbers_of(found: _Found, bios: BioRequests) -> I64:
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:
-    """Return a copy of the bios' paths with `submission`. numbered: per row of `bios`."""
+    """Return the bios' paths with `submission`: the number of the bio's request, -1 without one.
+
+    bios: sorted by number, as `paths`. numbered: per row of `bios`, its request's number. Without
+    any row of `bios`, `paths` itself is returned.
+    """
     at = np.searchsorted(bios.number, paths.number)
     at = np.minimum(at, max(len(bios) - 1, 0))
     if not len(bios):

@@ -20,7 +20,10 @@ class LossCounters:
     """The counters' last samples, and sums of what was lost. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, start_ns: int) -> None:
-        """Begin with sums of 0. `start_ns`: CLOCK_MONOTONIC, start of the first windows."""
+        """Begin with sums of 0; the first samples count from totals of 0.
+
+        `start_ns`: CLOCK_MONOTONIC, start of the first windows.
+        """
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None

@@ -63,7 +63,12 @@ def _file(path: str, mounts: "_Mounts", subvolumes: bool, proc: Path) -> Wanted:
 
 
 def _directory(path: str, mounts: "_Mounts", subvolumes: bool, proc: Path) -> list[Wanted]:
-    """Return a directory of --dir, and what is mounted below it on devices."""
+    """Return a directory of --dir, and what is mounted below it on devices.
+
+    The directory itself is left out if its file system has no block device; mounts that are hidden
+    by another or gone are left out, too. Raises ProbeError: `path` is no directory or cannot be
+    looked at, nothing is left, or any is on btrfs without `subvolumes`.
+    """
     place = _look(path, "--dir", True, mounts, proc)
     found = [] if place.fstype in mounts.without_device else [place]
     above = os.path.realpath(path).rstrip("/") + "/"
@@ -95,9 +100,11 @@ def _refuse_subvolumes(option: str, fstype: str, subvolumes: bool) -> None:
 
 
 def _look(path: str, option: str, directory: bool | None, mounts: "_Mounts", proc: Path) -> _Place:
-    """Return what is at `path`. Raises ProbeError where it is not what it shall be.
+    """Return what is at `path`; links are followed. `option`: "--file" or "--dir", for messages.
 
-    directory: whether it shall be a directory, else a regular file; None: either.
+    directory: whether it shall be a directory, else a regular file; None: either. Raises
+    ProbeError: it cannot be looked at, or is none of these (a block device, a pipe). Its `fstype`
+    is "" where its mount is not in `mounts`. `proc`: where procfs is mounted.
     """
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -124,7 +131,11 @@ def _look(path: str, option: str, directory: bool | None, mounts: "_Mounts", pro
 
 
 def _generation(path: str, inode: int) -> int | None:
-    """Return the generation of the inode at `path`; None: not reported, or not readable."""
+    """Return the generation of the inode at `path`.
+
+    None: its file system does not report it, it may not be opened for reading, or another inode
+    than `inode` is there by now.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

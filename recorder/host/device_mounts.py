@@ -122,7 +122,7 @@ def _devices(
     bcachefs but whatever the type, the devices that its source names (absolute paths, with colons
     between), or, sorted, all of the first pool that one of these is in. Empty where the source does
     not begin with "/" or names no block device. `pools`: dev_t of the devices of each btrfs.
-    `number`: as for `read_mounts`.
+    `number`: returns the dev_t of the block device node at a path, None where it is none.
     """
     if mount.st_dev in block_devices:
         return [mount.st_dev]

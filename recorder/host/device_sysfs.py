@@ -97,7 +97,10 @@ def read(path: str) -> str | None:
 
 
 def _bytes(path: str) -> bytes:
-    """Return the first 4096 bytes of the file at `path`; b"" where it cannot be read."""
+    """Return the first 4096 bytes of the file at `path`, or all if there are fewer.
+
+    b"" where it cannot be opened or read, as an attribute that does not apply to the device.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -126,7 +126,7 @@ def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
 
     `starts`, `kinds`: index of the first word, and kind, of each record (m,), ascending. Each
     record must end where the next begins, the last at `count`; a PAD ends with its block or at
-    `count`. An unknown kind makes the result False. `position`: as in `record_starts`.
+    `count`. An unknown kind makes the result False. `position`: of word 0 in its ring, in words.
     """
     ends = starts + _WORDS.take(kinds)
     pads = np.flatnonzero(kinds == Kind.PAD)

@@ -138,7 +138,7 @@ class LogReader:
         `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
         names as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own
         chunks that begin before `end_ns`, skipping those without such records before they are
-        decoded, and damaged ones as `chunks` does; of a pipe, nothing.
+        decoded, and damaged ones, which are added to `damaged`; of a pipe, nothing.
         """
         if self.has_names:
             yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
@@ -205,7 +205,8 @@ class LogReader:
         """Return the chunk of an index entry; None where it is damaged or holds none of `holding`.
 
         `entry`: of dtype ENTRY. `end`: file offset of the next frame, None where it is not known.
-        `holding`: as in `_chunks_of_file`. Damage is added to `_problems` and `damaged`.
+        `holding`: kinds of records of which the chunk may have to hold one; None: any chunk. Damage
+        is added to `_problems` and `damaged`.
         """
         frame = self._frame_of(entry, end)
         if frame is not None:

@@ -97,8 +97,9 @@ class MountWatch(Periodic):
         return fresh or None
 
     def _mounts(self, text: str) -> MountsNote:
-        """Return the mounts in a mountinfo `text` of file systems with a device, as `changes` does.
+        """Return the mounts in a mountinfo `text` of file systems with a device.
 
+        {dev_t of the super block, as text: [[directory in the file system, mount point], …]}.
         Of each directory in a file system the first mount point; if the whole file system is
         mounted anywhere, its first such mount alone. At most the first MOUNTS_PER_DEVICE (64) for
         each file system. Without a device are types that /proc/filesystems marks nodev. Malformed

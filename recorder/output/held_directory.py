@@ -112,7 +112,8 @@ class HeldDirectory:
     def remove(self, name: str, file: FileId) -> bool:
         """Delete the entry `name` of the directory if it is `file`; return whether it was deleted.
 
-        `name`, `file`: as in `holds`. False too where deleting fails; then it stays.
+        `name`: of an entry, without a directory; a symbolic link is not followed. `file`: (st_dev,
+        st_ino). False too where deleting fails; then it stays.
         """
         if not self.holds(name, file):
             return False

@@ -100,8 +100,8 @@ def create(
 
     It belongs to the user who called sudo, if any. With `force` an existing regular file is
     unlinked first: whoever has it open keeps the old one. The directory is looked up once. `shown`:
-    as in `ensure_free`. Raises OutputError, also where a file exists and `force` is not given, or
-    anything but a regular file is there.
+    the path in error messages; None: `path`. Raises OutputError, also where a file exists and
+    `force` is not given, or anything but a regular file is there.
     """
     called = os.fspath(path if shown is None else shown)
     directory, name = os.path.split(os.fspath(path))
@@ -118,9 +118,12 @@ def create(
 
 
 def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryIO:
-    """Make a file as `create` does, in the directory whose descriptor is `at`.
+    """Make a private file (mode 0600) in a directory; return it open for writing, unbuffered.
 
-    `name`: without a directory. `shown`: its path in error messages. Raises OutputError.
+    It belongs to the user who called sudo, if any. `at`: descriptor of the directory. `name`:
+    without a directory. With `force` an existing regular file is unlinked first. `shown`: its path
+    in error messages. Raises OutputError, also where a file exists and `force` is not given, or
+    anything but a regular file is there.
     """
     ensure_free(name, force, at=at, shown=shown)
     try:

@@ -91,7 +91,11 @@ class Background:
         }
 
     def facts(self, clock: Clock) -> "Facts":
-        """Return a copy of the present facts, for a file that begins at `clock`."""
+        """Return the facts gathered so far, for a file that begins at `clock` (name → ns).
+
+        A copy: facts that come later do not change it. Devices are not among them: they are in the
+        file's header.
+        """
         names = self._names.segments(clock["monotonic"])
         return Facts(
             dict(self._cgroups),
@@ -120,9 +124,8 @@ class Facts(NamedTuple):
     def write(self, log: LogWriter) -> None:
         """Write the facts to the beginning of a log: notes, then a chunk of name records.
 
-        "cgroups", "mounts", "stacks", as many as there are, "call_timing"; none that would be
-        empty. Raises
-        OutputError.
+        The notes: "cgroups", "mounts", as many "stacks" as there are, "call_timing"; none that
+        would be empty, nor a chunk without names. Raises OutputError.
         """
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))

@@ -130,7 +130,7 @@ class RotatingLog:
 
         `header`: the recording's, of which each file's is a copy with changes. `limit`: of each
         file. `programs`: returns the probes' programs with their counters. `level`: of compression.
-        `sync`: as LogWriter's.
+        `sync`: call fdatasync after every frame.
         """
         self._series = series
         self._limit = limit

@@ -97,7 +97,8 @@ def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     So with any filter by a bio's task or properties (`Filters.judge_bios`: pid, comm, cgroup, op,
     flags, size, sectors), and where a partition or a disk that stands on others is chosen. Not with
     whole disks without lower devices alone: every event of such an I/O carries the disk's number.
-    `devices`: as in `device_filters`; empty for all, which needs no table either.
+    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0); empty for all, which needs no
+    table either.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 

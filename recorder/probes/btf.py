@@ -162,7 +162,11 @@ class KernelBtf:
             self._lib.void("btf__free", btf)
 
     def _parameters(self, btf: int | None, tracepoint: str) -> int | None:
-        """Return what `parameters` does, by the types in `btf`: the kernel's or a module's."""
+        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
+
+        Without the probe's own data. `btf`: the types to look in, the kernel's or a module's.
+        Raises ProbeError: btf_trace_NAME is no function type.
+        """
         number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
         if number is None:
             return None
@@ -233,7 +237,11 @@ class KernelBtf:
         return self._name(self._type(kind.size_or_type).name_off)
 
     def _member(self, name: str, member: str) -> _Member | None:
-        """Return the direct member `member` of struct `name`; None: there is none."""
+        """Return the direct member `member` of struct `name`, its offset in bits.
+
+        None: there is no such struct or member; members of unnamed structs and unions in it do not
+        count. Of a bit field the offset is without its size.
+        """
         number = self._find(name, _KIND_STRUCT)
         if number is None:
             return None

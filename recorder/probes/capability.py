@@ -245,7 +245,10 @@ def _lockdown() -> Check:
 
 
 def _symbols() -> Check:
-    """Return the check that the kernel shows its symbols (kptr_restrict); not required."""
+    """Return the check that the kernel shows its symbols' addresses (kptr_restrict).
+
+    It is not required; where they are hidden, it says what is lost and how to have them shown.
+    """
     name = "kernel symbols"
     if symbols_shown():
         return Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
@@ -273,7 +276,10 @@ def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
 
 
 def _unprivileged() -> Check:
-    """Return a check with the value of kernel.unprivileged_bpf_disabled; it never fails."""
+    """Return a check with the value of kernel.unprivileged_bpf_disabled, and what it means.
+
+    It never fails: the sysctl does not concern who has the rights that recording needs.
+    """
     return _setting(
         "unprivileged BPF",
         "/proc/sys/kernel/unprivileged_bpf_disabled",

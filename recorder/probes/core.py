@@ -218,12 +218,13 @@ class CoreProbes(MappedProbes):
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
-        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings.
+        """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
 
-        `bpf`: opened; only the chosen programs are loaded, and bt_fork with `--children`. `config`:
-        its .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets `_triggers`, `_stacks`,
-        `_own_files` and `_rings`. Raises RefusedError; ProbeError: the rings cannot be mapped. Then
-        `bpf` is to be closed.
+        `bpf`: opened; only the chosen programs are loaded, those of the path, and bt_fork with
+        `--children`. The ids are those of processes and threads to be recorded. `config`: its
+        .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets `_triggers`, `_stacks`,
+        `_own_files`, `_path_maps` and `_rings`. Raises RefusedError; ProbeError: the rings cannot
+        be mapped. Then `bpf` is to be closed.
         """
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
@@ -251,10 +252,10 @@ class CoreProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        With `--children`, forks are followed first. Then in reverse order of PROBES: completions
-        first and Q last. Adds each program to `_attached`, which keeps it after detach(). Raises
-        ProbeError: not open, or a program cannot be attached; those before it stay attached until
-        detach() or close().
+        With `--children`, forks are followed first. Then come the programs of the path, then those
+        of the block layer in reverse order of PROBES: completions first and Q last. Adds each of
+        both to `_attached`, which keeps it after detach(). Raises ProbeError: not open, or a
+        program cannot be attached; those before it stay attached until detach() or close().
         """
         bpf = self._opened()
         if self.config.filters.children:
@@ -354,7 +355,11 @@ class CoreProbes(MappedProbes):
         return [*(self._program_info(choice) for choice in self._choices), *path]
 
     def _path_program(self, part: str, name: str) -> ProgramInfo:
-        """Return a program of the path with the kernel's counters. Raises RefusedError."""
+        """Return a program of the path with the kernel's counters, and whether it is attached.
+
+        part: of PATH_PARTS. name: of the program, or its variant _p; it must be loaded. Raises
+        RefusedError.
+        """
         info = self._opened().info(name)
         return ProgramInfo(
             name,

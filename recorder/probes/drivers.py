@@ -74,7 +74,10 @@ class DriverChoice:
 
     @property
     def recorded(self) -> list[str]:
-        """Names of the drivers whose steps are recorded, in the order of DRIVERS."""
+        """Names of the drivers that are not `lacking`, in the order of DRIVERS.
+
+        Their steps are recorded if the part was asked for: of NO_DRIVERS these are all.
+        """
         without = dict(self.lacking)
         return [driver.name for driver in DRIVERS if driver.name not in without]
 
@@ -93,8 +96,9 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
     """Return which drivers' steps this kernel can record, and the programs for them.
 
     preemptible: take the programs that disable preemption. symbols: text as in /proc/kallsyms;
-    None: that of this kernel. A driver needs all of its tracepoints, and loop the address of the
-    function that ends its file I/O too. A module that is loaded later is not known.
+    None: that of this kernel; where it cannot be read, all drivers are lacking. A driver needs all
+    of its tracepoints, and loop the address of the function that ends its file I/O too; else it is
+    in `lacking` and has no program. A module that is loaded later is not known.
     """
     if symbols is None:
         symbols = _read(KALLSYMS)

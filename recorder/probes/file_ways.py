@@ -98,8 +98,10 @@ def ways_of(btf: KernelBtf, enums: KernelEnums) -> Ways:
     """Return by which ways this kernel lets programs know files.
 
     `enums`: this kernel's `flag_bits`. A way is left out where its functions or struct members are
-    missing, or the kernel hides addresses (then only the running call is left, from Linux 5.15).
-    Those of btrfs are there if it is mounted, or its module loaded, by now.
+    missing, or the kernel hides addresses (then only the running call is left, from Linux 5.15). Of
+    a way's several functions those that are there are taken. Those of btrfs are there if it is
+    mounted, or its module loaded, by now; `subvolumes` needs the types alone, bios of btrfs need
+    them too.
     """
     found = addresses_of((*_DEVICE_ENDS, *_DIO_ENDS, *_BTRFS_ENDS, _BTRFS_COPY_END))
     with KernelBtf(_BTRFS) as types:
@@ -183,7 +185,10 @@ class FileChoice(NamedTuple):
         bpf.set_map_size("bt_directories", 8, _DIRECTORIES if directories else 1)
 
     def fill(self, bpf: BpfObject) -> None:
-        """Put the wanted files and directories into the map of the loaded `bpf`."""
+        """Put the wanted files and directories into the map of the loaded `bpf`.
+
+        A generation that is not known is marked so, and matches any. Raises RefusedError.
+        """
         for one in self.wanted:
             key = _Key(one.inode, one.dev, one.directory)
             known = one.generation is not None
@@ -197,9 +202,9 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
     """Return what the programs are to know of files.
 
     `recorded`: whether files are to be recorded; where this kernel does not tell files, the
-    result's `files` says so. Files and directories of `filters` are looked up now. Raises
-    ProbeError: there are some, and this kernel does not tell files, or one of them cannot be known
-    (see `wanted_files`).
+    result's `files` says so. Files and directories of `filters` are looked up now. NO_CHOICE if
+    neither is asked for; `ways` are looked up if either is. Raises ProbeError: files are filtered
+    by, and this kernel does not tell files, or one of them cannot be known (see `wanted_files`).
     """
     if not recorded and not filters.by_file:
         return NO_CHOICE
@@ -217,7 +222,12 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
 
 
 def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> _Ways:
-    """Return the section .rodata.files; arguments as in FileChoice."""
+    """Return the section .rodata.files; arguments as in FileChoice.
+
+    What is not known is 0. `by_file`: there is any filter by file or directory; `by_dir`: one by a
+    directory. With `ways.by_call` it has the flag O_DIRECT and, as bits, the numbers of this
+    machine's calls that read or write a file descriptor, and of those that write.
+    """
     made = _Ways(split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end)
     for name in ("device_ends", "dio_ends", "btrfs_ends"):
         for place, address in enumerate(getattr(ways, name)):

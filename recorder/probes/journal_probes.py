@@ -28,8 +28,9 @@ _MODULE_RIGHT = "CAP_SYS_ADMIN"
 def journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
     """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
 
-    All of the tracepoints or none. preemptible: take the programs that disable preemption. Where
-    jbd2 is a module, libbpf finds it only with CAP_SYS_ADMIN.
+    All of the tracepoints or none: each must have a type (the kernel's or the module's) with two
+    arguments. preemptible: take the programs that disable preemption, whose names end in _p. Where
+    jbd2 is a module, CAP_SYS_ADMIN is needed: libbpf finds modules only with it.
     """
     for tracepoint in PROGRAMS:
         count = btf.parameters(tracepoint)

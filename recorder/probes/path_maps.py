@@ -125,7 +125,12 @@ class PathChoice:
     drivers: DriverChoice = NO_DRIVERS
 
     def facts(self) -> PathFacts | None:
-        """Return the log header's entry `path`; None if no part was asked for."""
+        """Return the log header's entry `path`; None if no part was asked for.
+
+        "parts": those recorded, in the order of PATH_PARTS. "missing": part and reason of each
+        entry of `lacking`. "drivers", only if the part driver is recorded: driver → why its steps
+        are not recorded, "" if they are.
+        """
         if not self.parts and not self.lacking:
             return None
         missing: list[MissingPart] = [
@@ -141,9 +146,9 @@ class PathChoice:
         return found
 
     def messages(self) -> list[str]:
-        """Return a message for each part that was asked for and is not recorded.
+        """Return a message for each entry of `lacking`; [] if all that was asked for is recorded.
 
-        Where steps of some drivers alone are recorded, one for each driver that is lacking.
+        Where the part driver is recorded, also one for each driver whose steps are not.
         """
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
         if drivers.PART in self.parts:
@@ -176,9 +181,13 @@ def choose_path(
 ) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
-    preemptible: whether tracepoints leave preemption on, as `programs.is_preemptible` says. A part
-    of which one tracepoint is missing is left out whole; `driver` has a driver's steps where all
-    tracepoints of that driver are there, which `symbols` say (`drivers.choose_drivers`).
+    wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
+    of its tracepoints is missing or has another number of arguments (but for optional ones, which
+    are left out alone), where a part that it needs is not wanted or lacks (`wait` needs `time`,
+    `fs` needs `wait`), and `call` where programs cannot read a task's registers. Without commits of
+    journals `fs` is recorded all the same. `driver` lacks only if no driver's steps can be recorded
+    (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
+    disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -216,7 +225,11 @@ def _has_regs(btf: KernelBtf) -> bool:
 
 
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (program for this kernel's tracepoint, ""), or ("", reason)."""
+    """Return (program for the probe's tracepoint on this kernel, ""), or ("", reason).
+
+    Of a tracepoint that this kernel lacks, the older one in _OLD, if any, is taken. None is offered
+    where both are missing, or the number of arguments is none that a program is for.
+    """
     count, names = btf.parameters(probe.tracepoint), probe.tracepoint
     if count is None and probe.tracepoint in _OLD:
         probe = _OLD[probe.tracepoint]
@@ -252,9 +265,11 @@ class PathMaps:
     """The maps and programs of the path in one object."""
 
     def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
-        """Set constants, sizes and which programs are loaded, before `bpf` is loaded.
+        """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
 
-        over_ns: timed calls that took longer are recorded even without I/O.
+        Of the path's programs only those of `choice` are; maps of parts that are not recorded get
+        one entry. over_ns: timed calls that took longer are recorded even without I/O. Raises
+        RefusedError.
         """
         self._bpf = bpf
         self._choice = choice
@@ -278,7 +293,11 @@ class PathMaps:
             self._bpf.attach(program)
 
     def runs(self) -> PathRuns:
-        """Return how often the programs ran so far, over all CPUs. Raises RefusedError."""
+        """Return how often the programs ran so far, over all CPUs. Raises RefusedError.
+
+        `by_part` has those of the parts wait, irq and dirty that are recorded, 0 before a first
+        run. Zeros and {} if no program of the path is.
+        """
         if not self._choice.programs:
             return PathRuns()
         counts = _Entered()
@@ -292,7 +311,10 @@ class PathMaps:
         return PathRuns(total("calls"), total("timed"), by_part)
 
     def stop_timing(self) -> None:
-        """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
+        """Detach the programs of the parts time and wait; calls that run now stay unrecorded.
+
+        The other parts go on. Raises RefusedError.
+        """
         self._timing += 1
         self._bpf.update_section(".data.timing", _Timing(self._timing))
         for part, program in self._choice.programs:
@@ -301,7 +323,12 @@ class PathMaps:
 
 
 def _constants(parts: Collection[str], over_ns: int) -> _Path:
-    """Return the section .rodata.path for the parts recorded."""
+    """Return the section .rodata.path for the parts recorded.
+
+    Beside a 1 for each part: `over_ns`, the number of the BLOCK softirq, whether cgroups are those
+    of version 2, and as bits the numbers of this machine's calls that are timed (IO_CALLS) and that
+    reap (REAPING_CALLS).
+    """
     machine = platform.machine()
     where = cgroups.hierarchy()
     unified = where is not None and where.unified

@@ -29,9 +29,10 @@ class Uring(ctypes.Structure):
 def prepare(bpf: BpfObject, recorded: bool) -> None:
     """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
 
-    recorded: whether the part is. If it is not, the maps have one entry and addresses are 0, as
-    those of functions that the kernel lacks or hides: bios of direct I/O are then joined to their
-    request by the thread or worker that queues them, and those of aio are not joined.
+    recorded: whether the part is. If it is not, the maps have one entry and addresses are 0.
+    Addresses of functions that the kernel lacks or hides are 0, too: bios of direct I/O are then
+    joined to their request by the thread or worker that queues them, and those of aio are not
+    joined. Raises RefusedError.
     """
     addresses = addresses_of(_FUNCTIONS.values()) if recorded else {}
     section = Uring(**{name: addresses.get(of, 0) for name, of in _FUNCTIONS.items()})

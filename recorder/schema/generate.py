@@ -244,8 +244,8 @@ def outputs(root: Path) -> dict[Path, tuple[str, str]]:
 def check(root: Path) -> str:
     """Return a unified diff from the files below `root` to the generated texts; "" if equal.
 
-    The diffs of the three files follow each other, without equal files. Raises TraceError as
-    `outputs` does.
+    The diffs of the three files follow each other, without equal files. Raises TraceError:
+    docs/log-format.md lacks a mark.
     """
     return "".join(
         "".join(
@@ -266,7 +266,7 @@ def write(root: Path) -> list[Path]:
 
     The files are bpf/records.h, bpf/shared.h and docs/log-format.md below `root`, to which the
     paths are relative. Their directory is made where it is missing, but not `root`. Raises
-    TraceError as `outputs` does.
+    TraceError: docs/log-format.md lacks a mark.
     """
     stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
     for path, (_, wanted) in outputs(root).items():

@@ -28,9 +28,10 @@ class CallBudget:
     def look(self, now_ns: int, report: Callable[[CallTimingNote], None]) -> None:
         """End the timing if the calls since the last look took more than the budget.
 
-        `now_ns`: when it is called. `report`: called once, with the note for the log, after the
-        programs were detached. What calls took is estimated from their number (`calls_ns`). Raises
-        RefusedError.
+        `now_ns`: when it is called; nothing happens unless that is after the last look, nor once
+        the timing has ended. `report`: called once, with the note for the log ("until": ns,
+        "percent" of a CPU, "budget"), after the programs were detached. What calls took is
+        estimated from their number (`calls_ns`). Raises RefusedError.
         """
         if not self._on or now_ns <= self._since_ns:
             return

@@ -110,9 +110,10 @@ def _end_facts(running: Running, stopped: Clock) -> End:
 
     Why recording stopped ("" if unknown), its seconds up to `stopped`, clocks then and now, losses
     by kind, what programs skipped and filters left out, run counts and times per program, the
-    recorder's own cost, the number of events, and the capabilities kept if others were given up.
-    A flight recorder's also: `Flight.at_end`. `stopped`: clock readings (name → ns) right before
-    the programs were detached. Reads the programs' counters, so they must still be loaded.
+    recorder's own cost, the number of events, mean ns of a run, the calls and cost of the path if
+    it is recorded, and the capabilities kept if others were given up. A flight recorder's also:
+    `Flight.at_end`. `stopped`: clock readings (name → ns) right before the programs were detached.
+    Reads the programs' counters, so they must still be loaded. Raises RefusedError.
     """
     loss, began = running.loss, running.began
     now = cost.read(running.probes.programs())
@@ -144,7 +145,8 @@ def _end_facts(running: Running, stopped: Clock) -> End:
 def _path_seconds(running: Running) -> dict[str, float]:
     """Return the seconds of CPU that the programs of each part of the path took, as estimated.
 
-    As `part_seconds`; {} for a recording without the path. The probes must not be closed yet.
+    Part → seconds, by the rules of `part_seconds`, which leaves out parts of which nothing is
+    known; {} for a recording without the path. The probes must not be closed yet.
     """
     probes, meter = running.probes, running.writer.meter
     block_events = meter.events - meter.path_events

@@ -62,7 +62,7 @@ class Flight:
         """Request a dump as soon as possible, in place of a user's request not yet ordered.
 
         `how`: the signal's name, for the reason "asked for (…)" in the dump's header. Without a
-        flight recorder nothing comes of it, as for `request_dump_after`.
+        flight recorder nothing comes of it.
         """
         self._dump_request.append({"reason": f"asked for ({how})"})
 

@@ -30,7 +30,10 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        """Make the pipe that wakes `sleep`; no signal is handled before the context is entered."""
+        """Make the pipe that wakes `sleep`, with nothing requested so far.
+
+        No signal is handled before the context is entered.
+        """
         self.reason: str | None = None
         """Why to stop, such as "interrupted"; None: go on."""
         self.signals = 0

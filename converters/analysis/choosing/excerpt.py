@@ -73,8 +73,9 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
     begins, ends: ns (k,) each, ascending and disjoint, at least one; an I/O that ends at a begin or
     starts at an end is chosen, too. Concerns `bios`, `requests`, `open_bios` and `open_requests`,
     with the stages of each, the edges of kept `bios`, and the rows of `path` that belong to kept
-    bios and requests. Calls, waits and commits of `path` are kept by their own times. Of `loss`,
-    the loss windows that overlap begins[0] to ends[-1] are kept.
+    bios and requests. Calls, waits and commits of `path` are kept by their own times; calls whose
+    entry and commits whose start is not known are left out. Of `loss`, the loss windows that
+    overlap begins[0] to ends[-1] are kept. A row without a completion lasts to the window's end.
     """
 
     def chosen(table: Bios | Requests) -> Bool:

@@ -75,8 +75,9 @@ def times(
 ) -> list[Estimate]:
     """Return estimates of the mean and of each of PERCENTILES of all slots' values, in this order.
 
-    by_slot: slot → values of the I/O in it. slots: number of slots. drawn: as for `ratio`. All are
-    NOTHING if no slot has values. All are without draws, with the reason in `why`, if `drawn` is
+    by_slot: slot → values of the I/O in it. slots: number of slots. drawn: the recording's draws;
+    None: it is too short for any. All are NOTHING if no slot has values. All are without draws,
+    with the reason in `why`, if `drawn` is
     None (TOO_SHORT) or fewer than LEAST_SLOTS slots have values (TOO_FEW); else a percentile is
     (TOO_FEW) if number of values * (1 - share) is below LEAST_BEYOND. `error` of a percentile with
     draws: RELATIVE_ERROR (1/256) of its value, 0 up to 256.

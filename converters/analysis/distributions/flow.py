@@ -148,8 +148,8 @@ class Flow:
         Requests that are never issued have none. Has those that earlier windows did not report, and
         remembers which of the window's open requests have been reported. Call it for each window,
         in the log's order. A request whose completion was lost ends at the window's begin if its
-        beginning was reported before; else only its first D is reported, in `seen`. context: as of
-        `bios`.
+        beginning was reported before; else only its first D is reported, in `seen`. context: the
+        log's, by which operations are numbered; None: `start_op` and `stop_op` are 0.
         """
         over = _Rows.of_requests(window.requests, context)
         under_way = _Rows.of_requests(window.open_requests, context)

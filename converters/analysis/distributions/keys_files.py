@@ -148,10 +148,11 @@ class ByPath(ByInode):
         return path
 
     def name(self, code: int) -> Name:
-        """Return the name of a path's group: as ByInode.name, with the number of inodes.
+        """Return the name of a path's group: the fields of ByInode.name, and `inodes`.
 
-        code: as of `codes` or `canonical`. `inode` is None if several inodes had the path.
-        `inodes`: how many had it; 0 for a group without a file, and for a block device's own pages.
+        Those are file, file_kind, file_dev, inode and, of a block device's own pages, device. code:
+        as of `codes` or `canonical`. `inode` is None if several inodes had the path. `inodes`: how
+        many had it; 0 for a group without a file, and for a block device's own pages.
         """
         if code < _FIRST:
             return {**_without(code), "inodes": 0}

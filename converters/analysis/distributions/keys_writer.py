@@ -30,8 +30,8 @@ class ByWriter:
         A writer is a process id, the thread's name and a cgroup. Where it is known who dirtied the
         bio's first page, they are that thread's, with the cgroup that it was in then (where that is
         not known, the one that is charged for the bio); else the submitting thread's, with the
-        cgroup that is charged. So the reader is charged
-        for reads, readahead and pages that it swaps in. samples: not used.
+        cgroup that is charged. So the reader is charged for reads, readahead and pages that it
+        swaps in. A new writer gets the next code. samples: not used.
         """
         bios, tasks = window.bios, window.tasks
         pairs = np.empty(len(bios), np.dtype([("task", "<i8"), ("cgroup", "<u8")]))

@@ -104,7 +104,10 @@ class Distribution:
         return self.sum / self.count if self.count else 0.0
 
     def add(self, values: I64) -> None:
-        """Count values: int64 (n,); negative values count as 0."""
+        """Count values: int64 (n,); negative values count as 0. None: nothing changes.
+
+        Updates count, sum, min and max, and the counts of buckets.
+        """
         if not len(values):
             return
         values = np.maximum(values, 0)

@@ -8,7 +8,11 @@ from biotrail.converters.analysis.report.json import call, group, operation
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the snapshot as dicts and lists for json.dumps, with the keys of docs/top.md."""
+    """Return the snapshot as dicts and lists for json.dumps, with the keys of docs/top.md.
+
+    "format" is the number of that format; every other key has the name of a field of Snapshot. The
+    snapshot is not changed.
+    """
     return {
         "format": FORMAT,
         "number": snapshot.number,

@@ -156,9 +156,9 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
     """Return I/O over time: a dict each for all I/O, operations, devices, and their pairs.
 
     `device` and `operation` are None in a series of all devices or all operations; the other keys
-    are those of _course. Series of all devices come first, then those of the device with most I/O,
-    and so on, as in `report.devices`; of one device all its I/O first, then operations by name. I/O
-    of the timeline's OTHERS is only in the series of all I/O.
+    are those of _course. Series of all devices come first, then those of each device in the order
+    of `report.devices` (most I/O first); of one device all its I/O first, then operations by name.
+    I/O of the timeline's OTHERS is only in the series of all I/O.
     """
     courses = timeline.courses()
     names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}

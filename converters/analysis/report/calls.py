@@ -22,7 +22,8 @@ from biotrail.converters.events.tables import Lifecycles
 def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
     """Return the report of the calls of one name that did I/O (`io`), or of those that did none.
 
-    Shares are of the time of all these calls; a part that none of them has is left out.
+    A part's share is of the time of all these calls; its summary is over the calls that have it. A
+    part that none of them has is left out. `failed` is the sum of `errors`.
     """
     return CallReport(
         call=name,
@@ -51,7 +52,11 @@ class CallsByName:
         """(name, whether the calls did I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the calls of the log's next window, if it has any."""
+        """Add the calls of the log's next window, if it has any, to the figures of their name.
+
+        Apart by name and by whether the call did I/O (queued a bio, or waited for its own or other
+        I/O). Calls whose entry is not known count, but have no time.
+        """
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
@@ -64,8 +69,8 @@ class CallsByName:
     def reports(self) -> list[CallReport]:
         """Return a report for each name of a call: those with I/O, then those without.
 
-        A name can be in both. Each are sorted by the time in total, the longest first, then by
-        name.
+        A name can be in both. Each are sorted by the sum of the calls' times, the largest first,
+        then by name. [] if there were no calls.
         """
         found = [report_of(name, io, one) for (name, io), one in sorted(self._figures.items())]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum))

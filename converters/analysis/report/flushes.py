@@ -99,9 +99,9 @@ class Flushes:
 
         Counts a device's waits, and those that no request is matched with. A wait is matched with
         the last request on the device that completed by its end, if that was issued in it; several
-        waits can be matched with one request. waits: int64 (w,),
-        rows of `window.bio_stages`. known: flush requests that may be matched; its `bios` grows by
-        1 for each wait that a request is matched with.
+        waits can be matched with one request. waits: int64 (w,), rows of `window.bio_stages`.
+        known: flush requests that may be matched; its `bios` grows by 1 for each wait that a
+        request is matched with.
         """
         stages = window.bio_stages
         bio_row = np.searchsorted(window.bios.number, stages.owner[waits])

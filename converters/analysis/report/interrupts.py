@@ -70,7 +70,8 @@ class Completions:
         """Add the requests of the log's next window whose completion has an INTERRUPT record.
 
         Each to its device and way (`ways_of`). Requests of which a step's time is not known, or not
-        in order, or that were requeued, count as `undivided`: their steps do not count.
+        in order, or that were requeued, count as `undivided`: their steps do not count. Requests in
+        flight are left out: they come again.
         """
         if window.path is None or not len(window.path.interrupts):
             return

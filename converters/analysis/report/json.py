@@ -77,7 +77,11 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def _of_path(report: Report) -> dict[str, Any]:
-    """Return what the report has of the path beside the block layer as a dict for json.dumps."""
+    """Return what the report has of the path beside the block layer as a dict for json.dumps.
+
+    Calls by name, calls by group, waits, commits and submissions are lists, [] where the log has
+    none; the other values are numbers, `calls_until_ns` may be None.
+    """
     return {
         "calls": [call(one) for one in report.calls],
         "call_groups": [call(one) for one in report.call_groups],

@@ -172,8 +172,7 @@ def device_report(
     operation; their sum is the total, which has no depths. events: letter → number of the device's
     events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time that
     rates are per. context: of the log, for names, `kind` ("" if not in the log) and the devices
-    right below. completions: how its requests were completed.
-    drivers: steps of its driver.
+    right below. completions: how its requests were completed. drivers: steps of its driver.
     """
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)

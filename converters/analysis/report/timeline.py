@@ -53,7 +53,11 @@ class Timeline:
     """Bios by the column in which they ended, and each device's queue depth in each column."""
 
     def __init__(self, most: int = MOST_COLUMNS) -> None:
-        """Start without I/O. most: number of columns (equal stretches of time) at most, even."""
+        """Start without I/O; `columns` is 0.
+
+        most: number of columns (equal stretches of time) at most, even. They begin FIRST_INTERVAL
+        (1 µs) wide.
+        """
         self.interval = FIRST_INTERVAL
         """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1

@@ -75,7 +75,10 @@ class WaitsByReason:
         self._add_waits(waits.take(known), _codes(calls)[row[known]])
 
     def _add_calls(self, calls: Calls) -> None:
-        """Add the time of the calls (ns, entry to return; all have an entry) to `_calls`."""
+        """Add the time of the calls (ns, entry to return) to `_calls`, by their name.
+
+        All have an entry.
+        """
         codes = _codes(calls)
         for code in np.unique(codes).tolist():
             mine = codes == code

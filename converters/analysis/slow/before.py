@@ -70,7 +70,7 @@ class Before:
         request have. Its time beside the I/O in question is the overlap of D (or Q) to its end with
         the I/O's Q to end; of equal ones, the least number is kept first. Bios in `mates` are left
         out. Changes the list of neighbours, and adds to `left_out` the bios that are not kept. Bios
-        of different calls are different neighbours.
+        added by different calls of this method are never one neighbour.
 
         bios: of one device, ascending by number. end: ns (n,) when each ended, or the largest int64
         while it is in flight. rows: mask (n,) of the bios to add. operations, codes: bio i is an

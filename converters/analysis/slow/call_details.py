@@ -120,7 +120,10 @@ class SlowCall:
 
     @property
     def journal_threads(self) -> set[int]:
-        """Ids of the journals' threads (jbd2/DEVICE) that ended a wait of the call."""
+        """Ids of the journals' threads (jbd2/DEVICE) that ended a wait in `waits`.
+
+        Waits that were left out do not count.
+        """
         return {
             wait.waker_tid
             for wait in self.waits

@@ -156,9 +156,10 @@ class SlowestCalls:
     def _add_journal(self, window: Lifecycles, trace: Trace) -> None:
         """Add to each call the window's ended bios of journals' threads in flight during the call.
 
-        Of any thread named jbd2/…: which of them woke the call is known only once its waits have
-        ended (`finish`). Bios without a recorded Q are left out; one without a completion counts
-        until the log's end. The MOST_BIOS slowest are kept, others add to `journal_left_out`.
+        Of all threads named jbd2/…, of any device: which of them woke the call is known only once
+        its waits have ended (`finish`). Bios without a recorded Q are left out; one without a
+        completion counts until the log's end. Of each call the MOST_BIOS slowest are kept, in the
+        order of their Q; others add to `journal_left_out`.
         """
         bios, end = window.bios, log_end(trace)
         journal = [str(comm).startswith(JOURNAL) for comm in window.tasks.comm]

@@ -266,7 +266,11 @@ def _moments(target: _Target) -> list[tuple[Moment, int]]:
 
 
 def _groups(found: Surroundings) -> list[Group]:
-    """Return all groups of bios of the surroundings, those at Q and D included; not copied."""
+    """Return all groups of bios of the surroundings; not copied.
+
+    The two of the moment at Q, those of the moment at D (if there is one), and the five of the
+    surroundings themselves.
+    """
     moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
     return [
         *(group for m in moments for group in (m.waiting, m.in_device)),

@@ -110,7 +110,7 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
     """Return call stacks as a tree: "all", recordings if labelled, commands, then functions.
 
     recorded: the figures of each recording by command and stack. Functions go from the outermost
-    inwards; frames that differ only in the offset within the function are one node, as in `folded`.
+    inwards; frames that differ only in the offset within the function are one node.
     Commands, functions and recordings of one name and kind with one caller are one node. Each node
     has the sums of the I/O that came through it. room: characters of JSON for the nodes; the
     heaviest are kept, none without its caller, and the others counted in `left_out`.

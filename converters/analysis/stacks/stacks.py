@@ -81,7 +81,10 @@ class StackTable:
         """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the bios of the log's next window; those without a Q only to `without_queue`."""
+        """Add the bios of the log's next window; those without a Q only to `without_queue`.
+
+        Keeps the window's table of threads, by which `callers` names them.
+        """
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -180,8 +183,8 @@ def grouped(
     callers: figures by command and stack; not changed. stacks: stack by row, as in Trace.stacks.
     by: the weight to sort by; among equals by command. offsets: whether each row of `stacks` is a
     group of its own. Otherwise stacks with the same functions, which differ in offsets within them,
-    are one group, as in `folded`; so are stacks without any frame that give the same reason. I/O
-    without a stack (row -1) is a group in either case.
+    are one group; so are stacks without any frame that give the same reason. In either case I/O of
+    a command without a stack (row -1) is a group.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
@@ -252,7 +255,8 @@ def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
 def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
     """Return (kernel, user) frames as text, the innermost first.
 
-    Each run of unknown user frames is one. offsets: as of `frame_text`.
+    Each run of unknown user frames is one. offsets: whether the texts have the offset in the
+    function (`ext4_sync_file+0x28`).
     """
     kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
     user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]

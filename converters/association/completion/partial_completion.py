@@ -354,7 +354,9 @@ class _InOrder:
     def _end_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
         """Complete bios by their sectors in the part of the request that one C covers.
 
-        event, begin, before: as for `_take_by_place`. Changes `_left` and `shares`.
+        event: the C. begin: sector of the request's last D. before: bytes completed since then.
+        bios: generations. Takes what they got from `_left`, and bios that have ended out of it;
+        changes `_shares`.
         """
         rows = np.array(bios, dtype=np.int64)
         took = _take_by_place(self._a, event, begin, before, rows, self._shares)

@@ -138,7 +138,8 @@ def queued_below_without_remap(events: Events, event: I64, before: U8, context: 
     in the window, nor where a clone of the upper bio was recorded between the two Q. The bio is in
     flight during the loss, and so gets marked lost.
 
-    event, before: as for `resubmitted`.
+    event, before: (n,) rows sorted by bio pointer, then time: index into `events`, and role of the
+    row before at the same pointer.
     """
     result = np.zeros(len(event), dtype=np.bool_)
     rows = np.flatnonzero((events.kind[event] == Kind.Q) & (before == Kind.Q))

@@ -20,7 +20,11 @@ class Finding:
     """
 
     def __init__(self, context: Context) -> None:
-        """Look up the numbers of operations and flags in the log's header (`context`)."""
+        """Look up the numbers of operations and flags in the log's header (`context`).
+
+        The mask of a flag that the kernel lacks is 0, the number of an operation -1. No identity is
+        made up so far.
+        """
         self._next = 0
         self._unended: list[int] = []
         """Identities of requests whose completion was not recorded, free to be reused."""

@@ -242,7 +242,10 @@ class Device:
     """The bios and requests in flight on one device."""
 
     def __init__(self, *, one_queue: bool = False) -> None:
-        """Start with nothing in flight. one_queue: whether the device has one hardware queue."""
+        """Start with nothing in flight, and no request or allocation seen.
+
+        one_queue: whether the device has one hardware queue, so that LIFE tags are unique.
+        """
         self.one_queue = one_queue
         """Whether it has one hardware queue, so that LIFE tags are unique."""
         self.waiting = PendingSet()

@@ -272,7 +272,11 @@ class BlktraceSource:
         return replace(batch, head=head, payload=payload, lost=lost)
 
     def _report_numbers(self) -> None:
-        """Add a problem for each file with repeated records, or with numbers that go back."""
+        """Add to `problems` a text for each file with repeated records, or numbers that go back.
+
+        Those with repeats first; a file with both has two. By the counts of all records read so
+        far: to be called once, at the end.
+        """
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "

@@ -33,7 +33,11 @@ def driver_columns(window: Lifecycles) -> dict[str, pa.Array]:
 
 
 def _columns(steps: DriverSteps) -> dict[str, pa.Array]:
-    """Return the columns DRIVER_NAMES with a value per row of `steps`."""
+    """Return the columns DRIVER_NAMES with a value per row of `steps`, by name.
+
+    Null: the driver is none of DRIVERS, a time is not known, the counts of a driver that is not
+    SCSI, and the queue's head and tail of one that is not NVMe or whose answer was not recorded.
+    """
     names = pa.array([name or None for name in DRIVERS], pa.string())
     number = np.minimum(steps.driver, len(DRIVERS) - 1).astype(np.int32)
     other = steps.driver >= len(DRIVERS)

@@ -33,7 +33,11 @@ def path_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
 
 
 def _columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:
-    """Return the columns PATH_NAMES with a value per row of `paths`."""
+    """Return the columns PATH_NAMES with a value per row of `paths`, by name.
+
+    Null: the call, its entry or argument is not known, or the dirtying is not. A page fault is a
+    call; a cgroup without a name is `id N`. context: of the log, for names.
+    """
     machine, cgroups = context.machine, context.cgroups
     number = paths.call.astype(np.int64)
     coded = np.where(number == NO_CALL, -1, (number + 1) * 2 + paths.foreign)

@@ -120,7 +120,7 @@ class _Output:
         return self._summary
 
     def remove(self) -> None:
-        """Remove all files that were written."""
+        """Remove all files that were written; files that existed before stay."""
         for files in self._sets.values():
             files.remove()
 
@@ -260,7 +260,11 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
 
 
 def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
-    """Return the note from which blkparse reads the wall clock. clock: the log's first reading."""
+    """Return the note from which blkparse reads the wall clock, as bytes of a file.
+
+    clock: the log's first reading, "realtime" and "monotonic" in ns. The note has the time of the
+    latter, CPU 0, and as payload the wall clock's seconds (low 32 bits) and ns.
+    """
     seconds, rest = divmod(int(clock["realtime"]), 10**9)
     words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4")
     record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words.tobytes())

@@ -95,7 +95,8 @@ class Encoder:
         """Take the log's context.
 
         G and s (a request's accounting starts) follow each other, so only one becomes blktrace's
-        getrq action: G, or s where the log's header says that G was not recorded.
+        getrq action: G, or s where the log's header says which events were recorded and G is not
+        among them.
         """
         self._context = context
         self._imported = context.header.get("backend") == "blktrace"

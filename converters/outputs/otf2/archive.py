@@ -191,7 +191,7 @@ class Archive:
         return self._files[location]
 
     def write(self, file: EventFile, records: Records) -> None:
-        """Append records to an event file."""
+        """Append records to an event file. Raises OutputError where it cannot be written."""
         with self._explained():
             file.write(records)
 

@@ -64,7 +64,11 @@ class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
     def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
-        """Begin a conversion into an open archive. hold_events: as for `convert`."""
+        """Begin a conversion into an open archive; nothing is written yet.
+
+        context: the log's. hold_events: most events that a location's queue holds back before those
+        of operations in flight for long are written (`Queue.release`).
+        """
         self._archive = archive
         self._context = context
         self._hold_events = hold_events
@@ -142,7 +146,8 @@ class _Conversion:
         """Put the events of ended operations into the queue of each disk's location.
 
         layer: BIOS or REQUESTS, which `ops` are. until: ns at which operations without a completion
-        are cancelled, as of `finished_events`. Creates locations and queues that are not there yet.
+        are cancelled, unless they were merged, or seen later. Creates locations and queues that are
+        not there yet.
         """
         for disk in np.unique(ops.disk):
             location = self.handles.location(int(disk), layer)
@@ -199,7 +204,10 @@ class _Conversion:
             summary.last_ns = max(summary.last_ns, threads.last_ns)
 
     def _locations_without_io(self) -> None:
-        """Create an empty location per disk, for a trace without I/O: readers require one."""
+        """Create an empty location for the bios of each disk, as readers require one.
+
+        Of the log's devices, without partitions; a log without devices gets one of dev_t 0.
+        """
         disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
         for disk in disks or [0]:
             self._archive.event_file(self.handles.location(disk, BIOS).number)

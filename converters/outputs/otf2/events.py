@@ -329,7 +329,10 @@ def _taken(events: EventArray, rows: I64) -> EventArray:
 
 
 def _time_order(events: EventArray) -> I64:
-    """Return the indices (n,) that sort events by time, at equal times by number, then phase."""
+    """Return the indices (n,), int64, that sort events by time.
+
+    At equal times by number, then phase; events that are equal in all three in any order.
+    """
     order = np.argsort(events["time"], kind="stable")
     time = events["time"][order]
     same = time[1:] == time[:-1]

@@ -72,8 +72,8 @@ class Gauges:
         events: at least one, in order of time. The samples are in order of time, then of GAUGES,
         one per counter and time; those from the 10 ms of the last event on are held back. Bios are
         queued until their Issued, or until their end if no issue was recorded (a TRUNCATED Issued
-        does not count); they are in the device from Issued until Complete or Cancelled. Rates count
-        the bytes of Complete.
+        does not count); they are in the device from a recorded Issued until Complete or Cancelled.
+        Rates count the bytes of Complete, of reads and of writes alone.
         """
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
         until = int(time[-1])

@@ -37,7 +37,7 @@ class Handles:
     """Numbers locations, I/O handles and counters in the order in which they are asked for."""
 
     def __init__(self) -> None:
-        """Begin without locations, handles and counters."""
+        """Begin without locations, handles, counters, regions and threads."""
         self.locations: dict[tuple[int, str], Location] = {}
         self.handles: dict[tuple[str, int], int] = {}
         """(layer, dev_t) → number of the I/O handle."""

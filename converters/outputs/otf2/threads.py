@@ -55,7 +55,11 @@ class Threads:
     """Writes the calls of a log's threads, window by window, as they return."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
-        """Write into `archive`. handles: numbers locations, regions and I/O handles."""
+        """Write into `archive`; nothing is written yet.
+
+        handles: numbers locations, regions and I/O handles, and gets the names of threads and
+        processes. context: the log's.
+        """
         self._archive = archive
         self._handles = handles
         self._context = context
@@ -135,7 +139,11 @@ class Threads:
         self._archive.write(file, records)
 
     def _regions(self, calls: Calls) -> Regions:
-        """Return the numbers of the regions of calls and waits; new ones get the next numbers."""
+        """Return the numbers of the regions of calls and waits; new ones get the next numbers.
+
+        A call's is that of its name, which all 32-bit calls of one number share; those of waits,
+        BLOCKED and RUNNABLE, are numbered even where there are no waits.
+        """
         keys = calls.number.astype(np.int64) << 1 | calls.foreign
         found, codes = np.unique(keys, return_inverse=True)
         machine = self._context.machine

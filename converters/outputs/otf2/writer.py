@@ -130,7 +130,11 @@ class Writer:
 
 
 def stamped(time: I64, file: EventFile) -> Bool:
-    """Mark events that need a time stamp: those with another time than the event before."""
+    """Mark events that need a time stamp: bool (n,), True for another time than the event before.
+
+    time: ns (n,) of the location's next events. The first is compared with the newest event of
+    `file`; in a file without one it needs a time stamp.
+    """
     timed = np.ones(len(time), dtype=np.bool_)
     timed[1:] = time[1:] != time[:-1]
     timed[:1] = time[:1] != file.time

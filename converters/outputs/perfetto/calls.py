@@ -91,7 +91,8 @@ class CallMaker:
     def rest(self, tasks: Tasks) -> Slices:
         """Return slices of the calls that were held back; no window follows.
 
-        tasks: the last window's threads, as of `calls`. Changes `threads`, as `calls` does.
+        In the order of (entry, number), as full slices. tasks: the last window's threads, rows of
+        `Calls.task`. Adds the threads of these calls to `threads`.
         """
         if self._held is None:
             return self._slices(None)
@@ -162,9 +163,10 @@ class CallMaker:
     def _arguments(self, slices: Slices, table: Calls) -> None:
         """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
 
-        `result` has only calls that did not fail, `error` (the errno's name, `EIO`, or `errno N`)
-        only those that did. blocked_ns, runnable_ns, queued_bios and waits are left out where 0;
-        running_ns is the rest of the time, at least 0.
+        Only calls that did not fail have `result`, only those with a negative result `error`: the
+        errno's name (`EIO`), or `errno N`. blocked_ns, runnable_ns, queued_bios and waits are left
+        out where 0; running_ns is the rest of the time, at least 0. New texts are added to
+        `strings`. `commit` is added by `_add_waits`.
         """
         if not len(table):
             return
@@ -187,10 +189,10 @@ class CallMaker:
     def _add_waits(self, slices: Slices, table: Calls) -> None:
         """Set `slices.stages` to the waits of these calls, which are no longer pending then.
 
-        Adds the argument `commit` to the calls that waited for one.
-
-        table: the call of each slice. A wait has two stages: off the CPU until woken, named by
-        the reason, and from there until it ran, which has the flow of the bio that ended the wait.
+        table: the call of each slice. A wait has two stages: off the CPU until woken, named by the
+        reason, and from there until it ran, which has the flow of the bio that ended the wait. They
+        are clipped to the call; those of no length are left out. Calls that waited for a journal's
+        commit get the argument `commit`, the highest transaction. Without waits nothing is done.
         """
         row, waits = self._pending.take(table)
         if waits is None or not len(waits):

@@ -84,8 +84,9 @@ class CallStacks:
     def _frame(self, data: InternedData, place: _Place, defined: Defined) -> int:
         """Return a frame's interned id; define the frame for a packet sequence that lacks it.
 
-        place: the frame's (function, mapping). data, defined: as of `define`; the frame, its
-        function's name and its mapping are added where they are missing in `defined`.
+        place: the frame's (function, mapping). data: interned data of a packet on that sequence.
+        defined: (kind, id) of all that the sequence has defined. The frame, its function's name and
+        its mapping are added to both where they are missing in `defined`.
         """
         iid = self._id("frame", place)
         if self._new(defined, "frame", iid):

@@ -5,7 +5,7 @@ docs/perfetto.md describes tracks, arguments and SQL. The trace is written windo
 does not grow with its length.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, replace
 from typing import BinaryIO
 
@@ -103,7 +103,11 @@ class Converter:
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
     ) -> None:
-        """Take the parameters of `convert`; nothing is written before the first window."""
+        """Take the parameters of `convert`; nothing is written before the first window.
+
+        context: the log's, which grows while it is read. out: stays open. place: where the log
+        stands in the trace; None: alone. `summary` begins with zeros.
+        """
         place = place or Place.alone(context)
         self._to_end = to_end
         self._detail = detail
@@ -242,7 +246,7 @@ class Converter:
         )
         self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
-    def _start(self, window: Lifecycles | None, slices: Iterable[Slices]) -> None:
+    def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
         """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
 
         window: the window that the slices are of; None: there is none. slices: per category. The

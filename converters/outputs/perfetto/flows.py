@@ -131,11 +131,12 @@ class FlowMaker:
     def of_waits(self, waits: Waits) -> U64:
         """Return per wait (n,) the flow of the bio whose completion ended it; 0: none for certain.
 
-        waits: of calls that have returned. A wait was ended by a bio if it was for the
-        call's own I/O, and its wake-up was recorded; the bio was in flight when the wait began,
-        and is the last of the call's that completed before the wake-up, at most 100 µs before and
-        in the same context (task, softirq, interrupt), both recorded; and no other bio of the call
-        completed during the wait, or none was in flight any more.
+        waits: of calls that have returned. A wait was ended by a bio if all of this holds. It was
+        for the call's own I/O, and its wake-up was recorded. The bio was in flight when the wait
+        began, and is the last of the call's to complete by the wake-up: within the wait, at most
+        100 µs before its end, and in the same context (task, softirq, interrupt), both recorded. No
+        other bio of the call completed during the wait, or none that was queued before the wait
+        was in flight at the wake-up any more.
         """
         known = self._known
         found = np.zeros(len(waits), dtype=np.uint64)

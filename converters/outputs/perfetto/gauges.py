@@ -182,9 +182,10 @@ class Gauges:
     def _remember(self, ended: Passage, in_flight: Passage) -> tuple[int, int]:
         """Keep the states of bios in flight; return how many are (queued, in device) now.
 
-        Now is the window's end. ended, in_flight: as of `update`; those of `in_flight` that have
-        ended already count in neither. Bios of `ended` without an end, whose slice stays open, are
-        added to `_stuck`, and so counted here and in every later window. Sets `_number`, `_state`.
+        Now is the window's end. ended: bios that the window ended; in_flight: those in flight at
+        its end, of which those that have ended already count in neither. Bios of `ended` without an
+        end, whose slice stays open, are added to `_stuck`, and so counted here and in every later
+        window. Sets `_number`, `_state`.
         """
         state = in_flight.states()
         order = np.argsort(in_flight.number, kind="stable")

@@ -106,8 +106,8 @@ class LanePool:
     def _close(self, number: I64, lane: I64, end: I64, stays: Bool) -> None:
         """Set `last_end`, `frontier` and the lanes that are reserved, from a window's slices.
 
-        number, lane, end, stays: per slice (n,), as of `assign`. A slice with end FOREVER reserves
-        its lane for the next window, or for ever if it stays.
+        Per slice (n,): number, lane, end (ns), and whether it stays to the trace's end. A slice
+        with end FOREVER reserves its lane for the next window; one that stays has it for ever.
         """
         lanes = int(lane.max(initial=-1)) + 1
         if lanes > len(self.last_end):

@@ -60,7 +60,10 @@ def _labels(logs: Sequence[Named]) -> list[str]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return the names in order, with ` (2)`, ` (3)`, … behind those that occur again."""
+    """Return the names in order, with ` (2)`, ` (3)`, … behind those that occur again.
+
+    A name that ends so by itself can equal one of these.
+    """
     seen: Counter[str] = Counter()
     distinct = []
     for name in names:

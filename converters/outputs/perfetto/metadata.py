@@ -47,8 +47,8 @@ def recording_facts(context: Context) -> dict[str, str | int]:
 def attributes(facts: Facts, number: int = 1) -> TracePacket:
     """Return a packet with `trace_attributes`: metadata `trace_attribute.biotrail.<name>` in SQL.
 
-    facts: name → text or number. number: of the log in the trace; from the second on, the names
-    begin `biotrail.<number>.`.
+    facts: name → text or number. number: of the log in the trace, from 1; from the second on the
+    names begin `trace_attribute.biotrail.<number>.`.
     """
     where = "biotrail" if number == 1 else f"biotrail.{number}"
     packet = TracePacket()

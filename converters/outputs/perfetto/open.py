@@ -47,7 +47,11 @@ def of_open(window: Lifecycles) -> Lifecycles:
 
 
 def _path_of_open(path: PathTables) -> PathTables:
-    """Return the path with the open bios as ended ones, and nothing else."""
+    """Return the path with the open bios as ended ones.
+
+    Calls, waits, interrupts, drivers' steps, submissions and commits have no rows then, nor has
+    `open_bios`; the tables of bios' requests stay.
+    """
     none = np.zeros(0, dtype=np.int64)
     return replace(
         path,

@@ -24,10 +24,10 @@ class PacketFile:
         self._summary = summary
 
     def packets(self, packets: Iterable[TracePacket]) -> None:
-        """Write packets on the log's own sequence; sets their sequence id and, if 0, their flags.
+        """Write packets on the log's own sequence, and add their bytes to the summary.
 
-        The flags are then SEQ_NEEDS_INCREMENTAL_STATE. Raises OutputError where the file cannot be
-        written.
+        The packets get its sequence id and, where their flags are 0, SEQ_NEEDS_INCREMENTAL_STATE.
+        Raises OutputError where the file cannot be written.
         """
         ready = list(packets)
         for packet in ready:

@@ -65,7 +65,11 @@ def add_bio_path(
 def _add_purposes(
     slices: Slices, table: Bios, tasks: Tasks, context: Context, strings: Interned
 ) -> None:
-    """Add the argument `purpose` to the slices of bios that are for anything but data."""
+    """Add the argument `purpose` to the slices of bios for metadata, the journal, swap, readahead.
+
+    Those that move data for a program, or none, have no such argument. table: the bio of each
+    slice. tasks: the threads that `table.task` is the row of. New texts are added to `strings`.
+    """
     found = purposes(table, tasks, context)
     names = {p: name for p, name in PURPOSE_NAMES.items() if p != Purpose.DATA}
     ids = [strings.id(names[p]) if p in names else 0 for p in Purpose]
@@ -103,10 +107,11 @@ def _names(comm: NDArray[np.bytes_], strings: Interned) -> U64:
 def add_interrupts(
     slices: Slices, table: Requests, path: PathTables | None, strings: Interned
 ) -> None:
-    """Add the arguments names.PATH_REQUEST_ARGUMENTS to the slices of requests where known.
+    """Add arguments on how requests were completed to the slices of those of which it is known.
 
-    table: the request of each slice. path: the window's; None: nothing is added. strings: the
-    interned texts, to which new ones are added.
+    They are completed_in, irq, and the times between issue, interrupt, softirq and completion
+    (ns, see `_add_times`); not those of drivers. table: the request of each slice. path: the
+    window's; None: nothing is added. strings: the interned texts, to which new ones are added.
     """
     if path is None or not len(path.interrupts) or not len(table):
         return

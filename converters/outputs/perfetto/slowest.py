@@ -87,9 +87,9 @@ class Slowest:
     def _io(self, slices: Slices, table: Bios, tasks: Tasks, row: int) -> SlowIo:
         """Return the bio of one slice, which is complete, as a SlowIo.
 
-        row: the slice's row in `slices`. table, tasks: as of `add`. The latency is the slice's
-        length; process is empty where the thread is not known, family None where the slice has no
-        correlation id.
+        row: the slice's row in `slices`. table: the bios that they were made from; tasks: threads'
+        names, to which `table.task` refers. The latency is the slice's length; process is empty
+        where the thread is not known, family None where the slice has no correlation id.
         """
         bio, start = int(slices.rows[row]), int(slices.start[row])
         task = int(table.task[bio])

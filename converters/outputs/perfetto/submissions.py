@@ -72,7 +72,8 @@ class SubmissionMaker:
     def _process(self, rows: Submissions, tasks: Tasks) -> I64:
         """Return per row its process id, int64 (n,), the thread's id where the task is not known.
 
-        Adds each new id to `processes`, with the name of a thread of it, "" if not known.
+        Adds each new id to `processes`, with the name of the thread that queued the first bio of
+        the first such row, "" if not known; nothing is added if `tasks` is empty.
         """
         known = rows.task >= 0
         if not len(tasks):
@@ -87,9 +88,10 @@ class SubmissionMaker:
     def _arguments(self, slices: Slices, rows: Submissions) -> None:
         """Add the arguments of names.SUBMISSION_ARGUMENTS to the slices of `rows`.
 
-        number, fd and offset are left out where negative. `result` needs a completion and is not
-        negative, `error` (the errno's name, else "none") is of negative results. Steps (ns) need
-        both ends, in order.
+        number, fd and offset are left out where negative. `result` and `error` need a completion:
+        `result` has those that are not negative, `error` the errno's name of the others ("none"
+        where there is no such errno). Steps (ns) need both ends, in order. New texts are added to
+        `strings`.
         """
         slices.uint("number", rows.number, rows.number >= 0)
         slices.uint("user_data", rows.user_data)

@@ -55,7 +55,10 @@ class BccProbes(MappedProbes):
     capabilities: ClassVar[Capabilities] = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
-        """Keep the configuration; nothing is loaded or checked before open()."""
+        """Keep the configuration; nothing is loaded or checked before open().
+
+        Until then `sizes` is None, and nothing counts as recorded or attached.
+        """
         super().__init__()
         self.config = config
         self.sizes: RingSizes | None = None
