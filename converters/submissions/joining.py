@@ -192,14 +192,15 @@ def _process(task: I32, tasks: Tasks) -> I64:
 def _first_return(caller: I64, exits: I64, asked: I64, time: I64) -> I64:
     """Return the index of each caller's first call that returned at a time or later; -1: none.
 
-    caller, exits: (n,) of the calls. asked, time: (m,), the caller asked for and the time (ns).
+    caller, exits: (n,) of the calls. asked, time: (m,), the caller asked for and the time (ns). A
+    caller of -1 is not known, and has no call.
     """
     order = np.lexsort((exits, caller))
     callers, code = np.unique(caller, return_inverse=True)
     if not len(callers):
         return np.full(len(asked), -1, dtype=np.int64)
     place = np.minimum(np.searchsorted(callers, asked), len(callers) - 1)
-    known = callers[place] == asked
+    known = (callers[place] == asked) & (asked >= 0)
     # One search serves all callers: each has its own range of ranks.
     times, rank = np.unique(np.concatenate([exits, time]), return_inverse=True)
     base = len(times)
