@@ -73,10 +73,10 @@ def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     """Return per request generation whether it is the recording's own.
 
     own: per bio generation. A request is own if it has bios, all of them are known and own: at its
-    last D no chain cut short (D_FLAG_CHAIN_CUT), none left out by filters. A request that was
-    absorbed is judged instead by the known bios it had before or, if there is none, as the
-    absorbing one. A lower device's request (request-based dm) is own by its bios, or if the upper
-    one is.
+    last D no chain cut short (D_FLAG_CHAIN_CUT), none left out by filters. Without a D the bios so
+    far decide, though others may still be merged into it. A request that was absorbed is judged
+    instead by the known bios it had before or, if there is none, as the absorbing one. A lower
+    device's request (request-based dm) is own by its bios, or if the upper one is.
     """
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)

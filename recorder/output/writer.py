@@ -133,10 +133,10 @@ class WriterThread:
         """Return a job that writes the segments as a chunk, contiguous ones of a ring joined.
 
         To be queued for the writer thread, which calls it with the log; more than 8 MiB become
-        several chunks. It adds to the counters (see `_write_chunk`), or to `unwritten` where it
-        failed or `error` was set before; in any case its bytes no longer count as waiting. It
-        raises its own error. `clock`: ns by name, read when the segments were copied from the
-        rings.
+        several chunks. The job adds to the counters (see `_write_chunk`), or to `unwritten` where
+        it failed or `error` was set before, and raises its own error. In any case it takes its
+        bytes off those that wait, to which `offer_chunk` adds them, not this method. `clock`: ns by
+        name, read when the segments were copied from the rings.
         """
         raw = sum(len(segment.data) for segment in segments)
 

@@ -71,8 +71,8 @@ class Selection:
         chosen by choice and outcome. A request is kept if it served a chosen bio (by `edges`; an
         open request: if it is the last `request` of a chosen open bio) or if it served no known bio
         and its own device, operation and outcome are chosen. Stages go with their rows, edges with
-        their bios. Of `path`, chosen calls, waits and submissions are kept (see the class), by
-        `_calls` and `_submissions`, which know the windows before and are changed.
+        their bios. Of `path`, all commits stay, and the chosen calls, waits and submissions (see
+        `_path`), by `_calls` and `_submissions`, which know the windows before and are changed.
         """
         bios = self._bios(window.bios, window.tasks)
         self._count(window.bios, bios)

@@ -115,9 +115,10 @@ class Slots:
         """Add samples (figures of single bios or requests) to the groups of their slots.
 
         The slot is the one in which a bio (request) ended or, without a completion, began; slot 0
-        if that was before `origin` or is not known. into: `_bios` or `_requests`, whose codes are
-        `slot << _WIDTH | place`; changed. A new place (device and operation) goes to `_places`;
-        once there are MOST_PLACES, samples of further places are only counted in `left_out`.
+        if that was before `origin` or is not known. into: `_bios` or `_requests`, which is changed;
+        its codes are `slot << _WIDTH | place`, place as in Samples.place: dev_t << OP_BITS |
+        operation number. A new place is added to the set `_places`; once that has MOST_PLACES,
+        samples of further places are only counted in `left_out`.
         """
         if not len(samples):
             return

@@ -214,7 +214,10 @@ def waits_at(
 
 
 def state_name(state: int) -> str:
-    """Return a thread's state as ps names it: "D", "S", "D killable", "I"; others: "0x80"."""
+    """Return a thread's state, TASK_* bits, as ps names it; TASK_FREEZABLE is ignored.
+
+    "R", "S", "D", "T", "t", "I", or "D killable"; any other in hexadecimal, whole: "0x80".
+    """
     if state & _IDLE == _IDLE:
         return "I"
     if state & _KILLABLE == _KILLABLE:

@@ -47,7 +47,7 @@ def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
 
     chains: (k,) events of kind CHAIN. A D and its CHAIN records leave the kernel together, with one
     timestamp and one request pointer; -1 where no such D is in the window. The place is the number
-    of events between D and record; meaningless without a D.
+    of events between D and record, also those of other requests; meaningless without a D.
     """
     if not len(chains):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

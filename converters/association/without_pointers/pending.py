@@ -64,9 +64,10 @@ class TagGroup:
             other.merged_into = self
 
     def dissolve(self, use: TagUse) -> None:
-        """Remove the group from `tags` of all its requests, whose tags then count as not recorded.
+        """Remove the group from its requests, whose tags then count as not recorded.
 
-        Empties `owners`. use: key of the group in `InFlight.tags`.
+        Deletes the entry `use` in each request's `InFlight.tags`, and empties `owners`. The group
+        must not have been merged into another.
         """
         for io in self.owners:
             io.tags.pop(use, None)

@@ -41,13 +41,14 @@ class LanePool:
         return len(self.last_end)
 
     def assign(self, number: I64, start: I64, end: I64, stays: Bool) -> I64:
-        """Return the lane of each slice of one window: shape (n,), int64, from 0.
+        """Return the lane of each slice of one window, from 0: int64 (n,). Updates the pool.
 
-        A slice keeps the lane that it reserved; others take the lowest one free at their start.
+        A slice gets the lane that it reserved, unless its start moved to the end of the lane's last
+        slice or before; else the lowest lane whose last slice ended before its start (not at it).
         number: identifies a slice across windows; start, end: ns; rows in the order of (start,
-        number). stays: the slice keeps its lane to the trace's end. A slice passed with end FOREVER
-        reserves its lane until it is passed again with its end; if the next window does not pass it
-        again and it does not stay, the lane becomes free. Updates the pool's lanes.
+        number). A slice with end FOREVER reserves its lane until it is passed again with its end,
+        or until a window does not pass it. stays: it keeps its lane to the trace's end; only with
+        end FOREVER, and it must not be passed again.
         """
         lane = np.full(len(number), -1, dtype=np.int64)
         self._carry(number, start, lane)
