@@ -54,7 +54,8 @@ class WaitReasons:
     def of(self, stacks: I32) -> U8:
         """Return the WaitReason of each wait, (n,). stacks: `Waits.stack`.
 
-        UNKNOWN where the wait has no stack, the kernel refused it, or no note has its frames.
+        UNKNOWN where the wait has no stack, the kernel refused it, no note so far has its frames,
+        or none of these has a name; OTHER where no rule holds (see `reason_of`).
         """
         ids, at = np.unique(stacks, return_inverse=True)
         return np.array([self._one(number) for number in ids.tolist()], dtype=np.uint8)[at]

@@ -81,9 +81,9 @@ class LiveSource(LogSource):
     def parts(self) -> Iterator[Part]:
         """Yield chunks as they arrive, until the stream ends; blocks while there is none.
 
-        Of chunks that were skipped, only records of names come, as parts with `clock` None, before
-        the next chunk. After the last chunk raises the TraceError or OSError that ended reading, if
-        any. Can be called once.
+        Call `start` first. Of skipped chunks (the last MOST_NAMES before the next chunk) only
+        records of names come, as parts with `clock` None, before that chunk. After the last chunk
+        raises the TraceError or OSError that ended reading, if any. Can be called once.
         """
         while (chunk := self._next()) is not None:
             while self._names:

@@ -203,14 +203,13 @@ def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
     """Return the indices of the payload's segments that may hold records of one of `kinds`.
 
     `payload`: decompressed. A segment of columns lists its kinds, so that it need not be decoded.
-    Segments stored as in the ring are always included. A payload too short for its segment table
-    gives the indices of all segments that it declares ([0] if it is too short to declare any), so
-    that the caller goes on to `decode_chunk`, which raises.
+    Segments stored as in the ring are always included. A payload too short for the segment table
+    that it declares gives [0], so that the caller goes on to `decode_chunk`, which raises.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
     at, indices = _META.size + count * _ENTRY.size, []
     if at > len(payload):
-        return list(range(count))
+        return [0]
     for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
         _, _, stored, _, _, layout, _ = entry
         present = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None

@@ -168,8 +168,9 @@ class LogReader:
     ) -> Iterator[Chunk]:
         """Yield the file's chunks that overlap [first, last] (ns, both inclusive), in file order.
 
-        `holding`: only chunks that may hold records of one of these kinds; None: all. Damaged
-        chunks are left out and added to `_problems` and `damaged`.
+        The log is no pipe. `holding`: only chunks that may hold records of one of these kinds;
+        None: all. Damaged chunks are left out and added to `_problems` and `damaged`. Raises
+        LogFormatError where reading fails.
         """
         entries, ends = self._entries, self._ends
         assert entries is not None

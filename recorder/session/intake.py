@@ -52,8 +52,9 @@ class Intake:
 
         `now_ns`: CLOCK_MONOTONIC. Nothing is copied while CHUNK_BYTES wait already or the writer
         has too much to do (`WriterThread.ready`): records stay in the rings then, which count what
-        they lose. A chunk is queued at CHUNK_BYTES, or CHUNK_NS after the last one began; one that
-        finds the writer's queue full goes on waiting.
+        they lose. A chunk is queued at CHUNK_BYTES, or CHUNK_NS after it began, which is when the
+        one before was queued; if the writer's queue is full, it goes on waiting. Raises ProbeError:
+        the rings cannot be read.
         """
         if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
             self.drain()

@@ -88,7 +88,7 @@ class _Definitions:
 
         The host's domain is shared memory. "block devices" is below it, disks below that,
         partitions below their disk. Each disk and partition has the number that `_nodes` gives it,
-        and `_facts` as text properties.
+        and `_facts` as text properties. Raises OutputError where writing fails.
         """
         lib, define = self._lib, self._archive.define
         none = lib.UNDEFINED_SYSTEM_TREE_NODE

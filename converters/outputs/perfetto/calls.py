@@ -72,8 +72,8 @@ class CallMaker:
 
         path: the window's; None: it has no calls. tasks: the window's threads, rows of
         `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls that return
-        at or after `FlowMaker.settled` are held back for a later window, as more of their bios'
-        completions may follow; if more than 65,536 calls are held, all are returned. Adds the
+        at or after `FlowMaker.settled` are held back for a later window or `rest`, as more of their
+        bios' completions may follow; if more than 65,536 calls are held, all are returned. Adds the
         threads of the returned calls to `threads`; keeps waits of calls without a slice so far.
         """
         if path is not None:

@@ -102,8 +102,9 @@ class ClockBook:
 
         at: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's BOOTTIME if `aligned`. The
         snapshot has `at` on the clock of the converter's own sequence, and the pairs of
-        `ClockBook.at`: MONOTONIC, named as the trace's primary clock, before the first reading;
-        MONOTONIC and BOOTTIME after it; BOOTTIME alone if `aligned`.
+        `ClockBook.at`: MONOTONIC, named as the trace's primary clock, as long as no reading was
+        taken (`offset` is None); then MONOTONIC and BOOTTIME, whatever `at` is; BOOTTIME alone if
+        `aligned`.
         """
         snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC if self.primary else None)
         snapshot.clocks.add(clock_id=OWN_CLOCK, timestamp=at)

@@ -46,10 +46,11 @@ class _Completions(Table):
     def of(cls, window: Lifecycles) -> "_Completions":
         """Return a row for each request of a window that was completed in an interrupt or softirq.
 
-        Left out are requests never issued, and those whose interrupt (or softirq) has no known
-        time. Such a time is NEVER if it cannot be this completion's: an interrupt that is not
+        A time is NEVER if it is not known or cannot be this completion's: an interrupt that is not
         between issue and completion (or softirq, if there is one), a softirq after the completion,
-        a raise that is not between interrupt and softirq. `window.path` must not be None.
+        a raise that is not between interrupt and softirq. Left out are requests never issued, and
+        rows whose `entered` is then NEVER; of a softirq, `hard` and `raised` still may be.
+        `window.path` must not be None.
         """
         assert window.path is not None
         row, known = rows_of(window.requests.number, window.path.interrupts.number)

@@ -64,8 +64,8 @@ def attributes(facts: Facts, number: int = 1) -> TracePacket:
 def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
     """Return a packet with an instant event, a mark without a duration.
 
-    track: uuid of its track. at: ns. name: the event's. facts: its arguments, name → text or
-    number.
+    track: uuid of its track. at: ns of the default clock of the sequence that it is written on; its
+    id is not set here. name: the event's. facts: its arguments, name → text or number.
     """
     packet = TracePacket(timestamp=at)
     event = packet.track_event
