@@ -217,9 +217,9 @@ def _group(members: list[Callers], stacks: list[Stack]) -> Group:
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return one frame for each position of stacks that have the same names in all positions.
 
-    sides: kernel (or user) frames of each stack, at least one stack, all of the same length. Where
-    the frames at a position differ: the offset is NO_OFFSET; `where` is "" if the frames have a
-    name, else the first one's.
+    sides: kernel (or user) frames of each stack, at least one stack, all of the same length. An
+    offset that differs becomes NO_OFFSET; a `where` that differs becomes "", or stays the first
+    one's if the frames have no name.
     """
     frames = []
     for places in zip(*sides, strict=True):

@@ -150,11 +150,10 @@ def _directories(place: Path) -> Headers:
 
 
 def _common(build: Path) -> Path | None:
-    """Return one frame for each position of stacks that have the same names in all positions.
+    """Return the -common directory that the Makefile in `build` includes, as Debian's do.
 
-    sides: kernel (or user) frames of each stack, at least one stack, all of the same length. An
-    offset that differs becomes NO_OFFSET; a `where` that differs becomes "", or stays the first
-    one's if the frames have no name.
+    That is DIRECTORY of its first line `include DIRECTORY/Makefile`, an absolute path of any name.
+    None: there is no Makefile that can be read, or its first line is not such an include.
     """
     try:
         text = (build / "Makefile").read_text(errors="replace")
