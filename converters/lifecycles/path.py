@@ -231,7 +231,9 @@ def rows_at(events: Events, index: I64) -> NDArray[np.void]:
 
 
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
-    """Return a row for each bio with a known call, dirtying task or request, sorted by number.
+    """Return a row for each bio with a known call, dirtying task or submission, by number.
+
+    A submission is a request of io_uring or an iocb of aio.
 
     number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
     `submission` is -1 for all: `converters.submissions` sets it.

@@ -52,8 +52,8 @@ class EndRules:
 
         That is one that `device.overlaps_partial` finds in the C's range. Then calls
         `device.add_partial` with `fits`, all requests that this C fits: if they end at several
-        sectors, which one is shortened is open. Does nothing for zone append, whose C reports
-        another sector than D.
+        sectors, which one is shortened is open. For any C, also one that ends the request. Does
+        nothing for zone append, whose C reports another sector than D.
         """
         if event.op == self._find.append_op:
             return
