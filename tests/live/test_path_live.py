@@ -5,10 +5,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
+from tests.support.path_disks import Disk
 from tests.support.path_logs_live import completions, operations, sector_of, whole
 from tests.support.path_tables import number_of
 from tests.support.record_command import biotrail, fio_command
@@ -29,38 +28,6 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 KIB = 1024
 MIB = 1024 * KIB
 READ, WRITE = 0, 1
-LOAD = """
-import mmap, os, subprocess, sys
-here = sys.argv[1]
-
-def name(text):
-    with open("/proc/self/comm", "w") as comm:
-        comm.write(text)
-
-"""
-
-
-@dataclass
-class Disk:
-    """A loop device with a file system, mounted."""
-
-    device: devices.LoopDevice
-    mount: Path
-
-    def record(self, log: Path, command: list[str], *arguments: str) -> None:
-        biotrail("record", "-d", self.device.path, "-o", log, *arguments, "--", *command)
-
-    def program(self, text: str) -> list[str]:
-        return [sys.executable, "-c", LOAD + text, str(self.mount)]
-
-    def prepare(self, name: str, size: int) -> Path:
-        """A file on the disk, and nowhere in memory."""
-        path = self.mount / name
-        with path.open("wb") as stream:
-            stream.write(b"x" * size)
-            os.fsync(stream.fileno())
-            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        return path
 
 
 @pytest.fixture
