@@ -113,7 +113,8 @@ struct bt_ring_slot {
 	__u32 bios; /* that it queued and that were recorded */
 	__u16 late; /* its submission was not seen */
 	__u16 parked; /* no longer run by that thread: passed on, or waiting */
-	__u32 zeroing; /* only zeros were queued so far: the next bio begins its data */
+	__u16 zeroing; /* only zeros were queued so far: the next bio begins its data */
+	__u16 unreported; /* aio on a block device, whose completion nothing reports */
 };
 
 /* 256 bytes; a request has its place in the set that its address chooses. */
@@ -153,6 +154,7 @@ struct bt_owner {
 	__u64 req; /* address of the io_kiocb or aio_kiocb; 0: none */
 	__u64 done; /* bytes of direct I/O up to this bio's end */
 	__u32 aio; /* 1: an iocb of aio */
+	__u32 raw; /* 1: direct I/O on a block device */
 	__u32 joined;
 	__u32 runner;
 };
@@ -226,6 +228,7 @@ static __always_inline struct bt_ring_slot *bt_ring_begin(__u64 req, __u64 now, 
 	slot->late = late;
 	slot->parked = 0;
 	slot->zeroing = 0;
+	slot->unreported = 0;
 	barrier();
 	slot->req = req;
 	return slot;
@@ -285,7 +288,10 @@ static __always_inline int on_ring_idle(void)
 	return 0;
 }
 
-/* Writes a RING_COMPLETE record if bios of the request were recorded, and frees its slot. */
+/*
+ * Writes a RING_COMPLETE record if bios of the request were recorded, and frees its slot. A slot
+ * whose request ended unreported is left over: what completes now has its address again.
+ */
 static __always_inline int bt_ring_finish(struct bt_ended *ended)
 {
 	struct bt_ring_slot *slot = bt_ring_find(ended->req);
@@ -297,7 +303,7 @@ static __always_inline int bt_ring_finish(struct bt_ended *ended)
 		return 0;
 	submitted = slot->submitted;
 	slot->req = 0;
-	if (!slot->bios || !bt_begin(&w, BT_RING_COMPLETE))
+	if (!slot->bios || slot->unreported || !bt_begin(&w, BT_RING_COMPLETE))
 		return 0;
 	r = bt_reserve(&w, BT_RING_COMPLETE, sizeof(*r));
 	if (r) {
@@ -373,6 +379,7 @@ static __always_inline void bt_owner_by_iocb(struct bt_owner *owner, struct bio 
 			return;
 		iocb = (__u64)BPF_CORE_READ(raw, iocb);
 		owner->done = BPF_CORE_READ(raw, size);
+		owner->raw = 1;
 	}
 	if (!iocb)
 		return;
@@ -461,6 +468,7 @@ static __always_inline struct bt_ring_slot *bt_owner_slot(struct bt_owner *owner
 	if (!slot)
 		return NULL;
 	slot->zeroing = owner->aio && !owner->done;
+	slot->unreported = owner->aio && owner->raw;
 	slot->bios++;
 	return slot;
 }
