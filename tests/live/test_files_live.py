@@ -3,10 +3,8 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader
 from tests.support import devices
+from tests.support.path_disks import mounted
 from tests.support.record_command import biotrail, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -60,17 +59,9 @@ class Disk:
 
 @pytest.fixture
 def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Disk]:
-    for tool in ("mkfs.ext4", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    with ExitStack() as stack:
-        device = make_loop()
-        devices.make_ext4(device.path)
-        mount = tmp_path / "disk"
-        mount.mkdir()
-        devices.run("mount", device.path, mount)
-        stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
-        yield Disk(device, mount)
+    device = make_loop()
+    with mounted(device, "ext4", tmp_path / "disk") as on:
+        yield Disk(device, on.mount)
 
 
 def tells_direct(log: Path) -> bool:

@@ -15,7 +15,7 @@ from biotrail.converters.lifecycles.purposes import Purpose, purposes
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
-from tests.support.path_disks import MAKE, Disk, mounted
+from tests.support.path_disks import SYSTEMS, Disk, mounted
 from tests.support.path_logs_live import operations
 from tests.support.path_tables import RecordedPath, number_of, recorded_path
 from tests.support.record_command import biotrail, remove_cgroup
@@ -53,7 +53,7 @@ def purposes_of(found: RecordedPath) -> np.ndarray:
     return purposes(found.bios, found.trace.tasks.table(), found.trace.context)
 
 
-@pytest.mark.parametrize("system", sorted(MAKE))
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_write_back_is_charged_to_who_wrote(
     tmp_path: Path, make_disk: Callable[[str], Disk], system: str
 ) -> None:
@@ -99,7 +99,7 @@ for _ in range(3):
     assert charged >= 0.99 * total
 
 
-@pytest.mark.parametrize("system", sorted(MAKE))
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_each_bio_has_its_purpose(
     tmp_path: Path, make_disk: Callable[[str], Disk], system: str
 ) -> None:

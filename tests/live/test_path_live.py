@@ -3,10 +3,8 @@
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
-from tests.support.path_disks import Disk
+from tests.support.path_disks import Disk, mounted
 from tests.support.path_logs_live import completions, operations, sector_of, whole
 from tests.support.path_tables import number_of
 from tests.support.record_command import biotrail, fio_command
@@ -32,17 +30,9 @@ READ, WRITE = 0, 1
 
 @pytest.fixture
 def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Disk]:
-    for tool in ("mkfs.ext4", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    with ExitStack() as stack:
-        device = make_loop()
-        devices.make_ext4(device.path)
-        mount = tmp_path / "disk"
-        mount.mkdir()
-        devices.run("mount", device.path, mount)
-        stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
-        yield Disk(device, mount)
+    device = make_loop()
+    with mounted(device, "ext4", tmp_path / "disk") as found:
+        yield found
 
 
 def test_direct_io_has_its_call_with_place_and_times(tmp_path: Path, disk: Disk) -> None:

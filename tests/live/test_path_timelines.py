@@ -2,10 +2,8 @@
 """Timelines of real system calls: on their threads' tracks, joined to their bios by arrows."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import devices, otf2_archives, perfetto_check
+from tests.support.path_disks import mounted
 from tests.support.perfetto_check import Read, Slice
 from tests.support.record_command import biotrail, fio_command
 
@@ -47,16 +46,9 @@ class Recorded:
 
 @pytest.fixture
 def recorded(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Recorded]:
-    for tool in ("mkfs.ext4", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    with ExitStack() as stack:
-        device = make_loop()
-        devices.make_ext4(device.path)
-        mount = tmp_path / "disk"
-        mount.mkdir()
-        devices.run("mount", device.path, mount)
-        stack.callback(devices.run, "umount", "--lazy", mount)
+    device = make_loop()
+    with mounted(device, "ext4", tmp_path / "disk") as on:
+        mount = on.mount
         file, log = mount / "file", tmp_path / "log.biotrail"
         file.write_bytes(bytes(2 * MIB))
         devices.run("sync", "-f", file)

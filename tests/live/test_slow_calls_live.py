@@ -2,16 +2,15 @@
 """`biotrail slow --calls` of real fsyncs on ext4: time, waits, wakers and bios of each."""
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import devices
+from tests.support.path_disks import mounted
 from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -34,16 +33,9 @@ def disk(
     make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
 ) -> Iterator[tuple[devices.LoopDevice, Path]]:
     """A loop device with ext4, and where it is mounted."""
-    for tool in ("mkfs.ext4", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    with ExitStack() as stack:
-        device = make_loop()
-        devices.make_ext4(device.path)
-        mount = tmp_path / "disk"
-        mount.mkdir()
-        devices.run("mount", device.path, mount)
-        stack.callback(devices.run, "umount", "--lazy", mount)
+    device = make_loop()
+    with mounted(device, "ext4", tmp_path / "disk") as on:
+        mount = on.mount
         yield device, mount
 
 

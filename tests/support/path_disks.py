@@ -48,21 +48,20 @@ class Disk:
         return path
 
 
-MAKE = {
-    "ext4": ("mkfs.ext4", "-q", "-F"),
-    "xfs": ("mkfs.xfs", "-q", "-f"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f"),
-}
-"""Command that makes each file system, without the device."""
+SYSTEMS = ("btrfs", "ext4", "xfs")
+"""File systems of `mounted`."""
 
 
 @contextmanager
 def mounted(device: devices.LoopDevice, system: str, mount: Path) -> Iterator[Disk]:
     """Make a file system on the device and mount it; skips where its tools are missing."""
-    for tool in (MAKE[system][0], "mount"):
+    for tool in (f"mkfs.{system}", "mount"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
-    devices.run(*MAKE[system], device.path)
+    if system == "ext4":
+        devices.make_ext4(device.path)
+    else:
+        devices.run(f"mkfs.{system}", "-q", "-f", device.path)
     mount.mkdir()
     devices.run("mount", "-t", system, device.path, mount)
     try:
