@@ -6,14 +6,16 @@ PYTHON ?=
 KERNELS ?= 6.1
 CASES ?=
 PARTS ?=
+PURE ?=
 FIRST ?=
 ARGS ?=
 FUZZ_SECONDS ?= 300
 TARGETS ?=
 PYTEST_ARGS ?=
 # Live tests wait for devices more than they compute: more of them at once than there are cores.
-LIVE_WORKERS ?= 3
+LIVE_WORKERS ?= 5
 BIN := .venv/bin
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
 .PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered bench-growth soak wheel sdist test-vm clean distclean
@@ -24,6 +26,7 @@ help: ## what there is to make
 
 setup: .venv/.ready ## system packages (as root), .venv, the BPF object; quick when done
 	@scripts/build-bpf --optional
+	@$(BIN)/python scripts/build_compiled.py
 
 setup-test: setup ## setup, and what only the tests need
 	@scripts/system-packages test
@@ -37,9 +40,11 @@ packages:
 demo: setup ## record real I/O and make a trace of it
 	$(BIN)/biotrail demo
 
+# Tests start the command some thousand times: its modules are compiled once, out of the tree.
+test: export PYTHONPYCACHEPREFIX := $(CURDIR)/.pytest_cache/bytecode
 test: setup-test lint generated ## lint, types, layers, and every test but the virtual machines
-	$(BIN)/python -m pytest -n $(shell nproc) --ignore=tests/vm --ignore=tests/live $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/live -n $(LIVE_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(PYTEST) -n $(shell nproc) --ignore=tests/vm --ignore=tests/live $(PYTEST_ARGS)
+	$(PYTEST) tests/live -n $(LIVE_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt" FIRST=60000
 	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python -m tests.prove.prove $(PARTS)
@@ -75,16 +80,16 @@ bench-offered: setup ## how many events a second are recorded without loss: make
 soak: setup-test ## an hour of recording with rotation: nothing lost, constant memory
 	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py $(PYTEST_ARGS)
 
-wheel: .venv/.ready ## a wheel with the BPF object in dist/
+wheel: .venv/.ready ## a wheel in dist/; with PURE=1 one without compiled modules, for any machine
 	rm -rf build # or modules that are gone would get in
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	BIOTRAIL_PURE=$(PURE) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python scripts/check_wheel.py dist
 
 sdist: .venv/.ready ## the sources as one archive in dist/, of which pip can build the same wheel
 	$(BIN)/python -m build --sdist --outdir dist .
 
-test-vm: setup ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2"
-	@scripts/system-packages vm
+test-vm: setup ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2 arm64-6.1"
+	@VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" scripts/system-packages vm
 	VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" VMTEST_MATRIX=docs/kernels.md $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
 
 clean: ## remove what was built, but for .venv

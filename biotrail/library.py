@@ -22,6 +22,17 @@ from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCH
 from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
 from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.arrow import (
+    HIT_SCHEMA,
+    LIFE_SCHEMA,
+    SPAN_SCHEMA,
+    followed_tables,
+    hits_table,
+    lives_table,
+    spans_table,
+)
+from biotrail.converters.sites.arrow_pairs import PAIR_SCHEMA, pairs_table
+from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 from biotrail.text import tallies
 
@@ -32,10 +43,11 @@ _SCHEMAS = (
 
 
 class Recording:
-    """Bios, requests, events, calls, waits, commits and submissions of a log or its like.
+    """Bios, requests, events, calls, waits, submissions, pairs and lives of a log or its like.
 
     That is a log, an archive or blktrace data. Read on first use and kept. Calls, waits, commits
-    and submissions are those of logs recorded with --path.
+    and submissions are those of logs recorded with --path; lives, spans and hits those of followed
+    objects (biotrail follow).
 
     docs/parquet.md and the metadata of each schema's fields give columns, types and units. Times
     are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null. A table
@@ -100,6 +112,41 @@ class Recording:
         trace = self._trace()
         tables = [events_table(events, trace.context) for events, _ in trace.shown_events()]
         return _joined(tables, EVENT_SCHEMA).sort_by("number")
+
+    @cached_property
+    def pairs(self) -> pa.Table:
+        """A table with a row for each pair of events, in the order of their ends."""
+        trace = self._trace()
+        names = PairNames(trace.context)
+        names.finish(trace.reader.end)
+        tables = [pairs_table(w, trace.context, names) for w in trace.lifecycles()]
+        return _joined(tables, PAIR_SCHEMA)
+
+    @cached_property
+    def lives(self) -> pa.Table:
+        """A table with a row for each life of a followed object, in the order of their ends."""
+        return self._followed[0]
+
+    @cached_property
+    def spans(self) -> pa.Table:
+        """A table with a row for each function that a followed object passed, by life and entry."""
+        return self._followed[1]
+
+    @cached_property
+    def hits(self) -> pa.Table:
+        """A table with a row for each hit of a followed object, by life and time."""
+        return self._followed[2]
+
+    @cached_property
+    def _followed(self) -> tuple[pa.Table, ...]:
+        """The tables of lives, spans and hits."""
+        trace = self._trace()
+        makes = lives_table, spans_table, hits_table
+        parts = list(followed_tables(trace.lifecycles(), trace.context, makes))
+        schemas = LIFE_SCHEMA, SPAN_SCHEMA, HIT_SCHEMA
+        return tuple(
+            _joined([part[place] for part in parts], schema) for place, schema in enumerate(schemas)
+        )
 
     @property
     def missing(self) -> list[str]:

@@ -13,7 +13,6 @@
 #define BT_REASONS 16
 #define BT_HEADER_BYTES 4096
 #define BT_UNKNOWN_HCTX 0xffff
-#define BT_NO_SECTOR (~0ULL)
 #define BT_TASK_SLOTS 16384
 
 #define opaque(var) asm volatile("" : "+r"(var))

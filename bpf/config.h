@@ -11,9 +11,6 @@
 /* The only object in .rodata. */
 const volatile struct bt_config config = {};
 
-/* How files are known, and which are filtered by; recorder/probes/file_ways.py fills it. */
-const volatile struct bt_file_ways ways SEC(".rodata.files") = {};
-
 /* The only object in .data: user space increments it to have every name record written again. */
 volatile __u64 bt_generation = 1;
 

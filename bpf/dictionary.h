@@ -8,16 +8,10 @@
 #define BIOTRAIL_DICTIONARY_H
 
 #include "ring.h"
+#include "tasks.h"
 
 #define BT_TASK_SLOTS 16384
 #define BT_CGROUP_SLOTS 1024
-
-struct bt_task_slot {
-	__u32 tid;
-	__u32 tgid;
-	__u64 comm[2];
-	__u64 generation;
-};
 
 struct bt_cgroup_slot {
 	__u64 id;
@@ -30,28 +24,6 @@ struct bt_cgroup_slot {
  */
 struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
 struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
-
-/* Fills `now` with the running task; bpf_get_current_task_btf() is there since 5.11. */
-static __always_inline void bt_current(struct bt_task_slot *now)
-{
-	if (bpf_core_enum_value_exists(enum bpf_func_id___task,
-				       BPF_FUNC_get_current_task_btf___task)) {
-		struct task_struct *task = (void *)bpf_get_current_task_btf();
-		__u64 *comm = (__u64 *)task->comm;
-
-		now->tid = task->pid;
-		now->tgid = task->tgid;
-		now->comm[0] = comm[0];
-		now->comm[1] = comm[1];
-	} else {
-		__u64 ids = bpf_get_current_pid_tgid();
-
-		now->tid = ids;
-		now->tgid = ids >> 32;
-		bpf_get_current_comm(now->comm, sizeof(now->comm));
-	}
-	now->generation = bt_generation;
-}
 
 /* Returns the running thread's id and sets w->tgid; writes a TASK record if it is not cached. */
 static __always_inline __u32 bt_task(struct bt_writer *w)

@@ -9,43 +9,7 @@
 #include "own.h"
 #include "reasons.h"
 #include "ring.h"
-
-#define BT_CGROUP_DEPTH 32
-#define BT_VERDICTS 1024
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-/* The cgroups of a thread: in each hierarchy that of each controller. */
-struct css_set {
-	struct cgroup_subsys_state *subsys[1];
-	struct cgroup *dfl_cgrp; /* in the default hierarchy, cgroup v2 */
-};
-
-struct task_struct___cgroups {
-	struct css_set *cgroups;
-};
-
-#pragma clang attribute pop
-
-/* io_cgrp_id is there if the kernel has the io (v1: blkio) controller. */
-enum cgroup_subsys_id { io_cgrp_id };
-
-#define BT_ID_PID (1ULL << 32)
-#define BT_ID_TID (2ULL << 32)
-
-/* Processes and threads to record: BT_ID_PID | tgid, BT_ID_TID | tid. Filled by the loader. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, __u64);
-	__type(value, __u64);
-} bt_ids SEC(".maps");
-
-/*
- * Cache of the cgroup filter's answers by cgroup id: id << 1 | wanted, in one word, so that it is
- * never torn. An answer stays right because a cgroup never changes its parent.
- */
-__u64 bt_verdicts[BT_VERDICTS] = {};
+#include "tasks.h"
 
 static __always_inline struct bt_area *bt_this_area(void)
 {
@@ -71,23 +35,6 @@ static __always_inline volatile __u64 *bt_scratch(void)
 	return &area->scratch[level];
 }
 
-static __always_inline bool bt_id_wanted(__u64 id)
-{
-	return bpf_map_lookup_elem(&bt_ids, &id);
-}
-
-static __always_inline bool bt_comm_wanted(const struct bt_task_slot *now)
-{
-	for (__u32 i = 0; i < BT_MAX_COMMS && i < config.nr_comms; i++) {
-		__u64 first = now->comm[0] & config.comms[i].mask[0];
-		__u64 second = now->comm[1] & config.comms[i].mask[1];
-
-		if (first == config.comms[i].name[0] && second == config.comms[i].name[1])
-			return true;
-	}
-	return false;
-}
-
 /* Filters by the running task, the one that queues the bio: for write-back that is a kworker. */
 static __always_inline enum bt_reason bt_judge_task(void)
 {
@@ -103,15 +50,6 @@ static __always_inline enum bt_reason bt_judge_task(void)
 	if (config.nr_comms && !bt_comm_wanted(&now))
 		return BT_BY_COMM;
 	return BT_ADMITTED;
-}
-
-static __always_inline bool bt_cgroup_listed(__u64 id)
-{
-	for (__u32 i = 0; i < BT_MAX_CGROUPS && i < config.nr_cgroups; i++) {
-		if (config.cgroups[i] == id)
-			return true;
-	}
-	return false;
 }
 
 /* Filters by the cgroup that is charged for the bio (bi_blkg), or an ancestor of that cgroup. */
@@ -138,73 +76,6 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 			break;
 		}
 		css = css->parent;
-	}
-	*(volatile __u64 *)verdict = id << 1 | wanted;
-	return wanted;
-}
-
-/* Returns the id of a cgroup. The address is a scalar to the verifier, as those below. */
-static __always_inline __u64 bt_id_of_cgroup(__u64 address)
-{
-	struct cgroup *group = NULL;
-	struct kernfs_node *kn = NULL;
-
-	address = bt_read_u64(address + bpf_core_field_offset(group->kn));
-	return bt_read_u64(address + bpf_core_field_offset(kn->id));
-}
-
-static __always_inline __u64 bt_id_of_css(__u64 css)
-{
-	struct cgroup_subsys_state *state = NULL;
-
-	return bt_id_of_cgroup(bt_read_u64(css + bpf_core_field_offset(state->cgroup)));
-}
-
-/* Returns the address of the running thread's css_set; 0: not known. */
-static __always_inline __u64 bt_css_set(void)
-{
-	struct task_struct___cgroups *task = NULL;
-
-	if (!bpf_core_field_exists(task->cgroups))
-		return 0;
-	return bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->cgroups));
-}
-
-/* Returns the address of the running thread's css of the io (v1: blkio) controller; 0: none. */
-static __always_inline __u64 bt_css_of_task(void)
-{
-	struct css_set *set = NULL;
-
-	if (!bpf_core_field_exists(set->subsys) ||
-	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
-		return 0;
-	return bt_read_u64(bt_css_set() + bpf_core_field_offset(set->subsys) +
-			   8 * bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id));
-}
-
-/*
- * Filters by the cgroup that bios of the running thread are charged to where nothing else decides
- * (its css of the io controller), or an ancestor of that cgroup. As bt_cgroup_wanted, but by
- * addresses that are scalars to the verifier, as tasks' cgroups are RCU pointers.
- */
-static __always_inline bool bt_cgroup_of_task_wanted(void)
-{
-	struct cgroup_subsys_state *none = NULL;
-	__u64 css = bt_css_of_task(), id, wanted = 0;
-	__u64 *verdict;
-
-	if (!css)
-		return false;
-	id = bt_id_of_css(css);
-	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
-	if (*(volatile __u64 *)verdict >> 1 == id)
-		return *(volatile __u64 *)verdict & 1;
-	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
-		if (bt_cgroup_listed(bt_id_of_css(css))) {
-			wanted = 1;
-			break;
-		}
-		css = bt_read_u64(css + bpf_core_field_offset(none->parent));
 	}
 	*(volatile __u64 *)verdict = id << 1 | wanted;
 	return wanted;
@@ -312,25 +183,6 @@ static __always_inline enum bt_reason bt_judge_plug(struct bt_place place)
 	if (bt_asks_bios() || config.ops)
 		return BT_NO_BIO;
 	return bt_judge_task();
-}
-
-/*
- * Adds the child of a recorded process to bt_ids. Removes a process id that was recorded, has been
- * freed, and is reused by a child of another process.
- */
-static __always_inline int on_fork(struct task_struct *parent, struct task_struct *child)
-{
-	__u64 from = BT_ID_PID | (__u32)parent->tgid;
-	__u64 to = BT_ID_PID | (__u32)child->tgid;
-	__u64 one = 1;
-
-	if (child->pid != child->tgid)
-		return 0;
-	if (bt_id_wanted(from))
-		bpf_map_update_elem(&bt_ids, &to, &one, 0);
-	else if (bt_id_wanted(to))
-		bpf_map_delete_elem(&bt_ids, &to);
-	return 0;
 }
 
 #endif

@@ -28,13 +28,19 @@ typedef _Bool bool;
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_HASH = 5,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_STACK_TRACE = 7,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_QUEUE = 22,
+	BPF_MAP_TYPE_RINGBUF = 27,
 };
 #define BPF_F_STACK_BUILD_ID (1U << 5)
 #define BPF_F_USER_STACK (1U << 8)
 #define BPF_F_FAST_STACK_CMP (1U << 9)
 #define BPF_F_MMAPABLE (1U << 10)
+#define BPF_NOEXIST 1
+#define BPF_RB_NO_WAKEUP 1
 enum bpf_func_id___task { BPF_FUNC_get_current_task_btf___task = 158 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -170,5 +176,22 @@ struct task_struct {
 
 /* Hides a scalar's value from the compiler, so that it keeps a bounds check where it is written. */
 #define opaque(value) asm volatile("" : "+r"(value))
+
+/* At an address that is a scalar to the verifier; a read that faults gives 0. */
+static __always_inline __u64 bt_read_u64(__u64 address)
+{
+	__u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+static __always_inline __u32 bt_read_u32(__u64 address)
+{
+	__u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
 
 #endif

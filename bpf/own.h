@@ -13,6 +13,10 @@
 
 #include "block.h"
 #include "dictionary.h"
+#include "pages.h"
+
+/* How files are known, and which are filtered by; recorder/probes/file_ways.py fills it. */
+const volatile struct bt_file_ways ways SEC(".rodata.files") = {};
 
 /* recorder/probes/own_files.py fills it. */
 volatile struct bt_own_file bt_own_files[BT_OWN_FILES] SEC(".data.own") = {};
@@ -32,7 +36,7 @@ struct page {
 	struct address_space *mapping;
 };
 
-/* Since 7.1: bit 0 as before; the rest may be a mask that makes the tail's address the head's. */
+/* Since 7.1: bit 0 as before; the rest may be a mask (bt_head_by_word). */
 struct page___info {
 	unsigned long compound_info;
 };
@@ -62,42 +66,23 @@ struct address_space {
 
 #pragma clang attribute pop
 
-/* A compound_info of at least this value is a mask, not the address of a struct page. */
-#define BT_MASKS 0xffffffff00000000ULL
 /* Low bits of page->mapping that are set if it is no address_space (PAGE_MAPPING_FLAGS). */
 #define BT_NO_FILE 3
 #define BT_MOVABLE 2 /* PAGE_MAPPING_MOVABLE: pages of the kernel's own */
-
-static __always_inline __u64 bt_read_u64(__u64 address)
-{
-	__u64 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
-	return value;
-}
-
-static __always_inline __u32 bt_read_u32(__u64 address)
-{
-	__u32 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
-	return value;
-}
 
 /* Returns the head page of a compound page's tail page; otherwise the page itself. */
 static __always_inline __u64 bt_head_page(__u64 page)
 {
 	struct page *old = NULL;
 	struct page___info *new = NULL;
-	__u64 word = 0;
 
 	if (bpf_core_field_exists(old->compound_head))
-		word = bt_read_u64(page + bpf_core_field_offset(old->compound_head));
-	else if (bpf_core_field_exists(new->compound_info))
-		word = bt_read_u64(page + bpf_core_field_offset(new->compound_info));
-	if (!(word & 1))
-		return page;
-	return word >= BT_MASKS ? page & word : word - 1;
+		return bt_head_by_word(
+			page, bt_read_u64(page + bpf_core_field_offset(old->compound_head)), false);
+	if (bpf_core_field_exists(new->compound_info))
+		return bt_head_by_word(
+			page, bt_read_u64(page + bpf_core_field_offset(new->compound_info)), true);
+	return page;
 }
 
 /* Whether an inode is one of bt_own_files. Its number is compared first, as it mostly differs. */

@@ -7,6 +7,7 @@
 #define BT_TIMESTAMP_MASK ((1ULL << 56) - 1)
 #define BT_BLOCK_BYTES 4096
 #define BT_NO_TAG 0xffff
+#define BT_NO_SECTOR 0xffffffffffffffffULL
 #define BT_CHAIN_SLOTS 6
 #define BT_CHAIN_COUNT 0x4000000000000000ULL
 #define BT_Q_FLAG_OWN 1
@@ -54,6 +55,8 @@ enum bt_kind {
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_FILE_NAME = 34,
+	BT_HIT = 40,
+	BT_PAIR = 41,
 	BT_PAD = 255,
 };
 
@@ -762,6 +765,56 @@ _Static_assert(__builtin_offsetof(struct bt_file_name, piece) == 25, "bt_file_na
 _Static_assert(__builtin_offsetof(struct bt_file_name, flags) == 26, "bt_file_name.flags");
 _Static_assert(__builtin_offsetof(struct bt_file_name, reserved) == 27, "bt_file_name.reserved");
 _Static_assert(__builtin_offsetof(struct bt_file_name, component) == 28, "bt_file_name.component");
+
+/* H: A followed object passes a site: a function's entry or return, or a tracepoint. */
+struct bt_hit {
+	__u64 head;
+	__u64 object;
+	__u64 detail;
+	__u64 value;
+	char comm[16];
+	__u32 life;
+	__u32 tid;
+	__s32 stack;
+	__u16 site;
+	__u8 role;
+	__u8 flags;
+};
+_Static_assert(sizeof(struct bt_hit) == 64, "size of bt_hit");
+_Static_assert(__builtin_offsetof(struct bt_hit, head) == 0, "bt_hit.head");
+_Static_assert(__builtin_offsetof(struct bt_hit, object) == 8, "bt_hit.object");
+_Static_assert(__builtin_offsetof(struct bt_hit, detail) == 16, "bt_hit.detail");
+_Static_assert(__builtin_offsetof(struct bt_hit, value) == 24, "bt_hit.value");
+_Static_assert(__builtin_offsetof(struct bt_hit, comm) == 32, "bt_hit.comm");
+_Static_assert(__builtin_offsetof(struct bt_hit, life) == 48, "bt_hit.life");
+_Static_assert(__builtin_offsetof(struct bt_hit, tid) == 52, "bt_hit.tid");
+_Static_assert(__builtin_offsetof(struct bt_hit, stack) == 56, "bt_hit.stack");
+_Static_assert(__builtin_offsetof(struct bt_hit, site) == 60, "bt_hit.site");
+_Static_assert(__builtin_offsetof(struct bt_hit, role) == 62, "bt_hit.role");
+_Static_assert(__builtin_offsetof(struct bt_hit, flags) == 63, "bt_hit.flags");
+
+/* p: Two events with one key: written at the second, by its thread. */
+struct bt_pair {
+	__u64 head;
+	__u64 began;
+	__u64 key0;
+	__u64 key1;
+	__u64 by;
+	char comm[16];
+	__u32 tid;
+	__u16 pair;
+	__u16 reserved;
+};
+_Static_assert(sizeof(struct bt_pair) == 64, "size of bt_pair");
+_Static_assert(__builtin_offsetof(struct bt_pair, head) == 0, "bt_pair.head");
+_Static_assert(__builtin_offsetof(struct bt_pair, began) == 8, "bt_pair.began");
+_Static_assert(__builtin_offsetof(struct bt_pair, key0) == 16, "bt_pair.key0");
+_Static_assert(__builtin_offsetof(struct bt_pair, key1) == 24, "bt_pair.key1");
+_Static_assert(__builtin_offsetof(struct bt_pair, by) == 32, "bt_pair.by");
+_Static_assert(__builtin_offsetof(struct bt_pair, comm) == 40, "bt_pair.comm");
+_Static_assert(__builtin_offsetof(struct bt_pair, tid) == 56, "bt_pair.tid");
+_Static_assert(__builtin_offsetof(struct bt_pair, pair) == 60, "bt_pair.pair");
+_Static_assert(__builtin_offsetof(struct bt_pair, reserved) == 62, "bt_pair.reserved");
 
 /* -: No records up to the next block of the ring. */
 struct bt_pad {

@@ -98,11 +98,22 @@ static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
 	return true;
 }
 
+/*
+ * Stores a ring's head, behind the stores of the records below it. Where the machine would reorder
+ * these, the loader makes the second instruction an exchange, which is a full barrier; by the
+ * first one, which does nothing, it finds the place (recorder/probes/head_stores.py, whose argument
+ * is in docs/architecture.md). Not compiled in: kernels before 5.12 refuse a program that has it,
+ * even where it is never run.
+ */
+static __always_inline void bt_publish(__u64 *head, __u64 position)
+{
+	asm volatile("%0 = %0\n\t*(u64 *)(%0 + 0) = %1" : "+r"(head), "+r"(position) : : "memory");
+}
+
 /* Publishes the records written since bt_begin, and leaves the nesting level. */
 static __always_inline void bt_end(struct bt_writer *w)
 {
-	barrier();
-	*(volatile __u64 *)&w->area->head[w->level] = w->head;
+	bt_publish(&w->area->head[w->level], w->head);
 	barrier();
 	*(volatile __u64 *)&w->area->depth = w->level;
 }

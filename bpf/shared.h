@@ -14,6 +14,49 @@
 #define BT_FIRED_SLOTS 64
 #define BT_CALL_WORDS 8
 #define BT_PATH_CPUS 1024
+#define BT_MAX_PAIRS 8
+#define BT_MAX_BEGINS 4
+#define BT_MAX_CONDITIONS 4
+#define BT_MAX_DEVS 64
+#define BT_VALUE_STEPS 6
+#define BT_HIST_SLOTS 704
+#define BT_COOKIE 6153737367135073092
+#define BT_FROM_NONE 0
+#define BT_FROM_FIELD 1
+#define BT_FROM_ARGUMENT 2
+#define BT_FROM_TID 3
+#define BT_FROM_PID 4
+#define BT_FROM_CPU 5
+#define BT_FROM_OBJECT 6
+#define BT_IS_EQ 0
+#define BT_IS_NE 1
+#define BT_IS_LT 2
+#define BT_IS_LE 3
+#define BT_IS_GT 4
+#define BT_IS_GE 5
+#define BT_IS_AND 6
+#define BT_KEPT_HITS 512
+#define BT_REFUSED_BITS 14
+#define BT_SITE_ROLE_SHIFT 16
+#define BT_SITE_BIRTH 262144
+#define BT_SITE_DEATH 524288
+#define BT_SITE_NEW 1048576
+#define BT_SITE_LAST 2097152
+#define BT_SITE_PLACE_SHIFT 32
+#define BT_SITE_RESULT_SHIFT 48
+#define BT_SESSION_HELPER 173
+#define BT_HIT_BORN 1
+#define BT_HIT_ENDED 2
+#define BT_HIT_CUT 4
+#define BT_ROLE_ENTRY 0
+#define BT_ROLE_RETURN 1
+#define BT_ROLE_EVENT 2
+#define BT_MACHINE_X86_64 1
+#define BT_MACHINE_AARCH64 2
+#define BT_LIFE_OPEN 1
+#define BT_LIFE_DROPPED 2
+#define BT_LIFE_KEPT 3
+#define BT_LIFE_TAKEN 4
 
 /* One device to record. */
 struct bt_filter {
@@ -302,5 +345,236 @@ struct bt_generation_of {
 _Static_assert(sizeof(struct bt_generation_of) == 8, "size");
 _Static_assert(__builtin_offsetof(struct bt_generation_of, generation) == 0, "generation");
 _Static_assert(__builtin_offsetof(struct bt_generation_of, known) == 4, "known");
+
+/* A value that a program takes from its event (sites.h). */
+struct bt_value {
+	__u32 source; /* BT_FROM_… */
+	__u32 size; /* bytes that the last step reads or keeps: 1, 2, 4, 8 */
+	__u32 steps; /* how many of `at` are used */
+	__u32 shift; /* position of a bit field in these bytes */
+	__u32 bits; /* its width; 0: no bit field */
+	__u32 is_signed;
+	/* where the first step finds it; then offsets in what the step before points to */
+	__u32 at[BT_VALUE_STEPS];
+};
+_Static_assert(sizeof(struct bt_value) == 48, "size");
+_Static_assert(__builtin_offsetof(struct bt_value, source) == 0, "source");
+_Static_assert(__builtin_offsetof(struct bt_value, size) == 4, "size");
+_Static_assert(__builtin_offsetof(struct bt_value, steps) == 8, "steps");
+_Static_assert(__builtin_offsetof(struct bt_value, shift) == 12, "shift");
+_Static_assert(__builtin_offsetof(struct bt_value, bits) == 16, "bits");
+_Static_assert(__builtin_offsetof(struct bt_value, is_signed) == 20, "is_signed");
+_Static_assert(__builtin_offsetof(struct bt_value, at) == 24, "at");
+
+/* An event is taken only if this holds: value operator operand. */
+struct bt_condition {
+	struct bt_value value;
+	__u64 operand;
+	__u32 operator; /* BT_IS_… */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_condition) == 64, "size");
+_Static_assert(__builtin_offsetof(struct bt_condition, value) == 0, "value");
+_Static_assert(__builtin_offsetof(struct bt_condition, operand) == 48, "operand");
+_Static_assert(__builtin_offsetof(struct bt_condition, operator) == 56, "operator");
+_Static_assert(__builtin_offsetof(struct bt_condition, reserved) == 60, "reserved");
+
+/* One of a pair's two events: what is taken from it, and when it counts (pairs.h). */
+struct bt_side {
+	struct bt_value key[2]; /* the second's source is BT_FROM_NONE if there is one */
+	struct bt_value by; /* BT_FROM_NONE: not from this side */
+	struct bt_value dev; /* its device; BT_FROM_NONE: not on this side */
+	struct bt_value process; /* for --pid; BT_FROM_NONE: the running one */
+	struct bt_condition conditions[BT_MAX_CONDITIONS];
+	__u32 nr_conditions;
+	__u32 choosing; /* how many of them, the first, say which events count at all */
+};
+_Static_assert(sizeof(struct bt_side) == 504, "size");
+_Static_assert(__builtin_offsetof(struct bt_side, key) == 0, "key");
+_Static_assert(__builtin_offsetof(struct bt_side, by) == 96, "by");
+_Static_assert(__builtin_offsetof(struct bt_side, dev) == 144, "dev");
+_Static_assert(__builtin_offsetof(struct bt_side, process) == 192, "process");
+_Static_assert(__builtin_offsetof(struct bt_side, conditions) == 240, "conditions");
+_Static_assert(__builtin_offsetof(struct bt_side, nr_conditions) == 496, "nr_conditions");
+_Static_assert(__builtin_offsetof(struct bt_side, choosing) == 500, "choosing");
+
+/*
+ * A pair of events: any of `begins` begins it. A program's cookie is the pair's index, and that of
+ * its begin << 8.
+ */
+struct bt_pair_sites {
+	struct bt_side begins[BT_MAX_BEGINS];
+	struct bt_side end;
+};
+_Static_assert(sizeof(struct bt_pair_sites) == 2520, "size");
+_Static_assert(__builtin_offsetof(struct bt_pair_sites, begins) == 0, "begins");
+_Static_assert(__builtin_offsetof(struct bt_pair_sites, end) == 2016, "end");
+
+/* What all sites have in common (sites.h), beside bt_config for tasks and cgroups. */
+struct bt_site_config {
+	__u32 record; /* pairs: write a PAIR record for each */
+	__u32 count; /* pairs: add each to its histogram */
+	__u32 unified; /* cgroups are of v2's hierarchy, not of v1's */
+	__u32 nr_devs; /* 0: every device */
+	__u32 devs[BT_MAX_DEVS]; /* dev_t */
+};
+_Static_assert(sizeof(struct bt_site_config) == 272, "size");
+_Static_assert(__builtin_offsetof(struct bt_site_config, record) == 0, "record");
+_Static_assert(__builtin_offsetof(struct bt_site_config, count) == 4, "count");
+_Static_assert(__builtin_offsetof(struct bt_site_config, unified) == 8, "unified");
+_Static_assert(__builtin_offsetof(struct bt_site_config, nr_devs) == 12, "nr_devs");
+_Static_assert(__builtin_offsetof(struct bt_site_config, devs) == 16, "devs");
+
+/* Per CPU: what sites could not take. */
+struct bt_site_counts {
+	__u64 lost[64]; /* records for which the ring was full, by kind */
+	__u64 bad_reads; /* events with a value whose read faulted */
+};
+_Static_assert(sizeof(struct bt_site_counts) == 520, "size");
+_Static_assert(__builtin_offsetof(struct bt_site_counts, lost) == 0, "lost");
+_Static_assert(__builtin_offsetof(struct bt_site_counts, bad_reads) == 512, "bad_reads");
+
+/* A begin that waits for its end. */
+struct bt_pair_key {
+	__u64 key[2];
+	__u64 pair;
+};
+_Static_assert(sizeof(struct bt_pair_key) == 24, "size");
+_Static_assert(__builtin_offsetof(struct bt_pair_key, key) == 0, "key");
+_Static_assert(__builtin_offsetof(struct bt_pair_key, pair) == 16, "pair");
+
+/* What is known of a begin. */
+struct bt_pair_begun {
+	__u64 now; /* ns of CLOCK_MONOTONIC */
+	__u64 by;
+};
+_Static_assert(sizeof(struct bt_pair_begun) == 16, "size");
+_Static_assert(__builtin_offsetof(struct bt_pair_begun, now) == 0, "now");
+_Static_assert(__builtin_offsetof(struct bt_pair_begun, by) == 8, "by");
+
+/* Key of a histogram of bt_pair_by_hists. */
+struct bt_pair_by {
+	__u64 by;
+	__u64 pair;
+};
+_Static_assert(sizeof(struct bt_pair_by) == 16, "size");
+_Static_assert(__builtin_offsetof(struct bt_pair_by, by) == 0, "by");
+_Static_assert(__builtin_offsetof(struct bt_pair_by, pair) == 8, "pair");
+
+/* Per CPU: latencies of a pair, or of those with one value of --by (pairs.h). */
+struct bt_pair_hist {
+	__u64 count;
+	__u64 sum; /* ns */
+	__u64 max[4]; /* ns: the largest of these */
+	__u64 slots[BT_HIST_SLOTS];
+};
+_Static_assert(sizeof(struct bt_pair_hist) == 5680, "size");
+_Static_assert(__builtin_offsetof(struct bt_pair_hist, count) == 0, "count");
+_Static_assert(__builtin_offsetof(struct bt_pair_hist, sum) == 8, "sum");
+_Static_assert(__builtin_offsetof(struct bt_pair_hist, max) == 16, "max");
+_Static_assert(__builtin_offsetof(struct bt_pair_hist, slots) == 48, "slots");
+
+/* Per CPU: a pair's events that became none. */
+struct bt_pair_counts {
+	__u64 no_begin; /* ends without a begin */
+	__u64 overwritten; /* begins replaced by another with the same key */
+	__u64 full; /* begins for which bt_begun had no room */
+	__u64 bad_begin; /* begins with a value whose read faulted */
+	__u64 bad_end; /* ends */
+	__u64 left_begin; /* begins left out by conditions and filters */
+	__u64 left_end; /* pairs left out by conditions on the end */
+	__u64 pad; /* a cache line */
+};
+_Static_assert(sizeof(struct bt_pair_counts) == 64, "size");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, no_begin) == 0, "no_begin");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, overwritten) == 8, "overwritten");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, full) == 16, "full");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, bad_begin) == 24, "bad_begin");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, bad_end) == 32, "bad_end");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, left_begin) == 40, "left_begin");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, left_end) == 48, "left_end");
+_Static_assert(__builtin_offsetof(struct bt_pair_counts, pad) == 56, "pad");
+
+/* What is followed (objects.h), beside bt_site_config for devices. */
+struct bt_follow {
+	struct bt_value detail; /* of the object, for each hit; BT_FROM_NONE: none */
+	struct bt_value device; /* the object's device, if devices are chosen */
+	struct bt_value process; /* process of the object; BT_FROM_NONE: the running one */
+	__u64 slower_ns; /* write lives that took longer; 0: all, as they go on */
+	__u64 lives; /* follow so many objects; 0: no limit */
+	__u32 every; /* follow each n-th; 0 and 1: each */
+	__u32 remember; /* objects that were not chosen are remembered (bt_refused) */
+	__u32 returns; /* functions' returns are recorded: calls are kept (open_calls.h) */
+	__u32 machine; /* BT_MACHINE_…; 0: functions are not attached by probes */
+};
+_Static_assert(sizeof(struct bt_follow) == 176, "size");
+_Static_assert(__builtin_offsetof(struct bt_follow, detail) == 0, "detail");
+_Static_assert(__builtin_offsetof(struct bt_follow, device) == 48, "device");
+_Static_assert(__builtin_offsetof(struct bt_follow, process) == 96, "process");
+_Static_assert(__builtin_offsetof(struct bt_follow, slower_ns) == 144, "slower_ns");
+_Static_assert(__builtin_offsetof(struct bt_follow, lives) == 152, "lives");
+_Static_assert(__builtin_offsetof(struct bt_follow, every) == 160, "every");
+_Static_assert(__builtin_offsetof(struct bt_follow, remember) == 164, "remember");
+_Static_assert(__builtin_offsetof(struct bt_follow, returns) == 168, "returns");
+_Static_assert(__builtin_offsetof(struct bt_follow, machine) == 172, "machine");
+
+/* A followed object, or one that was; it has the slot until another takes it. */
+struct bt_life {
+	__u64 object; /* its address; 0: followed no more */
+	__u64 born; /* ns of CLOCK_MONOTONIC */
+	__u64 touched; /* ns: its newest hit */
+	__u64 hits; /* places for hits that were given out, with --slower */
+	__u64 cut; /* hits that found no place */
+	__u64 last; /* ns: when it passed a site after which only its release comes */
+	__u32 life; /* its number */
+	__u32 state; /* BT_LIFE_… */
+};
+_Static_assert(sizeof(struct bt_life) == 56, "size");
+_Static_assert(__builtin_offsetof(struct bt_life, object) == 0, "object");
+_Static_assert(__builtin_offsetof(struct bt_life, born) == 8, "born");
+_Static_assert(__builtin_offsetof(struct bt_life, touched) == 16, "touched");
+_Static_assert(__builtin_offsetof(struct bt_life, hits) == 24, "hits");
+_Static_assert(__builtin_offsetof(struct bt_life, cut) == 32, "cut");
+_Static_assert(__builtin_offsetof(struct bt_life, last) == 40, "last");
+_Static_assert(__builtin_offsetof(struct bt_life, life) == 48, "life");
+_Static_assert(__builtin_offsetof(struct bt_life, state) == 52, "state");
+
+/* Numbers that all CPUs give out. */
+struct bt_follow_numbers {
+	__u64 seen; /* births that the filters let pass, with --every */
+	__u64 lives; /* number of the newest life */
+	__u64 open; /* 1: lives may begin */
+};
+_Static_assert(sizeof(struct bt_follow_numbers) == 24, "size");
+_Static_assert(__builtin_offsetof(struct bt_follow_numbers, seen) == 0, "seen");
+_Static_assert(__builtin_offsetof(struct bt_follow_numbers, lives) == 8, "lives");
+_Static_assert(__builtin_offsetof(struct bt_follow_numbers, open) == 16, "open");
+
+/* Per CPU: what became of lives and calls. */
+struct bt_follow_counts {
+	__u64 born; /* lives that began */
+	__u64 ended; /* lives whose end was seen */
+	__u64 reused; /* lives that ended as their address was a new object's */
+	__u64 quick; /* of both, those that --slower left out */
+	__u64 full; /* births while as many objects as --max allows were followed */
+	__u64 cut; /* hits of candidates beyond BT_KEPT_HITS */
+	__u64 unmatched; /* entries whose return was not seen */
+	__u64 too_deep; /* entries whose return could not be waited for */
+	__u64 bad_reads; /* births with a device or process that could not be read */
+	__u64 runs; /* of programs, about: those in interrupts may be missed */
+	__u64 pad[6];
+};
+_Static_assert(sizeof(struct bt_follow_counts) == 128, "size");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, born) == 0, "born");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, ended) == 8, "ended");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, reused) == 16, "reused");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, quick) == 24, "quick");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, full) == 32, "full");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, cut) == 40, "cut");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, unmatched) == 48, "unmatched");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, too_deep) == 56, "too_deep");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, bad_reads) == 64, "bad_reads");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, runs) == 72, "runs");
+_Static_assert(__builtin_offsetof(struct bt_follow_counts, pad) == 80, "pad");
 
 #endif

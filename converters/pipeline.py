@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
-from biotrail.converters.events.loss import loss_windows, mark_lost, no_loss
+from biotrail.converters.events.loss import mark_lost
 from biotrail.converters.events.path import attach_path
 from biotrail.converters.events.stacks import StackNames, attach_stacks
-from biotrail.converters.events.tables import Lifecycles, LossWindows
+from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
-from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.opening import has_pointers, open_source
 from biotrail.converters.inputs.windows import pieces, split_ready
 from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.lifecycles.cutting import (
@@ -31,14 +31,16 @@ from biotrail.converters.lifecycles.cutting import (
     Span,
     clipped,
     events_within,
-    losses_within,
     outside,
 )
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
+from biotrail.converters.settling.merging import SettlingBuilder, builder
+from biotrail.converters.settling.settler import compiled
+from biotrail.converters.sites.joining import LifeJoiner
+from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
-
-Window = TypeVar("Window", bound=dict[str, Any])
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -78,18 +80,20 @@ class Trace:
         """
         self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
+        self.context.end = self.reader.end
         self.account = Account()
         self.own_io = own_io
+        self.settling = compiled
+        """The pass that settles plain I/O before the column model; None: the model does all."""
         self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
         self.by_intervals = associate == "intervals" or (
-            associate == "auto" and not _has_pointers(self.reader)
+            associate == "auto" and not has_pointers(self.reader)
         )
         self._reached = 0
         self._notes = 0
-        self._loss = 0
-        self._damage = 0
+        self._losses = Losses(self.reader)
         self._numbered = 0
 
     def restrict(self, span: Span) -> None:
@@ -104,19 +108,12 @@ class Trace:
     @property
     def losses(self) -> list[dict[str, Any]]:
         """The reader's loss windows that overlap the trace's part of the log."""
-        return self._within(self.reader.losses)
+        return self._losses.overlapping(self.reader.losses, self.span)
 
     @property
     def damaged(self) -> list[dict[str, int]]:
         """The reader's unreadable windows that overlap the trace's part of the log."""
-        return self._within(self.reader.damaged)
-
-    def _within(self, windows: list[Window]) -> list[Window]:
-        """Return the windows that overlap the trace's part of the log."""
-        span = self.span
-        if span is None:
-            return windows
-        return [w for w in windows if span.overlaps(int(w["start"]), int(w["end"]))]
+        return self._losses.overlapping(self.reader.damaged, self.span)
 
     def events(
         self,
@@ -147,7 +144,7 @@ class Trace:
         for part in self._parts(margin):
             self._add_part(part)
             parts.append(part.events)
-            self.account.late += int(np.searchsorted(part.events.ts, complete_to))
+            self.account.late += late_events(part.events, complete_to)
             waiting += len(part.events)
             if on_progress is not None:
                 on_progress(part.offset)
@@ -221,11 +218,21 @@ class Trace:
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
-        divider = CallDivider(self.context)
-        joiner = SubmissionJoiner(self.context)
-        for fresh, result, begin, end in self._associated(events):
+        divider, joiner = CallDivider(self.context), SubmissionJoiner(self.context)
+        lives = LifeJoiner(self.context.header, self.account.followed, not self.by_intervals)
+        made_by = builder(
+            self.context,
+            self.tasks,
+            self.stacks,
+            by_intervals=self.by_intervals,
+            module=self.settling if on_window is None and not lives.on else None,
+        )
+        for fresh, result, begin, end in self._associated(events, made_by):
             result.path = divider.divide(result, self.tasks)
-            result.path = joiner.join(result, self.tasks, end, begin == end and not len(fresh))
+            final = begin == end and not len(fresh)
+            result.sites = lives.joined(site_tables(fresh, self.tasks), result, end, final)
+            self.account.add_sites(fresh, first)
+            result.path = joiner.join(result, self.tasks, end, final)
             if end <= first:  # the window lies in the margin before the span
                 continue
             window = self._close_window(result, max(begin, first), end)
@@ -252,12 +259,14 @@ class Trace:
                 break
             yield events, end
         own_filter = OwnEventFilter()
-        for fresh, result, _, end in self._associated(windows):
+        for fresh, result, _, end in self._associated(
+            windows, Builder(self.context, self.tasks, self.stacks)
+        ):
             self.account.add_own(result.bios, result.requests)
             yield own_filter.release(fresh, result, MOST_WAITING), end
 
     def _associated(
-        self, windows: Iterator[tuple[Events, int]]
+        self, windows: Iterator[tuple[Events, int]], made_by: Builder | SettlingBuilder
     ) -> Iterator[tuple[Events, Result, int, int]]:
         """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
 
@@ -267,7 +276,6 @@ class Trace:
         thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
-        builder = Builder(self.context, self.tasks, self.stacks)
         identifier = Identifier(self.context) if self.by_intervals else None
         if identifier:
             self.account.pairing = identifier.pairing
@@ -279,17 +287,19 @@ class Trace:
                 begin = max(begin, self.span.begin)
             elif begin < 0 and len(fresh):
                 begin = int(fresh.ts[0])
-            identified = identifier.identify(fresh) if identifier else fresh
+            block = without_sites(fresh)
+            identified = identifier.identify(block) if identifier else block
             events = Events.join([kept, identified])
             if identifier:
                 identifier.mark(events)
-            result = builder.build(events, settled=end - SETTLE_NS, final=False)
+            result = made_by.build(events, settled=end - SETTLE_NS, final=False)
+            events = result.association.events
             kept = events.take(result.kept.events)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
             yield fresh, result, begin, end
             begin = end
-        yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
+        yield Events.empty(), made_by.build(kept, settled=end, final=True), end, end
 
     def _add_part(self, part: Part) -> None:
         """Add the part's clock reading, if it has one, to `context.clocks`; apply new notes.
@@ -334,24 +344,6 @@ class Trace:
                 self.stacks.add_frames(payload)
             self.context.add_note(name, payload)
 
-    def _new_loss(self) -> LossWindows:
-        """Return the loss windows that the reader has met since the last call, cut to the span.
-
-        Those of lost records, and a row for each chunk that cannot be read.
-        """
-        losses = self.reader.losses[self._loss :]
-        damaged = self.reader.damaged[self._damage :]
-        self._loss += len(losses)
-        self._damage += len(damaged)
-        found = loss_windows(losses, damaged)
-        return found if self.span is None else losses_within(found, self.span)
-
-    def _all_loss(self) -> LossWindows:
-        """Return all loss windows that the reader has met."""
-        if not self.reader.losses and not self.reader.damaged:
-            return no_loss()
-        return loss_windows(self.reader.losses, self.reader.damaged)
-
     def _close_window(self, result: Result, begin: int, end: int) -> Lifecycles:
         """Return the window of a result, and add its ended rows and closed events to `account`.
 
@@ -360,11 +352,13 @@ class Trace:
         out are rows that ended before the span, events before it and, unless `own_io`, the
         recording's own I/O.
         """
-        loss = self._all_loss()
+        loss = self._losses.all()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
         mark_lost(result.requests, result.requests.start, loss)
         events = result.association.events
         used, done = named_events(result.association), ~result.kept.events
+        if result.plain is not None:
+            self.account.add_plain(result.plain, 0 if self.span is None else self.span.begin)
         if self.span is not None:
             result = clipped(result, self.span.begin)
             done &= events.ts >= self.span.begin
@@ -387,14 +381,7 @@ class Trace:
             open_bios=result.open_bios,
             open_requests=result.open_requests,
             tasks=self.tasks.table(),
-            loss=self._new_loss(),
+            loss=self._losses.fresh(self.span),
             path=result.path,
+            sites=result.sites,
         )
-
-
-def _has_pointers(reader: Source) -> bool:
-    """Return whether the source's events have kernel pointers.
-
-    bcc's stable tracepoint formats and blktrace's records have none.
-    """
-    return bool(reader.header.get("backend", "core") == "core")

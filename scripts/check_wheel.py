@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-OBJECT = "biotrail/bpf/biotrail.bpf.o"
+OBJECTS = ("biotrail/bpf/biotrail.bpf.o", "biotrail/bpf/sites.bpf.o")
 PAGE = Path("biotrail/converters/analysis/page")
 SHARE = Path("share")
 
@@ -25,8 +25,8 @@ def main() -> None:
     # biotrail-VERSION.dist-info holds metadata, biotrail-VERSION.data what goes below the prefix.
     metadata = {name for name in names if name.startswith("biotrail-")}
     installed = {name.partition(".data/data/")[2] for name in metadata if ".data/data/" in name}
-    if OBJECT not in names:
-        sys.exit(f"{wheels[-1]}: {OBJECT} is missing; make bpf says why")
+    if missing := sorted(set(OBJECTS) - names):
+        sys.exit(f"{wheels[-1]}: {', '.join(missing)} is missing; make bpf says why")
     pages = {str(path) for path in PAGE.rglob("*") if path.is_file()}
     if missing := sorted(pages - names):
         sys.exit(f"{wheels[-1]}: no {', '.join(missing)}; pyproject.toml lists data")
@@ -36,7 +36,7 @@ def main() -> None:
     if others := sorted({name.partition("/")[0] for name in names - metadata} - {"biotrail"}):
         sys.exit(f"{wheels[-1]}: other packages than biotrail: {', '.join(others)}")
     print(
-        f"{wheels[-1]}: {wheels[-1].stat().st_size:,} bytes, with {OBJECT}, "
+        f"{wheels[-1]}: {wheels[-1].stat().st_size:,} bytes, with {', '.join(OBJECTS)}, "
         f"{len(installed)} files of {SHARE}/"
     )
 

@@ -24,7 +24,7 @@ from biotrail.recorder.session.session import RecordOptions, Summary, record
 from biotrail.text import tallies, units
 from biotrail.text.columns import console
 from biotrail.text.printing import say
-from biotrail.text.report import operations, processes
+from biotrail.text.report.report import operations, processes
 
 SAMPLE = "demo.biotrail"
 NEEDED_BYTES = 256 << 20

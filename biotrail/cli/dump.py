@@ -17,21 +17,24 @@ from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import SECTOR_BYTES, Bool
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.pair_names import PairNames
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_TAG, Q_FLAG_OWN, Kind
+from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_SECTOR, NO_TAG, Q_FLAG_OWN, Kind
 from biotrail.recorder.schema.strings import shown
 from biotrail.text.printing import as_json, say
 from biotrail.text.rows import limit_option
+from biotrail.text.sites.records import hidden_of_hit, hidden_of_pair, name_hits, name_pairs
 
 WINDOW_EVENTS = 20_000
 """Events decoded at a time: few, so that output begins soon and memory stays small."""
-NO_SECTOR = (1 << 64) - 1
-_POINTERS = frozenset({"bio", "rq", "parent", "page"})
+_POINTERS = frozenset({"bio", "rq", "parent", "page", "object"})
 _HIDDEN = frozenset({"head", "reserved"})
 _DEVICES = frozenset({"dev", "part", "from_dev"})
 _PLACE = frozenset({"time_ns", "seconds", "cpu", "kind", "name", "dev", "device"})
 _SHOWN_APART = _PLACE | frozenset(
     {"op", "opf", "op_flags", "sector", "bytes", "tid", "comm", "status_name", "own"}
+    | {"site_name", "role_name", "born", "ended", "cut"}
 )
 _TAGS = frozenset({"tag", "sched_tag", "hctx"})
 
@@ -203,6 +206,10 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
         columns = _columns(trace.context, records)
         if kind == Kind.Q:
             columns["own"] = (records["flags"] & Q_FLAG_OWN != 0).tolist()
+        if kind == Kind.HIT:
+            name_hits(columns, Following(trace.context.header))
+        if kind == Kind.PAIR:
+            name_pairs(columns, PairNames(trace.context))
         if "tid" in columns:
             columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
         letter, name = BY_KIND[kind].letter, BY_KIND[kind].name
@@ -262,6 +269,8 @@ def _text(row: Row) -> str:
         parts.append(f"{dev_numbers(row['dev']):>7} {row['device']}")
     if "op" in row:
         parts.append(row["op"] + (f" {row['op_flags']}" if row["op_flags"] else ""))
+    if "site_name" in row:
+        parts.append(f"{row['site_name']} {row['role_name']}")
     if "sector" in row:
         sector = "-" if row["sector"] is None else row["sector"]
         parts.append(f"{sector} + {row['bytes'] // SECTOR_BYTES}")
@@ -269,9 +278,12 @@ def _text(row: Row) -> str:
             parts.append(f"bytes={row['bytes']}")
     # The only bit of a Q's `flags` is printed as the word `own`.
     named = {"flags"} if "own" in row else set()
+    if "site_name" in row:
+        named = hidden_of_hit(row)
+    elif "pair_name" in row:
+        named = hidden_of_pair(row)
     parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
-    if row.get("own"):
-        parts.append("own")
+    parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]
     if "tid" in row:
         parts.append(f"{row['tid']} [{row['comm'] or '?'}]")
     return " ".join(parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail export`: bios, requests, calls, waits, commits, submissions or events as a table.
+"""`biotrail export`: bios, requests, events, calls, lives or other rows of a log as a table.
 
 Bios can be written as an iolog, too.
 """
@@ -16,6 +16,8 @@ from biotrail.cli.options.cuts import Cut, Opened, opened
 from biotrail.cli.options.opening import associate_option, log_argument, own_io_option
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.sites.hits import follows
+from biotrail.converters.sites.pair_names import PairNames, pairs_in
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import guarded
 from biotrail.text import tallies, units
@@ -37,8 +39,22 @@ ENDINGS = {
 }
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 BINARY = ("parquet", "arrow")
-WHAT = ("bios", "requests", "events", "calls", "waits", "commits", "submissions")
+FOLLOWED = ("lives", "spans", "hits")
+"""Tables of followed objects."""
+WHAT = (
+    "bios",
+    "requests",
+    "events",
+    "calls",
+    "waits",
+    "commits",
+    "submissions",
+    "pairs",
+    *FOLLOWED,
+)
 """The tables that --what offers."""
+_ONE = {"lives": "life"}
+"""Table → what a row is, where that is not the table's name without its s."""
 _PARTS = {"calls": "time", "waits": "wait", "commits": "fs", "submissions": "uring"}
 """Table → part of `record --path` that it needs."""
 
@@ -50,7 +66,9 @@ _PARTS = {"calls": "time", "waits": "wait", "commits": "fs", "submissions": "uri
     type=click.Choice(WHAT),
     default="bios",
     show_default=True,
-    help="The rows of the table. calls and what follows: of a log recorded with --path.",
+    help="The rows of the table. calls, waits, commits and submissions: of a log recorded with "
+    "--path; pairs: of events (biotrail pairs); lives, spans and hits: of followed objects "
+    "(biotrail follow).",
 )
 @click.option(
     "--format",
@@ -83,7 +101,7 @@ def command(
     guard: bool,
     force: bool,
 ) -> None:
-    """Write the bios, requests, events, calls, waits, commits or submissions of LOG as a table.
+    """Write the bios, requests, events, calls, lives or other rows of LOG as a table.
 
     Formats are CSV, JSON lines, Parquet and Arrow IPC; docs/parquet.md lists columns and units.
     Bios can also be written as an iolog (version 3), which fio replays with the times at which
@@ -94,6 +112,7 @@ def command(
     biotrail export disk.biotrail -o bios.csv
     biotrail export --what requests disk.biotrail -o requests.parquet
     biotrail export --what calls disk.biotrail -o calls.csv
+    biotrail export --what spans request.biotrail -o spans.parquet
     biotrail export --format jsonl disk.biotrail | jq 'select(.latency_ns > 5e6)'
     biotrail export -d nvme0n1 disk.biotrail -o disk.iolog
     fio --name=replay --read_iolog=disk.iolog --replay_redirect=/dev/nvme1n1 --direct=1
@@ -175,41 +194,60 @@ def _table(
     what: one of WHAT; form: one of FORMATS but IOLOG. reached: called with the bytes of the log
     read so far; None: not called. cell: converts a text to a CSV cell.
     """
-    from biotrail.converters.calls.arrow import (
-        CALL_SCHEMA,
-        COMMIT_SCHEMA,
-        WAIT_SCHEMA,
-        calls_table,
-        commits_table,
-        waits_table,
-    )
+    from biotrail.converters.outputs.tables import convert as writer
+
+    context = source.trace.context
+    tables, schema = _tables(source, what, reached)
+    rows = writer.write(tables, schema, form, stream, cell)
+    lines = [units.plural(rows, _ONE.get(what, what.removesuffix("s")), what)]
+    part = _PARTS.get(what)
+    if part and part not in context.path_parts:
+        lines.append(f"  {what} were not recorded: record again with biotrail record --path")
+    if what in FOLLOWED and not follows(context.header):
+        lines.append(f"  {what} are of followed objects: record with biotrail follow TYPE -o LOG")
+    if what == "pairs" and not pairs_in(context.header):
+        lines.append("  pairs are of two events: record with biotrail pairs NAME -o LOG")
+    return lines
+
+
+def _tables(
+    source: Opened, what: str, reached: Callable[[int], None] | None
+) -> "tuple[Iterator[pa.Table], pa.Schema]":
+    """Return (a table per window, the tables' schema) of the rows `what`, one of WHAT."""
+    from biotrail.converters.calls import arrow as of_calls
     from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
-    from biotrail.converters.outputs.tables import convert as writer
+    from biotrail.converters.sites import arrow as of_sites
+    from biotrail.converters.sites.arrow_pairs import PAIR_SCHEMA, pairs_table
     from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 
     context = source.trace.context
     if what == "events":
         events = source.trace.shown_events()
-        tables: Iterator[pa.Table] = (events_table(e, context) for e, _ in events)
-        schema = EVENT_SCHEMA
-    else:
-        make, schema = {
-            "bios": (bios_table, BIO_SCHEMA),
-            "requests": (requests_table, REQUEST_SCHEMA),
-            "calls": (calls_table, CALL_SCHEMA),
-            "waits": (waits_table, WAIT_SCHEMA),
-            "submissions": (submissions_table, SUBMISSION_SCHEMA),
-            "commits": (commits_table, COMMIT_SCHEMA),
+        return (events_table(e, context) for e, _ in events), EVENT_SCHEMA
+    if what in FOLLOWED:
+        followed, schema = {
+            "lives": (of_sites.lives_table, of_sites.LIFE_SCHEMA),
+            "spans": (of_sites.spans_table, of_sites.SPAN_SCHEMA),
+            "hits": (of_sites.hits_table, of_sites.HIT_SCHEMA),
         }[what]
-        tables = (make(window, context) for window in _windows(source, reached))
-    rows = writer.write(tables, schema, form, stream, cell)
-    lines = [units.plural(rows, what.removesuffix("s"))]
-    part = _PARTS.get(what)
-    if part and part not in context.path_parts:
-        lines.append(f"  {what} were not recorded: record again with biotrail record --path")
-    return lines
+        made = of_sites.followed_tables(_windows(source, reached), context, (followed,))
+        return (tables[0] for tables in made), schema
+    if what == "pairs":
+        names = PairNames(context)
+        names.finish(source.trace.reader.end)
+        windows = _windows(source, reached)
+        return (pairs_table(window, context, names) for window in windows), PAIR_SCHEMA
+    make, schema = {
+        "bios": (bios_table, BIO_SCHEMA),
+        "requests": (requests_table, REQUEST_SCHEMA),
+        "calls": (of_calls.calls_table, of_calls.CALL_SCHEMA),
+        "waits": (of_calls.waits_table, of_calls.WAIT_SCHEMA),
+        "submissions": (submissions_table, SUBMISSION_SCHEMA),
+        "commits": (of_calls.commits_table, of_calls.COMMIT_SCHEMA),
+    }[what]
+    return (make(window, context) for window in _windows(source, reached)), schema
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:

@@ -2,12 +2,14 @@
 """`biotrail hist`: histograms and heat maps of latency, size and queue depth."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
 from biotrail.cli.options.cut_options import choice_options
-from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.cuts import Cut, Opened, read_lines
 from biotrail.cli.options.opening import associate_option
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
@@ -21,6 +23,7 @@ from biotrail.converters.analysis.distributions.distribution import (
 )
 from biotrail.converters.analysis.distributions.histogram import Scale
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.text import hist as hist_text
 from biotrail.text import tallies, units
 from biotrail.text.printing import say_all, say_json
@@ -33,6 +36,7 @@ UNITS = {
     Measure.LATENCY: {"us": 1_000, "ns": 1, "ms": 1_000_000},
     Measure.SIZE: {"kbytes": 1024, "bytes": 1},
     Measure.DEPTH: {"ios": 1},
+    Measure.PAIRS: {"ns": 1, "us": 1_000, "ms": 1_000_000},
 }
 """Per measure: unit → its size in ns, bytes or I/Os. The first unit is the default."""
 NAMES = {
@@ -59,6 +63,11 @@ NAMES = {
     "--depth", is_flag=True, help="Number of I/Os in flight when each was queued, not latency."
 )
 @click.option(
+    "--pairs",
+    is_flag=True,
+    help="Pairs of events (biotrail pairs) instead of I/O; the default for a log without I/O.",
+)
+@click.option(
     "--linear", metavar="STEP", help="Buckets of this width: 100us, 4K, 8 (default: log2)."
 )
 @click.option("--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map.")
@@ -78,6 +87,7 @@ def command(
     stage: str | None,
     size: bool,
     depth: bool,
+    pairs: bool,
     linear: str | None,
     heatmap: bool,
     unit: str | None,
@@ -102,36 +112,66 @@ def command(
     biotrail hist --depth --linear 1 disk.biotrail
     biotrail hist --heatmap disk.biotrail
     biotrail hist --sort p99 -n 3 disk.biotrail
+    biotrail hist softirq.biotrail              # recorded by biotrail pairs
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    measure = _measure(size, depth, stage)
-    chosen = _unit(measure, unit)
-    width = UNITS[measure][chosen]
-    step = _step(measure, linear, width)
-    question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
+    measure = _measure(size, depth, stage, pairs)
+
+    asked = partial(_question, measure, stage or Q2C, unit, linear, heatmap)
     with recordings(logs, associate, twice=cut.needs_file()) as found:
         several = len(found) > 1
-        drawings = of_each(found, lambda one: _read(one, cut, question))
-    rows, name = hist_text.Rows(order, limit or 0), NAMES[chosen]
+        drawings = of_each(found, lambda one: _read(one, cut, asked))
+    rows = hist_text.Rows(order, limit or 0)
     if as_json:
-        each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in drawings]
+        each = [(one, as_dict(*drawn, rows)) for one, drawn in drawings]
         whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
         say_json(whole if several else each[0][1], indent=2)
         return
-    for number, (one, (trace, drawn)) in enumerate(drawings):
+    for number, (one, (trace, drawn, name)) in enumerate(drawings):
         blank = [""] if number else []
         lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
         say_all([*blank, *one.head(), *lines])
 
 
-def _read(one: Given, cut: Cut, question: Question) -> tuple[Trace, Distribution]:
+def _question(
+    measure: Measure | None,
+    stage: str,
+    unit: str | None,
+    linear: str | None,
+    over_time: bool,
+    one: Opened,
+) -> tuple[Question, str]:
+    """Return the question to a log, and its unit's name. measure: None: what is usual for it."""
+    here = measure or _usual(one.trace)
+    chosen = _unit(here, unit)
+    width = UNITS[here][chosen]
+    scale = Scale(_step(here, linear, width))
+    return Question(here, stage, width, scale, over_time), NAMES[chosen]
+
+
+def _read(
+    one: Given, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
+) -> tuple[Trace, Distribution, str]:
+    """Return a log's trace, its distribution, and its unit's name."""
     source = one.opened(cut)
-    return source.trace, distribution(source.trace, question, source.selection.choice)
+    question, name = asked(source)
+    found = distribution(source.trace, question, source.selection.choice)
+    return source.trace, found, name
 
 
-def _measure(size: bool, depth: bool, stage: str | None) -> Measure:
-    if sum((size, depth, stage is not None)) > 1:
-        raise click.UsageError("--stage, --size and --depth are three questions: ask one")
-    return Measure.SIZE if size else Measure.DEPTH if depth else Measure.LATENCY
+def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure | None:
+    """Return what was asked for; None: what is usual for the log."""
+    if sum((size, depth, stage is not None, pairs)) > 1:
+        raise click.UsageError("--stage, --size, --depth and --pairs are questions: ask one")
+    if pairs:
+        return Measure.PAIRS
+    if stage is not None:
+        return Measure.LATENCY
+    return Measure.SIZE if size else Measure.DEPTH if depth else None
+
+
+def _usual(trace: Trace) -> Measure:
+    """Return the latency of I/O, or of pairs where the log has nothing else."""
+    return Measure.PAIRS if pairs_alone(trace.context.header) else Measure.LATENCY
 
 
 def _unit(measure: Measure, unit: str | None) -> str:
@@ -148,7 +188,7 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     """
     if linear is None:
         return 0
-    if measure == Measure.LATENCY:
+    if measure in (Measure.LATENCY, Measure.PAIRS):
         step = units.Duration().convert(linear, None, None) * 1e9 / width
     elif measure == Measure.SIZE:
         step = units.Size().convert(linear, None, None) / width
@@ -194,8 +234,7 @@ def as_dict(
         "tries": found.tries,
         "histograms": [
             {
-                "device": trace.context.device_name(dev),
-                "operation": operation,
+                **_name(trace, found, dev, operation),
                 "count": group.histogram.count,
                 "total": group.histogram.total,
                 "max": group.histogram.maximum,
@@ -212,6 +251,13 @@ def as_dict(
         ),
         **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
     }
+
+
+def _name(trace: Trace, found: Distribution, code: int, text: str) -> dict[str, str]:
+    """Return what a histogram is of: device and operation, or pair and value of --by."""
+    if found.question.measure == Measure.PAIRS:
+        return {"pair": found.pair_names.name(code), "by": text}
+    return {"device": trace.context.device_name(code), "operation": text}
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:

@@ -12,11 +12,14 @@ from biotrail.cli.options.record_keeping import let_pass_text
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.pair_names import PairNames, unpaired_text
 from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
 from biotrail.text.call_timing import timing_text
 from biotrail.text.printing import say_all, say_json
+from biotrail.text.sites.following import following_lines
 
 _SCHEMA_KEYS = ("schema",)
 _WIDTH = 14
@@ -126,6 +129,8 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         _field("kernel", str(kernel.get("release", "?"))),
         _field("command", " ".join(header.get("command", []))),
         _field("recorded", _recorded(header)),
+        *_pair_lines(trace),
+        *_followed_lines(trace),
         *_part_lines(trace),
         *([_field("not told", _absent(header))] if header.get("absent") else []),
     ]
@@ -136,6 +141,32 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
     if timing := timing_text(trace):
         found.append(_field("calls", timing))
     return [*found, *_rights_lines(header), *_cost_lines(trace)]
+
+
+def _pair_lines(trace: Trace) -> list[str]:
+    """Return lines about declared pairs of events, and what became none; empty without pairs."""
+    names = PairNames(trace.context)
+    names.finish(trace.reader.end)
+    found = []
+    for number in range(len(names)):
+        found.append(f"{names.name(number)}: {names.events(number)}, {names.way(number)}")
+        found += [
+            f"{units.count(count)} {unpaired_text(name)}"
+            for name, count in names.unpaired(number).items()
+        ]
+    return _listed("pairs", found, "") if found else []
+
+
+def _followed_lines(trace: Trace) -> list[str]:
+    """Return lines about followed objects; empty if none were followed."""
+    found = following_lines(trace.context.header, trace.reader.end)
+    counts, kind = trace.account.followed, Following(trace.context.header).type
+    if counts.lives and any(trace.account.bios.values()):
+        lives = units.plural(counts.lives, "life", "lives")
+        found.append(f"{units.count(counts.joined)} of {lives} joined with a recorded {kind}")
+    if counts.several:
+        found.append(f"{units.count(counts.several)} of them go on with a later {kind}")
+    return _listed("followed", found, "") if found else []
 
 
 def _part_lines(trace: Trace) -> list[str]:
@@ -305,7 +336,7 @@ def _account_lines(trace: Trace) -> list[str]:
     for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):
         found.append(f"  {units.count(number):>14}  {reason}")
     found += [_field("own I/O", line) for line in tallies.own_lines(trace)]
-    found += _listed("certainty", tallies.certainty_lines(trace), "")
+    found += _listed("certainty", tallies.certainty_lines(trace), "no block I/O")
     seen = {c for t in (account.bios, account.requests, account.edges) for c in t if t[c]}
     for certainty, meaning in tallies.CERTAINTY_MEANINGS.items():
         if certainty in seen:

@@ -19,10 +19,13 @@ from biotrail.cli.options.record_arguments import RecordArguments
 from biotrail.cli.options.record_filters import filter_options, left_out_text
 from biotrail.cli.options.record_print import RecordCommand
 from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.sites.wish import PART as FOLLOW
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
-from biotrail.text import record_closing, units
+from biotrail.text import units
 from biotrail.text.printing import say
+from biotrail.text.record import closing as record_closing
+from biotrail.text.record.following import followed_lines
 
 LOG_SUFFIX = ".biotrail"
 
@@ -65,6 +68,7 @@ def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
     sudo biotrail record --files --duration 10s           # with the file that each bio belongs to
     sudo biotrail record --dir /srv/db --files            # I/O of the files below a directory
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
+    sudo biotrail record --follow request,every=100       # with the functions that some pass
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -249,6 +253,8 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         + (f", {per_event:.1f} bytes per event" if summary.events else ""),
         f"biotrail: {_cost(summary)}",
     ]
+    if options.follow is not None:
+        lines += [f"biotrail: {line}" for line in followed_lines(options.follow, summary.followed)]
     if text := left_out_text(summary.left_out):
         lines.append(f"biotrail: {text}")
     if summary.missing:
@@ -262,7 +268,8 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     if (files := summary.files or plain) and summary.error is None:
         # Dumps of a flight recorder may overlap, so they are not one log: suggest the last.
         logs = files[-1:] if options.keep else files
-        lines.append(f"biotrail: next: biotrail convert {record_closing.as_arguments(logs)}")
+        verb = "convert" if options.follow is None else "slow --functions"
+        lines.append(f"biotrail: next: biotrail {verb} {record_closing.as_arguments(logs)}")
     return lines
 
 
@@ -272,8 +279,9 @@ def _cost(summary: Summary) -> str:
     The block layer's programs by the runs that the kernel counted; those of the path by part.
     """
     programs = (summary.events - summary.path_events) * summary.ns_per_event / 1e9
-    path = sum(summary.path_seconds.values())
-    total = summary.cpu_seconds + programs + path
+    parts_of_path = {p: s for p, s in summary.path_seconds.items() if p != FOLLOW}
+    path, followed = sum(parts_of_path.values()), summary.path_seconds.get(FOLLOW, 0.0)
+    total = summary.cpu_seconds + programs + path + followed
     share = 100 * total / summary.seconds if summary.seconds else 0.0
     parts = f"recorder {units.duration(summary.cpu_seconds * 1e9)}"
     if summary.ns_per_event:
@@ -282,11 +290,11 @@ def _cost(summary: Summary) -> str:
         )
     else:
         parts += "".join(f"; {lack}" for lack in summary.lacking if lack.key == "program_times")
-    if summary.path_seconds:
-        each = ", ".join(
-            f"{part} {units.duration(s * 1e9)}" for part, s in summary.path_seconds.items()
-        )
+    if parts_of_path:
+        each = ", ".join(f"{part} {units.duration(s * 1e9)}" for part, s in parts_of_path.items())
         parts += f", path {units.duration(path * 1e9)}: {each}"
+    if followed:
+        parts += f", following {units.duration(followed * 1e9)}"
     memory = units.size(summary.max_rss_bytes)
     return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
 

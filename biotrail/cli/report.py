@@ -32,10 +32,10 @@ from biotrail.recorder.output import output
 from biotrail.text import tallies
 from biotrail.text.printing import cells, guard_option, say, say_json
 from biotrail.text.progress import progress
-from biotrail.text.report_rows import arranged, shortened
+from biotrail.text.report.rows import arranged, shortened
+from biotrail.text.report.verdict import as_dicts, lines, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.units import Duration
-from biotrail.text.verdict import as_dicts, lines, verdict
 
 LEAST_INTERVAL = 1e-6
 """Shortest --interval in seconds."""
@@ -293,7 +293,7 @@ def _print(one: Reported, limit: int | None, order: Order | None) -> None:
     limit, order: as for `text.report.parts`.
     """
     from biotrail.text.columns import console
-    from biotrail.text.report import parts
+    from biotrail.text.report.report import parts
 
     screen = console()
     words = [*report_scope.lines(one.scope), *lines(verdict(one.report))]

@@ -23,6 +23,7 @@ from biotrail.cli.reporting.slowest import (
     find,
     keep_slowest,
     look_around,
+    read_functions,
 )
 from biotrail.cli.reporting.slowest_calls import (
     CallFindings,
@@ -31,15 +32,19 @@ from biotrail.cli.reporting.slowest_calls import (
     gather_calls,
     keep_slowest_calls,
 )
+from biotrail.cli.reporting.slowest_pairs import find_pairs, pairs_as_dict
 from biotrail.converters.analysis.slow.calls import WantedCalls
 from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.recorder.output import output
-from biotrail.text import slow as slow_text
-from biotrail.text import slow_calls as slow_calls_text
 from biotrail.text import units
+from biotrail.text.columns import console
 from biotrail.text.printing import say, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
-from biotrail.text.slow import MOST, Detail
+from biotrail.text.slow import calls as slow_calls_text
+from biotrail.text.slow import pairs as slow_pairs_text
+from biotrail.text.slow import slow as slow_text
+from biotrail.text.slow.slow import MOST, Detail
 
 Found = TypeVar("Found", Findings, CallFindings)
 USUAL = 20
@@ -59,6 +64,10 @@ class Asked:
     failed: bool
     calls: bool
     """Whether system calls are asked for, not I/Os."""
+    pairs: bool
+    """Whether pairs of events are asked for, not I/Os."""
+    functions: bool
+    """Whether to show which functions the I/Os' requests, or bios, passed."""
     as_json: bool
     brief: bool
     verbose: bool
@@ -102,6 +111,16 @@ class Asked:
 @limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
 @click.option("--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path).")
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Show pairs of events (biotrail pairs) instead of I/Os; the default without I/O.",
+)
+@click.option(
+    "--functions",
+    is_flag=True,
+    help="Also show which functions each I/O's requests passed (of record --follow).",
+)
 @choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
@@ -155,14 +174,20 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     biotrail slow --failed disk.biotrail
     biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --calls --over 10ms disk.biotrail
+    biotrail slow softirq.biotrail                 # of biotrail pairs
+    biotrail slow --functions -n 3 disk.biotrail   # of record --follow request
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if asked.target is not None:
         output.ensure_free(asked.target, asked.force)
+    if asked.calls and asked.functions:
+        raise click.UsageError("--functions shows what I/Os passed: give it without --calls")
     with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
-        if asked.calls:
+        if asked.pairs or (not asked.calls and all(_has_pairs_alone(one, cut) for one in given)):
+            show, written = _pairs(given, cut, asked)
+        elif asked.calls:
             show, written = _calls(given, cut, asked)
         else:
             show, written = _ios(given, cut, asked)
@@ -201,10 +226,39 @@ def _calls(given: Sequence[Given], cut: Cut, asked: Asked) -> Shown:
     return partial(_print_calls_text, findings, asked), written
 
 
+def _has_pairs_alone(one: Given, cut: Cut) -> bool:
+    """Return whether a recording has pairs of events, and no block I/O."""
+    return pairs_alone(cut.limited(one.again()).context.header)
+
+
+def _pairs(given: Sequence[Given], cut: Cut, asked: Asked) -> Shown:
+    """Find the slowest pairs of all recordings; return how to print them."""
+    if asked.calls or asked.functions or asked.failed or asked.target is not None:
+        raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
+    over = nanoseconds(asked.over or 0)
+    findings = of_each(given, lambda one: find_pairs(one.opened(cut), asked.most, over))
+    found = [(one.label, of_one) for one, of_one in findings]
+    if asked.as_json:
+        return (lambda: say_json(pairs_as_dict(found, asked.most), indent=2)), None
+    rows = [(label, *of_one) for label, of_one in found]
+    return partial(_print_pairs_text, rows, asked.most), None
+
+
+def _print_pairs_text(rows: Sequence[slow_pairs_text.Found], most: int) -> None:
+    """Print the slowest pairs of all recordings as a table."""
+    screen = console()
+    for number, part in enumerate(slow_pairs_text.parts_of_all(rows, most, screen.width)):
+        if number:
+            screen.print()
+        screen.print(part)
+
+
 def _find_all(
     given: Sequence[Given], cut: Cut, asked: Asked
 ) -> tuple[list[tuple[Given, Findings]], Path | None]:
     """Find the slowest I/Os of all recordings, and what was around each, by reading each twice.
+
+    A third time where functions are asked for.
 
     Writes the Perfetto trace `asked.target`, if there is one. Returns the recordings, each with
     its share of the I/Os, and the path of the trace; None: no trace was asked for, or nothing
@@ -217,6 +271,8 @@ def _find_all(
     for one, found in findings:
         second = cut.limited(one.again())
         written = look_around(found, second, asked.target, nanoseconds(asked.margin), asked.force)
+        if asked.functions:
+            read_functions(found, cut.limited(one.again()))
     return findings, written
 
 

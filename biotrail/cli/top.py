@@ -21,7 +21,7 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
 from biotrail.text.printing import relay
 from biotrail.text.rows import Order, limit_option, sort_option
-from biotrail.text.top_screen import screen
+from biotrail.text.top.screen import screen
 
 LEAST_INTERVAL = 1.0
 """Shortest --interval in seconds: the recorder writes a chunk once a second."""

@@ -5,10 +5,17 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.diff.tree import CallDiff, DeviceDiff, Diff, Figure, SideReport
+from biotrail.converters.analysis.diff.tree import (
+    CallDiff,
+    DeviceDiff,
+    Diff,
+    Figure,
+    PairDiff,
+    SideReport,
+)
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, without_repeats
-from biotrail.text.report_path import PARTS
+from biotrail.text.report.path import PARTS
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
 """Figures shown even if unchanged, as are those of Q2C, and mean and p99 of stages."""
@@ -24,6 +31,7 @@ _FIGURES = {
     "failed_per_io": "failed",
     "tries_per_io": "tries each",
     "calls_per_s": "calls/s",
+    "pairs_per_s": "pairs/s",
     "failed_per_call": "failed",
     "bios_per_call": "bios each",
     "in_flight": "in flight",
@@ -55,6 +63,8 @@ def parts(
         yield _table(device, width, everything)
     if diff.calls:
         yield _calls(diff.calls, width, everything)
+    if diff.pairs:
+        yield _pairs(diff.pairs, width, everything)
     yield block(_foot(diff, everything))
 
 
@@ -90,6 +100,9 @@ def _remarks(side: SideReport) -> list[str]:
     if side.calls_left_out:
         left = units.plural(side.calls_left_out, "call")
         found.append(f"{left} of further names not compared")
+    if side.pairs_left_out:
+        left = units.plural(side.pairs_left_out, "pair")
+        found.append(f"{left} of further values of --by compared with all pairs alone")
     return found
 
 
@@ -119,6 +132,18 @@ def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> Renderabl
     ]
     columns = [Column("call", left=True), *_COLUMNS[1:]]
     return table("Calls", columns, without_repeats(rows, 2), width)
+
+
+def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> RenderableType:
+    """Return the table of pairs of events; `everything`: with unchanged ones of a value of --by."""
+    rows = [
+        [one.pair, one.by or "all", *_row("", figure)[2:]]
+        for one in pairs
+        for figure in one.figures
+        if everything or figure.changed or not one.by
+    ]
+    columns = [Column("pair", left=True), Column("of", left=True), *_COLUMNS[2:]]
+    return table("Pairs of events", columns, without_repeats(rows, 2), width)
 
 
 def _shown(figure: Figure) -> bool:
@@ -219,7 +244,7 @@ def _foot(diff: Diff, everything: bool) -> list[str]:
     if bool(diff.a.calls_ns) != bool(diff.b.calls_ns):
         which = "A" if diff.a.calls_ns else "B"
         found.append(f"calls were timed in {which} only (record --path), and are not compared")
-    if not diff.devices:
+    if not diff.devices and not diff.pairs:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
     if diff.compared:
         chance = diff.expected_by_chance

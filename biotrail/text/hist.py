@@ -43,7 +43,7 @@ class Rows:
 
     def of(self, context: Context, found: Distribution) -> tuple[list[tuple[Key, Group]], int]:
         """Return the histograms to show, in order, and how many are left out."""
-        groups = sorted(found.groups.items(), key=lambda g: (context.device_name(g[0][0]), g[0][1]))
+        groups = sorted(found.groups.items(), key=lambda g: _place(context, found, *g[0]))
         if (order := self.order) is not None:
             groups.sort(key=lambda item: -_weight(item[1], order))
         return first(groups, self.limit)
@@ -73,7 +73,7 @@ def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> I
     margin = max((_margin(group) for _, group in groups), default=0)
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
-        yield f"device = {trace.context.device_label(key[0])}, operation = {key[1]}"
+        yield _head(trace.context, found, *key)
         if found.question.over_time and found.columns is not None:
             yield from heat_map(group, found.columns, unit, margin)
         else:
@@ -82,8 +82,27 @@ def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> I
         yield ""
         yield left_out(more, "histogram")
     if not found.groups:
-        yield f"no I/O with {_what(found)} in the log"
+        if found.question.measure == Measure.PAIRS:
+            yield "no pairs of events in the log"
+        else:
+            yield f"no I/O with {_what(found)} in the log"
     yield from _notes(trace, found)
+
+
+def _place(context: Context, found: Distribution, code: int, text: str) -> tuple[str, str]:
+    """Return what groups are sorted by: the names of device and operation, or of pair and --by."""
+    if found.question.measure == Measure.PAIRS:
+        return found.pair_names.name(code), text
+    return context.device_name(code), text
+
+
+def _head(context: Context, found: Distribution, code: int, text: str) -> str:
+    """Return the line above a group's histogram."""
+    if found.question.measure == Measure.PAIRS:
+        names = found.pair_names
+        by = f", {names.fact(code, 'by')} = {text}" if text else ""
+        return f"pair = {names.name(code)}{by}"
+    return f"device = {context.device_label(code)}, operation = {text}"
 
 
 def _what(found: Distribution) -> str:

@@ -104,8 +104,15 @@ def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
 
 
 def certainty_lines(trace: Trace) -> list[str]:
-    """Return how many bios, requests and edges between them have each certainty."""
+    """Return how many bios, requests and edges between them have each certainty.
+
+    Empty for a log of chosen sites (`pairs`, `follow`) without any of them.
+    """
     account = trace.account
+    if "sites" in trace.reader.header and not any(
+        [*account.bios.values(), *account.requests.values()]
+    ):
+        return []
     return [
         certainty_line("bio", "bios", account.bios),
         certainty_line("request", "requests", account.requests),

@@ -13,6 +13,7 @@ import numpy as np
 
 from biotrail.converters.clocks.wall_clock import SLEPT, Reading, WallClock, readings
 from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.tables import (
     I64,
     Lifecycles,
@@ -25,7 +26,7 @@ _TIMES = frozenset(
     (
         *("queue", "getrq", "merge", "insert", "issue", "complete", "start", "end", "cut"),
         *("entry", "exit", "out", "woken", "run", "dirtied", "hard", "raised", "soft"),
-        *("submitted", "queued", "ended", "completed", "reaped"),
+        *("submitted", "queued", "began", "ended", "completed", "reaped", "time"),
     )
 )
 """Names of table columns that hold times."""
@@ -101,16 +102,18 @@ class Alignment:
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
         """Return a copy of the window with all times converted to the timeline by `times`.
 
-        Of all its tables, those of its path too, and `begin` and `end`. Columns without times are
-        shared.
+        Of all its tables, those of its path and sites too, and `begin` and `end`. Columns without
+        times are shared.
         """
         tables = self._tables(window)
         if window.path is not None:
             tables["path"] = replace(window.path, **self._tables(window.path))
+        if window.sites is not None:
+            tables["sites"] = replace(window.sites, **self._tables(window.sites))
         begin, end = self.time(window.begin), self.time(window.end)
         return replace(window, begin=begin, end=end, **tables)
 
-    def _tables(self, holder: Lifecycles | PathTables) -> dict[str, Any]:
+    def _tables(self, holder: Lifecycles | PathTables | SiteTables) -> dict[str, Any]:
         """Return the tables that are fields of `holder`, with their times converted, by name."""
         return {
             f.name: self._table(value)

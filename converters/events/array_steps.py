@@ -9,16 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.context import OP_MASK
-from biotrail.converters.events.tables import I64, U32, U64, Bool
-
-NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""Raw sector of a request without sectors, such as a flush: blk_rq_pos is (sector_t)-1."""
+from biotrail.converters.events.tables import I32, I64, OP_MASK, U32, U64, Bool
+from biotrail.recorder.schema.records import NO_SECTOR
 
 Value = TypeVar("Value", bound=np.generic)
 
 
-def take_or(column: NDArray[Value], index: I64, default: int) -> NDArray[Value]:
+def take_or(column: NDArray[Value], index: I64 | I32, default: int) -> NDArray[Value]:
     """Return column[index] (n,), with `default` where the index is -1; the dtype is the column's.
 
     All are `default` where the column is empty.
@@ -40,7 +37,7 @@ def first_known(*choices: I64) -> I64:
 def latest_before(rows: I64, before: I64) -> I64:
     """Return, per element of `before`, the greatest of the ascending `rows` below it, or -1."""
     place = np.searchsorted(rows, before) - 1
-    return np.where(place >= 0, rows[np.maximum(place, 0)] if len(rows) else -1, -1)
+    return take_or(rows, place, -1)
 
 
 def latest_marked(mask: Bool) -> I64:

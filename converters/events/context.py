@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.files import FileNames
+from biotrail.converters.events.tables import OP_MASK
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS
 from biotrail.recorder.schema.payloads import Header
 from biotrail.recorder.schema.records import BLK_STATUS
-
-OP_BITS = 8
-OP_MASK = (1 << OP_BITS) - 1
 
 PASSTHROUGH_OPS = frozenset({"drv_in", "drv_out", "scsi_in", "scsi_out"})
 
@@ -44,7 +42,8 @@ class Context:
     `cgroups` maps cgroup ids to paths, `files` holds the files of bios, and `clocks` the complete
     clock readings (name → ns) met so far; all three grow while the log is read.
     `wait_stacks` has the functions of the stacks with which threads waited, by id, the innermost
-    first ("": not known); it grows likewise. `call_timing` is the note that says when the recorder
+    first ("": not known), `site_stacks` the frames (function, module, offset) of those of followed
+    objects' hits; they grow likewise. `call_timing` is the note that says when the recorder
     ceased to time calls, as that took more than `--call-budget`; None: it did not, as far as the
     log was read.
     """
@@ -67,7 +66,10 @@ class Context:
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
         self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
+        self.end: Mapping[str, Any] | None = None
+        """The log's END, where it is known before the log is read; None: not known."""
         self.wait_stacks: dict[int, tuple[str, ...]] = {}
+        self.site_stacks: dict[int, list[list[Any]]] = {}
         self.call_timing: dict[str, Any] | None = None
 
     @property
@@ -110,10 +112,10 @@ class Context:
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Take the facts from a note of the log; a note of another name is ignored.
 
-        `devices`, `cgroups`, `mounts` and the stacks of waits in `stacks` add entries; an entry of
-        the same dev_t or cgroup id replaces the earlier one. `call_timing` sets `call_timing` to a
-        copy. payload: the note's own; `cgroups` may hold its map of id → path directly or below
-        "cgroups".
+        `devices`, `cgroups`, `mounts` and the stacks of waits and hits in `stacks` add entries; an
+        entry of the same dev_t or cgroup id replaces the earlier one. `call_timing` sets
+        `call_timing` to a copy. payload: the note's own; `cgroups` may hold its map of id → path
+        directly or below "cgroups".
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))
@@ -125,6 +127,7 @@ class Context:
         elif name == "stacks":
             stacks = payload.get("wait", {}).items()
             self.wait_stacks.update({int(k): tuple(f[0] for f in frames) for k, frames in stacks})
+            self.site_stacks.update({int(k): v for k, v in payload.get("site", {}).items()})
         elif name == "call_timing":
             self.call_timing = dict(payload)
 

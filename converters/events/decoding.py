@@ -3,14 +3,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from biotrail.converters.events.events import RAW_WORDS, Events, fields_of, kind_table
-from biotrail.converters.events.tables import I64, U64
+from biotrail.converters.events.tables import I64, U16, U64
 from biotrail.recorder.log import Chunk, Segment
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
+
+try:
+    from biotrail.converters.events import decoding_loops as _decoding_loops
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    loops: ModuleType | None = None
+else:
+    loops = _decoding_loops if _decoding_loops.COMPILED else None
 
 _BLOCK_WORDS = BLOCK_BYTES // 8
 _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
@@ -65,6 +73,9 @@ class Decoder:
         segments = [s for s in chunk.segments if len(s.data) >= 8]
         if not segments:
             return Decoded(Events.empty(), {}, partial_bytes)
+        if loops is not None:
+            events, by_kind, unreadable = self._decode_compiled(loops, chunk, segments)
+            return Decoded(events, by_kind, unreadable + partial_bytes)
         words = np.concatenate(
             [np.frombuffer(s.data, "<u8", len(s.data) // 8) for s in segments]
             + [np.zeros(RAW_WORDS, dtype=np.uint64)]
@@ -80,6 +91,42 @@ class Decoder:
         self._blank(events)
         by_kind = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
         return Decoded(events, by_kind, unreadable + partial_bytes)
+
+    def _decode_compiled(
+        self, loops: ModuleType, chunk: Chunk, segments: Sequence[Segment]
+    ) -> tuple[Events, dict[int, int], int]:
+        """Return (events, unknown records by kind, bytes not parsed), by the compiled loops."""
+        joined = b"".join([s.data[: len(s.data) // 8 * 8] for s in segments])
+        words: I64 = np.frombuffer(joined + bytes(8 * RAW_WORDS), "<i8")
+        found, times = np.empty((2, len(words)), np.int64)
+        cpus = np.empty(len(words), np.uint16)
+        unknown, known = np.zeros(256, np.int64), _KNOWN.view(np.uint8)
+        bounds, base, unread = [0], 0, 0
+        now = int(chunk.clock["monotonic"])
+        for segment in segments:
+            length = len(segment.data) // 8
+            count, bad = loops.find_records(
+                words[base : base + length],
+                segment.position // 8,
+                self._words,
+                known,
+                now,
+                base,
+                found,
+                times,
+                bounds[-1],
+                unknown,
+            )
+            cpus[bounds[-1] : count] = segment.cpu
+            bounds.append(count)
+            base, unread = base + length, unread + bad
+        count = bounds[-1]
+        found, times, cpus = found[:count], times[:count], cpus[:count]
+        order = _order(loops, times, np.array(bounds, np.int64))
+        events = _gather_compiled(loops, words, found, order, cpus, times)
+        self._blank(events)
+        kinds = np.flatnonzero(unknown)
+        return events, dict(zip(kinds.tolist(), unknown[kinds].tolist(), strict=True)), unread * 8
 
     def _blank(self, events: Events) -> None:
         """Set to 0 in `events.raw` the fields that the log's schema does not have.
@@ -186,3 +233,29 @@ def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int)
     raw[5, kind == Kind.G] = 0
     raw[6, kind == Kind.RQ_MERGE] = 0
     return Events(ts.take(order), cpus.take(order), np.zeros(len(record_word), np.int64), raw.T)
+
+
+def _order(loops: ModuleType, times: I64, bounds: I64) -> I64:
+    """Return the records' order by (time, segment), as indices.
+
+    times: ns, of the segments' records, joined. bounds: where each segment begins, and the end.
+    """
+    runs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    if not all(loops.is_sorted(times[first:last]) for first, last in runs):
+        return np.argsort(times, kind="stable")  # a damaged or foreign log
+    order = np.empty(len(times), np.int64)
+    loops.merge(times, bounds[:-1].copy(), bounds[1:].copy(), order)
+    return order
+
+
+def _gather_compiled(
+    loops: ModuleType, words: I64, found: I64, order: I64, cpus: U16, times: I64
+) -> Events:
+    """Do as `_gather`, for records that are found and ordered. words: RAW_WORDS more at the end."""
+    raw = np.empty((RAW_WORDS, len(order)), np.int64)
+    cpu, ts = np.empty(len(order), np.uint16), np.empty(len(order), np.int64)
+    loops.gather(words, found, order, cpus, times, raw, cpu, ts)
+    kind = raw.view(np.uint8)[0, 7::8]
+    raw[5, kind == Kind.G] = 0
+    raw[6, kind == Kind.RQ_MERGE] = 0
+    return Events(ts, cpu, np.zeros(len(order), np.int64), raw.view(np.uint64).T)

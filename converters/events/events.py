@@ -262,9 +262,51 @@ class Events:
             _joined([p.file for p in parts], parts, np.int32(-1)),
             _joined([p.path for p in parts], parts, NO_PATH),
         )
-        if (joined.ts[1:] >= joined.ts[:-1]).all():
-            return joined
-        return joined.take(np.argsort(joined.ts, kind="stable"))
+        for first, last in _disordered([p.ts for p in parts]):
+            joined._sort(slice(first, last))
+        return joined
+
+    def _sort(self, rows: slice) -> None:
+        """Sort a stretch of rows by time, in place; rows of one time keep their order.
+
+        Only for new Events, whose columns nothing else refers to.
+        """
+        order = np.argsort(self.ts[rows], kind="stable")
+        words = self.raw.T
+        words[:, rows] = words[:, rows][:, order]
+        for column in (self.ts, self.cpu, self.number, self.doubt):
+            if column is not None:
+                column[rows] = column[rows][order]
+        for named in (self.stack, self.file, self.path):
+            if named is not None:
+                named[rows] = named[rows][order]
+
+
+def _disordered(times: Sequence[I64]) -> list[tuple[int, int]]:
+    """Return the stretches [first, last) of joined rows that have to be sorted, ascending.
+
+    times: ns, of each part, none empty, each sorted. All rows outside of a stretch are in order
+    with each other and with it: parts overlap at their borders only, as the chunks of a log do.
+    """
+    lasts = np.maximum.accumulate([t[-1] for t in times])
+    firsts = np.minimum.accumulate([t[0] for t in reversed(times)])[::-1]
+    stretches: list[tuple[int, int]] = []
+    base = 0
+    for number, time in enumerate(times):
+        early = int(np.searchsorted(time, lasts[number - 1])) if number else 0
+        late = len(time)
+        if number + 1 < len(times):
+            late = int(np.searchsorted(time, firsts[number + 1], side="right"))
+        dirty = [(0, early), (late, len(time))] if early < late else [(0, len(time))]
+        for first, last in dirty:
+            if first == last:
+                continue
+            if stretches and stretches[-1][1] == base + first:
+                stretches[-1] = (stretches[-1][0], base + last)
+            else:
+                stretches.append((base + first, base + last))
+        base += len(time)
+    return stretches
 
 
 def _joined(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64, U32, U64, EventRows
@@ -216,7 +217,7 @@ def files_of(events: Events, queued: EventRows, upper: I64) -> I32:
     """
     if events.file is None:
         return np.full(len(queued), NO_FILE, dtype=np.int32)
-    file = np.where(queued >= 0, events.file[np.maximum(queued, 0)], NO_FILE).astype(np.int32)
+    file = take_or(events.file, queued, NO_FILE)
     lower = np.flatnonzero(upper >= 0)
     for _ in range(_DEEPEST):
         further = lower[(file[lower] == NO_FILE) & (file[upper[lower]] != NO_FILE)]

@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from biotrail.converters.events.path_tables import PathTables
+    from biotrail.converters.events.site_tables import SiteTables
 
 SECTOR_BYTES = 512
 """The block layer's unit, whatever a device calls its own."""
+
+OP_MASK = 0xFF
+"""Bits of bi_opf and cmd_flags that hold the operation (REQ_OP_MASK)."""
 
 NO_CPU = 0xFFFF
 """CPU column: the CPU is not known."""
@@ -361,3 +365,6 @@ class Lifecycles:
     path: "PathTables | None" = None
     """Calls and waits that ended in this window, and the path of `bios` and `requests`; None: the
     log has no such records in this window."""
+    sites: "SiteTables | None" = None
+    """Pairs that ended in this window, and hits of followed objects; None: the log has no such
+    records in this window."""

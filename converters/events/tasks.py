@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I32, I64, U32, Tasks
 from biotrail.recorder.schema.records import Kind
@@ -76,10 +77,7 @@ class TaskNames:
 
     def tgid(self, rows: I32) -> U32:
         """Return the process id (tgid) of each row, uint32; 0 for row -1 (no name is known)."""
-        if not self._tgid:
-            return np.zeros(len(rows), np.uint32)
-        tgids = np.array(self._tgid, dtype=np.uint32)
-        return np.where(rows >= 0, tgids[np.maximum(rows, 0)], np.uint32(0)).astype(np.uint32)
+        return take_or(np.array(self._tgid, dtype=np.uint32), rows, 0)
 
 
 def _packed(tid: I64, ts: I64, since: I64) -> I64:

@@ -64,3 +64,11 @@ def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
             "path"
         )
     return ArchiveSource(path)
+
+
+def has_pointers(reader: Source) -> bool:
+    """Return whether the source's events have kernel pointers.
+
+    bcc's stable tracepoint formats and blktrace's records have none.
+    """
+    return bool(reader.header.get("backend", "core") == "core")

@@ -9,6 +9,7 @@ import numpy as np
 
 from biotrail.converters.association.without_pointers.flush_pairing import Pairing
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.tables import Bios, Bool, Certainty, Edges, Requests
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -20,6 +21,7 @@ class Reason(StrEnum):
     DICTIONARY = "names a task, cgroup or file"
     STACK = "call stack of a bio"
     FILE = "file of a bio"
+    SITE = "pair of events, or hit of a followed object"
     PATH = "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers"
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
@@ -38,12 +40,30 @@ _PLAIN = {
     **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
     Kind.DRIVER: Reason.PATH,
+    **dict.fromkeys((Kind.PAIR, Kind.HIT), Reason.SITE),
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
     Kind.CHAIN: Reason.NO_ISSUE,
     Kind.DONE: Reason.AFTER_END,
     Kind.E: Reason.AFTER_END,
 }
+
+
+@dataclass
+class FollowedCounts:
+    """Counts of followed lives, complete once all windows were read."""
+
+    lives: int = 0
+    joined: int = 0
+    """Lives whose request, or bio, is known."""
+    several: int = 0
+    """Of these, lives that overlap a later request with the address too: the first one was taken,
+    as the death between them is not recorded."""
+
+    @property
+    def not_found(self) -> int:
+        """Lives without a request, or bio, in the log: filters left it out, or records are lost."""
+        return self.lives - self.joined
 
 
 @dataclass
@@ -72,6 +92,8 @@ class Account:
     completions_not_seen: int = 0
     pairing: Pairing = field(default_factory=Pairing)
     """Association by intervals: flushes whose completion could be one of several."""
+    followed: FollowedCounts = field(default_factory=FollowedCounts)
+    """Of a log that follows requests or bios: which of them their lives are."""
     first_ns: int = -1
     last_ns: int = -1
 
@@ -104,9 +126,7 @@ class Account:
         """
         if not len(events):
             return
-        self.first_ns = int(events.ts[0]) if self.first_ns < 0 else self.first_ns
-        self.first_ns = min(self.first_ns, int(events.ts[0]))
-        self.last_ns = max(self.last_ns, int(events.ts[-1]))
+        self._widen(int(events.ts[0]), int(events.ts[-1]))
         key = (events.kind.astype(np.int64) * 2 + own) * 2 + used
         for code, count in zip(*np.unique(key, return_counts=True), strict=True):
             kind = Kind(int(code) // 4)
@@ -119,6 +139,35 @@ class Account:
             on = (int(code) // 256, BY_KIND[Kind(int(code) % 256)].letter)
             if on[0]:
                 self.devices[on] = self.devices.get(on, 0) + int(count)
+
+    def add_plain(self, plain: PlainEvents, begin: int) -> None:
+        """Count the events of plain I/O, all used; without those before `begin` (ns)."""
+        ts, mask = plain.events.ts, plain.mask
+        if ts[0] < begin:
+            events = plain.events.take(mask & (ts >= begin))
+            used = np.ones(len(events), np.bool_)
+            self.add_events(events, used, ~used)
+            return
+        last = len(mask) - 1 - int(np.argmax(mask[::-1]))
+        self._widen(int(ts[np.argmax(mask)]), int(ts[last]))
+        for (dev, kind), count in plain.counts.items():
+            letter = BY_KIND[Kind(kind)].letter
+            self.events[letter, Reason.USED] = self.events.get((letter, Reason.USED), 0) + count
+            if kind != Kind.CHAIN:  # which names no device
+                self.devices[dev, letter] = self.devices.get((dev, letter), 0) + count
+
+    def _widen(self, first: int, last: int) -> None:
+        """Widen `first_ns` and `last_ns` to events at these times (ns)."""
+        self.first_ns = first if self.first_ns < 0 else min(self.first_ns, first)
+        self.last_ns = max(self.last_ns, last)
+
+    def add_sites(self, events: Events, begin: int) -> None:
+        """Count the records of chosen sites among the events that are not before `begin` (ns)."""
+        kinds = [kind for kind, reason in _PLAIN.items() if reason is Reason.SITE]
+        rows = events.rows(*kinds)
+        found = events.take(rows[events.ts[rows] >= begin])
+        none = np.zeros(len(found), dtype=np.bool_)
+        self.add_events(found, none, none)
 
     def add_own(self, bios: Bios, requests: Requests) -> None:
         """Add the recording's own bios and requests among those that ended in a window."""

@@ -11,8 +11,8 @@ from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.rules import Exemption, Rows, Rule
 from biotrail.converters.events.array_steps import take_or
-from biotrail.converters.events.context import OP_MASK, Context
-from biotrail.converters.events.tables import I64, U8, U32, Bool, Certainty
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, Bool, Certainty
 from biotrail.converters.lifecycles.milestones import Milestones
 from biotrail.recorder.schema.records import Kind
 

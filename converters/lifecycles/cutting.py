@@ -15,6 +15,7 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -89,7 +90,8 @@ def clipped(window: T, begin: int) -> T:
     are INCOMPLETE at least (LOST stays), and lose their queue (or start) time and the stages that
     began before; their other earlier times become `begin`. Likewise in the tables of open bios and
     requests; edges stay with their bios. Calls entered before `begin`, or at a time not known, are
-    left out with their waits. The window is a Lifecycles or a Result.
+    left out with their waits, as are pairs that began before it, and earlier hits. The window is a
+    Lifecycles or a Result.
     """
     found = restricted(
         window,
@@ -108,6 +110,7 @@ def clipped(window: T, begin: int) -> T:
         open_bios=_cut(found.open_bios, begin),
         open_requests=_cut(found.open_requests, begin),
         path=_calls_from(found.path, begin),
+        sites=_sites_from(found.sites, begin),
     )
 
 
@@ -127,6 +130,19 @@ def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
         waits=waits.take(waits.entry >= begin),
         commits=path.commits.take(path.commits.end >= begin),
         submissions=submissions.take(submissions.queued >= begin),
+    )
+
+
+def _sites_from(sites: SiteTables | None, begin: int) -> SiteTables | None:
+    """Return a copy with the pairs that began at `begin` (ns) or later, and the hits since then.
+
+    A recording that began then would not have the others. None for None.
+    """
+    if sites is None:
+        return None
+    pairs, hits = sites.pairs, sites.hits
+    return replace(
+        sites, pairs=pairs.take(pairs.began >= begin), hits=hits.take(hits.time >= begin)
     )
 
 

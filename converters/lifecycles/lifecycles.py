@@ -19,15 +19,18 @@ from biotrail.converters.association.identity.address_reuse import (
 )
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.steps import associate
-from biotrail.converters.events.array_steps import has_no_sector
-from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
+from biotrail.converters.events.array_steps import has_no_sector, take_or
+from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
 from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.plain_events import PlainEvents
+from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
+    OP_MASK,
     U8,
     U16,
     U32,
@@ -50,6 +53,7 @@ from biotrail.converters.lifecycles.certainties import (
 from biotrail.converters.lifecycles.milestones import Milestones, milestones
 from biotrail.converters.lifecycles.own_io import Own, own_io
 from biotrail.converters.lifecycles.path import path_tables
+from biotrail.converters.lifecycles.request_devices import RequestDevices
 from biotrail.converters.lifecycles.stages import bio_stages, request_stages
 from biotrail.converters.lifecycles.submitters import Submitters
 from biotrail.recorder.schema.records import NO_TAG, Kind
@@ -58,8 +62,6 @@ FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
-NO_REQUEST = np.iinfo(np.int64).max
-"""In place of a device's first request's number: no request of the device was recorded."""
 
 
 @dataclass
@@ -88,6 +90,10 @@ class Result:
     """Per request generation of the association: `Requests.number`."""
     path: PathTables | None = None
     """As `Lifecycles.path`."""
+    plain: PlainEvents | None = None
+    """Events of plain I/O that was settled before the association, which does not have them."""
+    sites: SiteTables | None = None
+    """As `Lifecycles.sites`; set by the pipeline."""
 
 
 class Builder:
@@ -101,18 +107,12 @@ class Builder:
         """Keep the header's facts, and the tables of names that window after window fills.
 
         tasks, stacks: those of the Trace, which adds a window's names to `tasks` before `build`.
-        Devices that the header says make requests (of kind "loop", or with "nr_hw_queues" among
-        the "queue" facts) count as request-based from the beginning.
         """
         self._context = context
         self._tasks = tasks
         self._submitters = Submitters(tasks, stacks)
         self._reused = ReusedAddresses()
-        self._first_request: dict[int, int] = {
-            dev: -1
-            for dev, entry in context.devices.items()
-            if entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {})
-        }
+        self.request_devices = RequestDevices(context)
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
         """Associate one window (a stretch of the log's events) and return its tables.
@@ -136,13 +136,13 @@ class Builder:
         number, family = _numbers(a, whole)
         request_number = _request_numbers(a)
         bios = self._bios(a, whole, m, number, family, request_number)
-        bios.own[:] = own.bios[whole.gen]
         bios.certainty[:] = bio_certainty(a, ends, whole, m, self._context)
         # The bio completed after the parts split off its front, whose requests no event names.
-        hidden = fronts_elsewhere(a, whole) & self._request_based(a, whole)
+        request_based = self.request_devices.make_requests(a, whole)
+        hidden = fronts_elsewhere(a, whole) & request_based
         bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
         requests = self._requests(a, ends, whole, family, request_number)
-        requests.own[:] = own.requests
+        bios.own[:], requests.own[:] = own.bios[whole.gen], own.requests
         bio_open = kept.bios[whole.gen]
         rows, open_rows = _in_order(number, ~bio_open), _in_order(number, bio_open)
         request_rows = _in_order(request_number, ~kept.requests)
@@ -158,32 +158,12 @@ class Builder:
             _edges(a, whole, number, request_number, ~bio_open),
             bios.take(open_rows),
             requests.take(_in_order(request_number, kept.requests)),
-            bio_stages(a, self._context, whole, m, self._request_based(a, whole), number, rows),
+            bio_stages(a, self._context, whole, m, request_based, number, rows),
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
             number[whole.row_of_gen] if len(number) else number,
             request_number,
             path_tables(a, self._tasks, whole, number, rows, open_rows, closed, ends, requests),
         )
-
-    def _request_based(self, a: Association, whole: Whole) -> Bool:
-        """Return per queued bio (row of `whole`) whether its device is known to make requests.
-
-        Known by the header, or by a request of the device whose first event, in this or an earlier
-        window, is before the bio's end (before its first event, if it has no end). First lowers
-        `_first_request` (dev_t → event number) to the first requests of this window.
-        """
-        births = a.requests.birth if len(a.requests) else np.zeros(0, np.int64)
-        births = births[np.argsort(a.events.number[births])]
-        seen, at = np.unique(a.events.dev[births], return_index=True)
-        for dev, number in zip(seen.tolist(), a.events.number[births[at]].tolist(), strict=True):
-            self._first_request[dev] = min(number, self._first_request.get(dev, number))
-        devices, of = np.unique(a.facts.dev[whole.gen], return_inverse=True)
-        since = np.array([self._first_request.get(d, NO_REQUEST) for d in devices.tolist()])
-        if not len(devices):
-            return np.zeros(0, dtype=np.bool_)
-        last = np.where(whole.end >= 0, whole.end, a.bios.birth[whole.gen])
-        known: Bool = since[of] < a.events.number[last]
-        return known
 
     def _bios(
         self,
@@ -203,7 +183,7 @@ class Builder:
         gen = whole.gen
         queued = a.bios.first(Kind.Q)[gen]
         upper = a.upper[gen]
-        above = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], -1)
+        above = take_or(whole.row_of_gen, upper, -1)
         return Bios(
             number=number,
             dev=a.facts.dev[gen],
@@ -339,9 +319,7 @@ def _numbers_at(number: I64, row: I64) -> I64:
 
     number: number of each bio or request. row: indices into `number`, or -1.
     """
-    if not len(number):
-        return np.full(len(row), NEVER, dtype=np.int64)
-    return np.where(row >= 0, number[np.maximum(row, 0)], NEVER).astype(np.int64)
+    return take_or(number, row, NEVER)
 
 
 def _tags(a: Association, index: I64, name: str) -> U16:

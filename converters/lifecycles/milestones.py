@@ -9,6 +9,7 @@ from biotrail.converters.association.completion.completion import RequestEnds, t
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.absorptions import request_before_merge
 from biotrail.converters.association.identity.association import Association
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Bool
 from biotrail.recorder.schema.records import Kind
 
@@ -92,7 +93,7 @@ def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64
     """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)
-    insert = np.where(request >= 0, ends.insert[np.maximum(request, 0)], -1)
+    insert = take_or(ends.insert, request, -1)
     if not (a.absorbed_by >= 0).any():
         return insert
     own = request_before_merge(a)[final]
@@ -115,7 +116,7 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
     # the request's first D after the bio joined.
     joined = np.maximum(a.bios.last(Kind.M, Kind.F, Kind.G, Kind.START)[final], a.bios.birth[final])
     own = request_before_merge(a)[final]
-    moved = np.where(own >= 0, a.requests.first(Kind.RQ_MERGE)[np.maximum(own, 0)], -1)
+    moved = take_or(a.requests.first(Kind.RQ_MERGE), own, -1)
     joined = np.maximum(joined, np.maximum(moved, _last_moves(a, request, final)))
     width = np.int64(len(a.events) + 1)
     issues = np.flatnonzero(a.requests.row_role == Kind.D)
@@ -160,16 +161,12 @@ def _request_time(a: Association, per_request: I64, request: I64) -> I64:
     per_request: row of the event in `a.events` per request, -1 none. request: per bio, index into
     `per_request`, -1 none.
     """
-    if not len(per_request):
-        return np.full(len(request), NEVER, dtype=np.int64)
-    return times(a, np.where(request >= 0, per_request[np.maximum(request, 0)], -1))
+    return times(a, take_or(per_request, request, -1))
 
 
 def _request_flag(per_request: Bool, request: I64) -> Bool:
     """Return per bio the flag of its request; False where `request` is -1."""
-    if not len(per_request):
-        return np.zeros(len(request), dtype=np.bool_)
-    return (request >= 0) & per_request[np.maximum(request, 0)]
+    return take_or(per_request, request, False)
 
 
 def _failed_at_once(ends: RequestEnds, request: I64) -> Bool:

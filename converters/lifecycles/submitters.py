@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import NO_STACK, Events
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, EventRows, PageKind
@@ -69,13 +70,10 @@ class Submitters:
         """Return the row in the trace's stacks of each Q; -1: no Q (-1) or no stack."""
         if events.stack is None:
             return np.full(len(queued), -1, dtype=np.int32)
-        ids = np.where(queued >= 0, events.stack[np.maximum(queued, 0)], NO_STACK)
+        ids = take_or(events.stack, queued, NO_STACK)
         return self.stacks.rows(ids)
 
 
 def _cpus(events: Events, queued: EventRows) -> U16:
     """Return the CPU of each Q, uint16; NO_CPU where its row `queued` is -1."""
-    if not len(events):
-        return np.full(len(queued), NO_CPU, dtype=np.uint16)
-    cpu = events.cpu[np.maximum(queued, 0)]
-    return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)
+    return take_or(events.cpu, queued, NO_CPU)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables
 from biotrail.converters.events.submission_tables import (
@@ -184,9 +185,7 @@ class SubmissionJoiner:
 
 def _process(task: I32, tasks: Tasks) -> I64:
     """Return the process id of each row of `tasks`; -1 where the row is -1."""
-    if not len(tasks):
-        return np.full(len(task), -1, dtype=np.int64)
-    return np.where(task >= 0, tasks.tgid[np.maximum(task, 0)].astype(np.int64), -1)
+    return take_or(tasks.tgid.astype(np.int64), task, -1)
 
 
 def _first_return(caller: I64, exits: I64, asked: I64, time: I64) -> I64:

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from biotrail.recorder.host import arm_parts
+
 _ROOT = Path("/")
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
@@ -27,7 +29,7 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
         "cpu_model": _cpu_model(root),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "hypervisor": _text(root / "sys/hypervisor/type"),
-        "product": _text(root / "sys/class/dmi/id/product_name"),
+        "product": _product(root),
         "kernel": {"release": system.release, "version": system.version},
     }
     return {key: value for key, value in found.items() if value is not None}
@@ -48,15 +50,35 @@ def _os_name(root: Path) -> str | None:
 
 
 def _cpu_model(root: Path) -> str | None:
-    """Return the first CPU's "model name" or "Model" from /proc/cpuinfo; None: neither is listed.
+    """Return the processor's name by /proc/cpuinfo; None where it names and numbers none.
 
-    `root`: directory with proc.
+    The first "model name" (x86; arm64 lists none), else arm64's implementers and parts
+    (arm_parts.processors), else the board's "Model". `root`: directory with proc.
     """
-    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
+    cpuinfo = _text(root / "proc/cpuinfo") or ""
+    return (
+        _cpuinfo_value(cpuinfo, "model name")
+        or arm_parts.processors(cpuinfo)
+        or _cpuinfo_value(cpuinfo, "Model")
+    )
+
+
+def _cpuinfo_value(cpuinfo: str, wanted: str) -> str | None:
+    """Return the stripped value of the first line `wanted : value`; None: there is no such line."""
+    for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model"):
+        if key.strip() == wanted:
             return value.strip()
     return None
+
+
+def _product(root: Path) -> str | None:
+    """Return the machine's name by its firmware: of DMI, or the device tree's model; None: neither.
+
+    `root`: directory with sys and proc.
+    """
+    by_dmi = _text(root / "sys/class/dmi/id/product_name")
+    return by_dmi or (_text(root / "proc/device-tree/model") or "").strip("\0 \n") or None
 
 
 def _text(path: Path) -> str | None:

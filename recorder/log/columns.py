@@ -8,12 +8,20 @@ once: no record crosses a multiple of 4096 bytes, so all blocks of a segment are
 """
 
 import struct
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log.frames import DamagedError
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind, sizes
+
+try:
+    from biotrail.recorder.log import column_loops as _column_loops
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    loops: ModuleType | None = None
+else:
+    loops = _column_loops if _column_loops.COMPILED else None
 
 # A segment as columns:
 #
@@ -55,6 +63,8 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     """
     if len(data) % 8 or position % 8 or not len(data):
         return None
+    if loops is not None:
+        return _pack_compiled(loops, data, position)
     words: Words = np.frombuffer(data, dtype="<u8")
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
     starts = record_starts(tops, position // 8)
@@ -79,6 +89,35 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     times = words.take(starts[kinds != Kind.PAD]) & _TIME_MASK
     head = _HEAD.pack(len(kinds), len(table))
     return [head, *table, *columns, kinds.data, _planes(times)]
+
+
+def _pack_compiled(
+    loops: ModuleType, data: bytes | memoryview, position: int
+) -> list[bytes | memoryview] | None:
+    """Do as `pack` by the compiled loops."""
+    words: Index = np.frombuffer(data, dtype="<i8")
+    counts = np.zeros(256, dtype=np.int64)
+    records = loops.count_records(words, position // 8, _WORDS, counts)
+    if records < 0:
+        return None
+    kinds = np.flatnonzero(counts)
+    widths = _WORDS[kinds]
+    widths[kinds == Kind.PAD] = _PAD_WORDS
+    lengths = (widths - 1) * counts[kinds]
+    places = np.zeros(256, dtype=np.int64)
+    places[kinds] = np.cumsum(lengths) - lengths
+    columns = np.empty(int(lengths.sum()), dtype=np.int64)
+    of_records = np.empty(records, dtype=np.uint8)
+    planes = np.empty((_TIME_BYTES, records - int(counts[Kind.PAD])), dtype=np.uint8)
+    loops.fill_columns(words, position // 8, _WORDS, counts, places, columns, of_records, planes)
+    table = [
+        _KIND.pack(kind, width, 0, count)
+        for kind, width, count in zip(
+            kinds.tolist(), widths.tolist(), counts[kinds].tolist(), strict=True
+        )
+    ]
+    head = _HEAD.pack(records, len(table))
+    return [head, *table, columns.view(np.uint8).data, of_records.data, planes.ravel().data]
 
 
 def kinds_of(body: memoryview) -> set[int]:
@@ -193,6 +232,8 @@ def _unpack(packed: memoryview, length: int) -> Words:
     planes = np.frombuffer(packed, np.uint8, _TIME_BYTES * (count - pads), behind + count)
     if behind + count + planes.size != len(packed):
         raise ValueError("they end too soon")
+    if loops is not None:
+        return _unpack_compiled(loops, packed[offset:behind], table, kinds, planes, length)
     columns: dict[int, Words] = {}
     for kind, width, _, number in table:
         cells = np.frombuffer(packed, "<u8", (width - 1) * number, offset)
@@ -210,6 +251,30 @@ def _unpack(packed: memoryview, length: int) -> Words:
     timed = kinds != Kind.PAD
     words[starts[timed]] = _times(planes) | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
     return words
+
+
+def _unpack_compiled(
+    loops: ModuleType,
+    columns: memoryview,
+    table: list[tuple[int, int, int, int]],
+    kinds: Bytes,
+    planes: Bytes,
+    length: int,
+) -> Words:
+    """Do as `_unpack` by the compiled loops, once the table of kinds is known to make sense."""
+    widths, counts, places = np.zeros((3, 256), dtype=np.int64)
+    at = 0
+    for kind, width, _, number in table:
+        widths[kind], counts[kind], places[kind] = width, number, at
+        at += (width - 1) * number
+    # Behind other segments the columns need not begin at a multiple of 8 bytes.
+    cells = np.require(np.frombuffer(columns, "<i8"), requirements="A")
+    words = np.zeros(length, dtype=np.int64)
+    timed = planes.reshape(_TIME_BYTES, -1)
+    used = loops.fill_records(kinds, widths, counts, places, cells, timed, words, counts.copy())
+    if used != length or not len(kinds):
+        raise ValueError("the counts of kinds or the lengths of records differ")
+    return words.view("<u8")
 
 
 def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:

@@ -23,6 +23,7 @@ from biotrail.recorder.log.frames import (
 )
 from biotrail.recorder.log.index import ENTRY, read_index
 from biotrail.recorder.log.opening import read_opening
+from biotrail.recorder.log.shapes import Shape
 from biotrail.recorder.log.source import Source, frame_at
 from biotrail.recorder.log.survey import Survey
 from biotrail.recorder.schema.errors import LogFormatError
@@ -309,7 +310,7 @@ class LogReader:
         self.damaged += survey.damaged
         self.interrupted = survey.interrupted
 
-    def _json(self, frame: Frame, expected: type, shape: validation.Shape | None = None) -> Any:
+    def _json(self, frame: Frame, expected: type, shape: Shape | None = None) -> Any:
         """Return a frame's JSON, an `expected`: list or dict.
 
         Bytes that are no UTF-8 are replaced by U+FFFD. `shape`: check of the value (validation.py);

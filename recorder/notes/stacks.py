@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.output.stack_notes import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, Stacks
+from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols
@@ -45,24 +45,30 @@ class StackWatch:
     """Makes notes of new stacks; none where no stacks are recorded."""
 
     def __init__(
-        self, wanted: Stacks, probes: Probes, command: Sequence[str] = (), *, waits: bool = False
+        self,
+        wanted: Stacks,
+        probes: Probes,
+        command: Sequence[str] = (),
+        *,
+        waits: bool = False,
+        sites: bool = False,
     ) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
         `wanted`: which call stacks are recorded. `probes`: open. `command`: the command whose run
         is recorded; its program is searched for names too, though it does not run yet. `waits`:
-        whether the stacks of waits are recorded (`--path fs`). Raises
-        ProbeError: stacks are wanted, and the backend records none.
+        whether the stacks of waits are recorded (`--path fs`). sites: whether those of followed
+        objects are. Raises ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: Probes | None = None
-        self._wanted, self._waits = wanted, waits
+        self._wanted, self._waits, self._sites = wanted, waits, sites
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.count = 0
         """Number of distinct stacks so far."""
-        if wanted == Stacks.NONE and not waits:
+        if wanted == Stacks.NONE and not waits and not sites:
             return
-        if not probes.capabilities.stacks:
+        if not (probes.capabilities.stacks or sites):
             raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
         self._probes = probes
         self._kernel = LiveKernelSymbols()
@@ -72,11 +78,13 @@ class StackWatch:
     def nameless(self) -> list[str]:
         """Return what to say where the kernel hides its symbols from this process; [] if not.
 
-        A message for the stacks at Q if they are recorded, and one for those of waits.
+        A message for the stacks at Q or of followed objects if they are recorded, and one for those
+        of waits.
         """
         if self._probes is None or self._kernel.available:
             return []
-        return [NAMELESS] * (self._wanted > Stacks.NONE) + [REASONLESS] * self._waits
+        named = self._wanted > Stacks.NONE or self._sites
+        return [NAMELESS] * named + [REASONLESS] * self._waits
 
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
@@ -106,8 +114,8 @@ class StackWatch:
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Each {"kernel", "user" and/or "wait": {id as text: [Frame, …]}}, frames innermost first and
-        a Frame [function, module or file, offset]; several notes of more than 1000 stacks.
+        Each {"kernel", "user", "wait" and/or "site": {id as text: [Frame, …]}}, frames innermost
+        first, a Frame [function, module or file, offset]; several notes of more than 1000 stacks.
         Reads the kernel's symbols again if modules have changed. Adds to `count`, and sets when the
         next look is due: not before COST_SHARE times what reading the maps (without the look-up of
         names) took. Runs in the writer thread. Raises RefusedError.
@@ -121,13 +129,18 @@ class StackWatch:
         if not any(fresh):
             return []
         self._kernel.refresh()
-        self.count += sum(len(stacks) for stacks in fresh)
+        self.count += sum(len(stacks or ()) for stacks in fresh)
         kernel = {
             (side, str(n)): self._kernel_frames(addresses)
-            for side, stacks in (("kernel", fresh.kernel), ("wait", fresh.wait))
+            for side, stacks in self._kernel_sides(fresh)
             for n, addresses in stacks.items()
         }
         return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
+
+    @staticmethod
+    def _kernel_sides(fresh: FreshStacks) -> list[tuple[str, dict[int, NDArray[np.uint64]]]]:
+        """Return the stacks of the kernel with the keys that notes have them under."""
+        return [("kernel", fresh.kernel), ("wait", fresh.wait), ("site", fresh.site or {})]
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
         return [self._kernel_frame(address) for address in addresses.tolist()]

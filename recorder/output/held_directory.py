@@ -39,15 +39,22 @@ class HeldDirectory:
         accessible.
         """
         self.path = path
+        self._closing: list[weakref.finalize[..., HeldDirectory]] = []
         try:
-            self._fd = os.open(path or ".", _HOLD)
+            self._fd = self._hold(path or ".")
             above, self._name = os.path.split(os.path.realpath(path or "."))
-            self._above = os.open(above, _HOLD)
+            self._above = self._hold(above)
+            status = os.fstat(self._fd)
         except OSError as error:
+            self.close()
             raise explain(error, shown or path or ".") from error
-        status = os.fstat(self._fd)
         self._owner = (status.st_uid, status.st_gid)
-        self._closing = [weakref.finalize(self, os.close, fd) for fd in (self._fd, self._above)]
+
+    def _hold(self, path: str) -> int:
+        """Open a directory and add its closing to `_closing`; return its descriptor. OSError."""
+        fd = os.open(path, _HOLD)
+        self._closing.append(weakref.finalize(self, os.close, fd))
+        return fd
 
     def close(self) -> None:
         """Close the descriptors. Closing again has no effect."""
@@ -74,13 +81,14 @@ class HeldDirectory:
         """
         with suppress(OSError):  # making a file in the deleted directory fails with ENOENT
             found = os.open(self._name, _HOLD | os.O_NOFOLLOW, dir_fd=self._above)
-            status = os.fstat(found)
-            if (status.st_uid, status.st_gid) != self._owner:
-                os.close(found)
-                return
-            self._closing[0]()
-            self._fd = found
-            self._closing[0] = weakref.finalize(self, os.close, found)
+            unused = weakref.finalize(self, os.close, found)
+            try:
+                status = os.fstat(found)
+                if (status.st_uid, status.st_gid) == self._owner:
+                    self._fd = found
+                    unused, self._closing[0] = self._closing[0], unused
+            finally:
+                unused()
 
     def place(self) -> str:
         """Return a path to the directory: the given one, or where it was moved to.

@@ -18,7 +18,7 @@ class StackNotes:
     def add(self, payload: Note) -> None:
         """Add the stacks of a `stacks` note; one with a side and id added before is replaced.
 
-        `payload`: {"kernel", "user" or "wait": {id: frames}}.
+        `payload`: {"kernel", "user", "wait" or "site": {id: frames}}.
         """
         for side, stacks in payload.items():
             self._stacks.update({(side, number): frames for number, frames in stacks.items()})
@@ -32,7 +32,7 @@ def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str,
     """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
 
     A payload is {side: {id: frames}}. `stacks`: frames by (side, id), where side is "kernel",
-    "user" or "wait". In its order, in which a payload may have several sides; without
+    "user", "wait" or "site". In its order, in which a payload may have several sides; without
     stacks, an empty list.
     """
     items = list(stacks.items())

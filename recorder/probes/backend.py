@@ -19,7 +19,7 @@ from biotrail.recorder.probes.file_maps import Files
 from biotrail.recorder.probes.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks, Stacks
-from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
+from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
 
 
 @dataclass
@@ -82,6 +82,8 @@ class Capabilities(NamedTuple):
     """It evaluates triggers: `triggered` returns those that fired."""
     path: bool = False
     """It records the path beside the block layer, as far as `path` says once it is open."""
+    site_stacks: bool = False
+    """It records kernel stacks of followed objects: `fresh_stacks` returns them."""
     own_files: bool = False
     """It recognizes write-back of the recorder's own files, which `own_file` names."""
 
@@ -155,6 +157,12 @@ class Probes(Protocol):
 
     def fresh_stacks(self) -> FreshStacks:
         """Return the call stacks that are new since the last call; none without stacks."""
+
+    def runs(self) -> int | None:
+        """Return about how often programs ran since open; None: about once for each event."""
+
+    def end_facts(self) -> End:
+        """Return entries of the log's END frame that only this backend has."""
 
     def own_file(self, file: OwnFile) -> None:
         """Mark I/O of this file as the recorder's own from now on. Any thread may call.

@@ -192,7 +192,15 @@ class KernelBtf:
 
     def has_function(self, name: str) -> bool:
         """Return whether BTF describes the kernel function `name`, as it does every kfunc."""
-        return self._find(name, _KIND_FUNC) is not None
+        return self.function_id(name) is not None
+
+    def function_id(self, name: str) -> int | None:
+        """Return the BTF id of the kernel function `name`; None: BTF does not describe it."""
+        return self._find(name, _KIND_FUNC)
+
+    def tracepoint_id(self, name: str) -> int | None:
+        """Return the BTF id that programs on the tracepoint `name` are loaded for; None: none."""
+        return self._find(f"btf_trace_{name}", _KIND_TYPEDEF)
 
     def members(self, name: str) -> list[str] | None:
         """Return the names of a struct's direct members, in order; "" for an anonymous one.

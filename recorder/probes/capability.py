@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes.barriers import is_strongly_ordered
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.file_maps import files_of
 from biotrail.recorder.probes.file_ways import ways_of
+from biotrail.recorder.probes.head_stores import exchanges_offered
 from biotrail.recorder.probes.libbpf import load_library
 from biotrail.recorder.probes.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
@@ -22,6 +24,7 @@ from biotrail.recorder.probes.programs import (
     is_preemptible,
     offered,
 )
+from biotrail.recorder.probes.sites.ways import all_ways
 from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS
@@ -179,7 +182,8 @@ def _kernel() -> list[Check]:
     """Return the checks that read the kernel's BTF.
 
     In this order: operations; one check per tracepoint, in the order of PROBES; one per part of the
-    path; files; preemption; memory. Preemption never fails and memory is not required. A single
+    path; files; preemption; order; memory. Preemption never fails; order and memory are not
+    required. A single
     failed check, which is required, in place of all where BTF cannot be read (or libbpf is
     missing).
     """
@@ -190,9 +194,26 @@ def _kernel() -> list[Check]:
             checks += [_tracepoint(probe, btf) for probe in PROBES]
             checks += [*_path(btf), _files(btf)]
             how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
-            return [*checks, Check("preemption", True, how, "", False), _locked_memory(btf)]
+            checks += [Check("preemption", True, how, "", False), _order()]
+            return [*checks, _locked_memory(btf)]
     except ProbeError as error:
         return [Check("kernel types", False, str(error).splitlines()[0], "see above")]
+
+
+def _order() -> Check:
+    """Return the check how records are ordered before the head of their ring; not required.
+
+    It fails where this machine reorders stores, and the kernel compiles no exchange (or this
+    process may not try).
+    """
+    name = "order of rings"
+    if is_strongly_ordered():
+        return Check(name, True, "by the processor", "", False)
+    if exchanges_offered():
+        return Check(name, True, "heads are published by exchanges, which are barriers", "", False)
+    detail = "by membarrier(2), which waits 13 to 41 ms before each drain: small rings lose events"
+    remedy = "--buffer-size 2M or more (the default is), or a kernel that compiles exchanges (5.18)"
+    return Check(name, False, detail, remedy, False)
 
 
 def _locked_memory(btf: KernelBtf) -> Check:
@@ -307,6 +328,23 @@ def _jit() -> Check:
     return Check("BPF compiler (JIT)", False, detail, "sysctl net.core.bpf_jit_enable=1", False)
 
 
+def _functions() -> Check:
+    """Return the check of how functions can be attached to (`biotrail follow`)."""
+    name = "functions (follow)"
+    if missing_rights():
+        return Check(name, True, "not known: to try is for root", "", False)
+    try:
+        ways = all_ways()
+    except ProbeError as error:
+        return Check(name, False, str(error), "", False)
+    there = [way.name for way in ways if way.works]
+    if there:
+        return Check(name, True, f"by {', '.join(there)}", "", False)
+    reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)
+    detail = f"tracepoints and their stacks alone ({reasons})"
+    return Check(name, False, detail, "a kernel with CONFIG_FPROBE or CONFIG_KPROBES", False)
+
+
 def report() -> list[Check]:
     """Return the checks of all that the core backend depends on, in the order to fix them.
 
@@ -315,9 +353,9 @@ def report() -> list[Check]:
     not end the list.
     """
     first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
+    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged]
     checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
-    return [*checks, *_lacking()]
+    return [*checks, _jit(), _functions(), *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:

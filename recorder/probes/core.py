@@ -13,8 +13,10 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import admission, file_ways
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.barriers import machine_barrier
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
+from biotrail.recorder.probes.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
@@ -51,7 +53,7 @@ class _Data(ctypes.Structure):
     _fields_ = (("generation", ctypes.c_uint64),)
 
 
-def _allow_locked_memory() -> None:
+def allow_locked_memory() -> None:
     """Raise this process's RLIMIT_MEMLOCK as far as permitted, soft and hard, to infinity at best.
 
     Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE only the soft limit is
@@ -149,7 +151,7 @@ class CoreProbes(MappedProbes):
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-            _allow_locked_memory()
+            allow_locked_memory()
             self._locked = locked_memory_problem(btf)
             self._by_file = file_ways.choose(
                 btf, self.enums, self.config.files, self.config.filters
@@ -241,13 +243,15 @@ class CoreProbes(MappedProbes):
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         bpf.set_map_size("bt_followed", 8, filters.max_followed if config.follow else 1)
+        if ordered := ordered_heads():
+            bpf.rewrite(with_exchanges)
         bpf.load()
         self._by_file.fill(bpf)
         for pid in filters.pids:
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
         for tid in filters.tids:
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
-        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
+        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, machine_barrier(ordered))
 
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.

@@ -8,11 +8,12 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from biotrail.recorder.probes.program_info import ProgInfo
 from biotrail.recorder.schema.errors import ProbeError
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
@@ -34,13 +35,20 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_program__set_autoload": (c_int, (c_void_p, ctypes.c_bool)),
     "bpf_program__fd": (c_int, (c_void_p,)),
     "bpf_program__attach": (c_void_p, (c_void_p,)),
+    "bpf_program__insns": (c_void_p, (c_void_p,)),
+    "bpf_program__insn_cnt": (c_size_t, (c_void_p,)),
+    "bpf_program__set_insns": (c_int, (c_void_p, c_char_p, c_size_t)),
+    "bpf_program__name": (c_char_p, (c_void_p,)),
+    "bpf_object__next_program": (c_void_p, (c_void_p, c_void_p)),
     "bpf_link__destroy": (c_int, (c_void_p,)),
     "bpf_map__fd": (c_int, (c_void_p,)),
+    "bpf_map__value_size": (c_uint32, (c_void_p,)),
     "bpf_map__set_value_size": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_max_entries": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
     "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
+    "bpf_map_delete_elem": (c_int, (c_int, c_void_p)),
     "bpf_map_get_next_key": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_enable_stats": (c_int, (c_int,)),
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
@@ -63,54 +71,6 @@ class RefusedError(ProbeError):
         """Keep the errno beside the message."""
         super().__init__(message)
         self.number = number
-
-
-class ProgInfo(ctypes.Structure):
-    """`struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
-
-    Members that are newer than the running kernel stay 0.
-    """
-
-    _fields_ = (
-        ("type", c_uint32),
-        ("id", c_uint32),
-        ("tag", c_char * 8),
-        ("jited_prog_len", c_uint32),
-        ("xlated_prog_len", c_uint32),
-        ("jited_prog_insns", c_uint64),
-        ("xlated_prog_insns", c_uint64),
-        ("load_time", c_uint64),
-        ("created_by_uid", c_uint32),
-        ("nr_map_ids", c_uint32),
-        ("map_ids", c_uint64),
-        ("name", c_char * 16),
-        ("ifindex", c_uint32),
-        ("gpl_compatible", c_uint32),
-        ("netns_dev", c_uint64),
-        ("netns_ino", c_uint64),
-        ("nr_jited_ksyms", c_uint32),
-        ("nr_jited_func_lens", c_uint32),
-        ("jited_ksyms", c_uint64),
-        ("jited_func_lens", c_uint64),
-        ("btf_id", c_uint32),
-        ("func_info_rec_size", c_uint32),
-        ("func_info", c_uint64),
-        ("nr_func_info", c_uint32),
-        ("nr_line_info", c_uint32),
-        ("line_info", c_uint64),
-        ("jited_line_info", c_uint64),
-        ("nr_jited_line_info", c_uint32),
-        ("line_info_rec_size", c_uint32),
-        ("jited_line_info_rec_size", c_uint32),
-        ("nr_prog_tags", c_uint32),
-        ("prog_tags", c_uint64),
-        ("run_time_ns", c_uint64),
-        ("run_cnt", c_uint64),
-        ("recursion_misses", c_uint64),
-        ("verified_insns", c_uint32),
-        ("attach_btf_obj_id", c_uint32),
-        ("attach_btf_id", c_uint32),
-    )
 
 
 class Libbpf:
@@ -275,6 +235,10 @@ class BpfObject:
         self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
 
+    def value_size(self, name: str) -> int:
+        """Return the size of a map's values in bytes."""
+        return self._lib.call(f"map {name}", "bpf_map__value_size", self._map(name))
+
     def set_initial_value(self, name: str, value: ctypes.Structure) -> None:
         """Set the content of a section (".rodata") before load(); `value` has exactly its size.
 
@@ -349,6 +313,34 @@ class BpfObject:
         """
         fd = self.map_fd(name)
         self._lib.call(f"map {name}", "bpf_map_update_elem", fd, byref(key), byref(value), 0)
+
+    def instructions(self, program: str) -> bytes:
+        """Return a program's instructions, 8 bytes each; once it is loaded, as they were loaded.
+
+        Then they have the maps' descriptors, and can be loaded again while this object is open.
+        Raises RefusedError: there is no such program.
+        """
+        where = self._program(program)
+        doing = f"the instructions of program {program}"
+        count = self._lib.call(doing, "bpf_program__insn_cnt", where)
+        return ctypes.string_at(self._lib.pointer(doing, "bpf_program__insns", where), 8 * count)
+
+    def rewrite(self, change: Callable[[bytes], bytes]) -> None:
+        """Replace the instructions of every program by `change` of them, before load().
+
+        `change` gets what the object file has, 8 bytes each, and returns as many. Raises
+        RefusedError: load() was called.
+        """
+        step, name_of = (
+            self._lib.get("bpf_object__next_program"),
+            self._lib.get("bpf_program__name"),
+        )
+        program = None
+        while program := step(self._object, program):
+            name = name_of(program).decode()
+            code = change(self.instructions(name))
+            doing = f"the instructions of program {name}"
+            self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)
 
     def attach(self, program: str) -> None:
         """Attach a loaded program to its tracepoint, until detach(), close() or this process's end.

@@ -17,6 +17,7 @@ from biotrail.recorder.probes.ring import Rings
 from biotrail.recorder.probes.run_stats import RunStats
 from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import End
 
 
 class MappedProbes:
@@ -79,6 +80,14 @@ class MappedProbes:
     def fresh_stacks(self) -> FreshStacks:
         """Return no stacks: for a backend without call stacks."""
         return FreshStacks({}, {}, {})
+
+    def runs(self) -> int | None:
+        """Return None: a program writes an event's record in each run."""
+        return None
+
+    def end_facts(self) -> End:
+        """Return no entries."""
+        return {}
 
     def own_file(self, file: OwnFile) -> None:
         """Do nothing: for a backend that does not recognize the recorder's own files."""

@@ -10,19 +10,15 @@ The programs advance a ring's head after the records below it are complete; only
 advances the tail.
 """
 
-import ctypes
 import mmap
 import os
-import platform
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.barriers import Barrier
 from biotrail.recorder.schema.errors import ProbeError
 
 LEVELS = 3
@@ -46,9 +42,6 @@ SMALLEST_RING_BYTES = 64 << 10
 _OLD_RING_BYTES = 2 << 20  # the most that fits KMALLOC_MAX_SIZE of old kernels: no shortage
 _LARGEST_RING_BYTES = 128 << 20
 _TOTAL_BYTES = 256 << 20  # of all CPUs' rings, unless a ring size is asked for
-
-_MEMBARRIER = {"aarch64": 283, "x86_64": 324, "riscv64": 283, "ppc64le": 365, "s390x": 356}
-"""Number of the system call membarrier(2) by machine."""
 
 
 @dataclass(frozen=True)
@@ -118,75 +111,6 @@ def rings_note(wanted: int | None, levels: list[int]) -> str:
     )
 
 
-class Barrier(Protocol):
-    """Memory barriers of the ring's reader, paired with plain stores of the BPF programs."""
-
-    def acquire(self) -> None:
-        """Order the load of the heads before the loads of the records below them."""
-
-    def release(self) -> None:
-        """Order the loads of records before the store of the tail that frees their space."""
-
-
-class NoBarrier:
-    """x86-64: neither two loads, nor two stores, nor a load and a later store are reordered."""
-
-    def acquire(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-
-class Membarrier:
-    """Weakly ordered machines (arm64): membarrier(2), for the programs' stores have no barriers.
-
-    MEMBARRIER_CMD_GLOBAL has every CPU execute a full barrier, after which the records stored
-    before the head that was read are visible. Kernels with nohz_full CPUs lack that command; a
-    pause of 1 ms, in which every store buffer drains, stands in for it.
-    """
-
-    _GLOBAL = 1
-    _GLOBAL_EXPEDITED = 2
-    _PAUSE_SECONDS = 0.001
-
-    def __init__(self) -> None:
-        """Query which commands of membarrier(2) the kernel has.
-
-        Raises ProbeError: it lacks GLOBAL_EXPEDITED, or this machine's number of the system call is
-        not known.
-        """
-        libc = ctypes.CDLL(None, use_errno=True)
-        number = _MEMBARRIER.get(platform.machine())
-        if number is None:
-            raise ProbeError(f"rings cannot be read on {platform.machine()}: use another machine")
-        self._call: Callable[[int], int] = lambda command: int(libc.syscall(number, command, 0, 0))
-        offered = self._call(0)
-        if offered < 0 or not offered & self._GLOBAL_EXPEDITED:
-            raise ProbeError("the kernel lacks membarrier(2): enable CONFIG_MEMBARRIER")
-        self._has_global = bool(offered & self._GLOBAL)
-
-    def acquire(self) -> None:
-        """Have every CPU execute a full barrier, or wait until each must have; once per drain.
-
-        GLOBAL where the kernel has it; else a pause of 1 ms and GLOBAL_EXPEDITED.
-        """
-        if self._has_global:
-            self._call(self._GLOBAL)
-        else:
-            time.sleep(self._PAUSE_SECONDS)
-            self._call(self._GLOBAL_EXPEDITED)
-
-    def release(self) -> None:
-        """Execute a barrier on this CPU: the records are read before the tail is stored."""
-        self._call(self._GLOBAL_EXPEDITED)
-
-
-def machine_barrier() -> Barrier:
-    """Return the barriers for this machine's memory model. Raises ProbeError: as Membarrier."""
-    return NoBarrier() if platform.machine() in ("x86_64", "AMD64") else Membarrier()
-
-
 class Rings:
     """All rings of one recording, in a mapping of the BPF array (or any writable buffer)."""
 
@@ -214,11 +138,11 @@ class Rings:
         self._done = self._tails.copy()
 
     @classmethod
-    def map(cls, fd: int, cpus: int, sizes: RingSizes) -> "Rings":
+    def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
         """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then.
 
-        `cpus`: its elements, one per possible CPU, each of `sizes.area_bytes`. Raises ProbeError:
-        it cannot be mapped, or the machine has no barriers (machine_barrier).
+        `cpus`: its elements, one per possible CPU, each of `sizes.area_bytes`. `barrier`: fits the
+        machine and the programs (machine_barrier). Raises ProbeError: it cannot be mapped.
         """
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
@@ -228,7 +152,7 @@ class Rings:
                 f"the rings ({length} bytes) cannot be mapped: {os.strerror(error.errno or 0)}; "
                 "choose smaller rings"
             ) from error
-        return cls(mapping, cpus, sizes, machine_barrier())
+        return cls(mapping, cpus, sizes, barrier)
 
     def _words(
         self, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]

@@ -42,12 +42,14 @@ class FreshStacks(NamedTuple):
     """New stacks by their id in STACK records, innermost frame first.
 
     kernel: return addresses, u64 of shape (frames,). user: BUILD_ID_FRAME of shape (frames,).
-    wait: as kernel, by the id in WAIT_STACK records.
+    wait: as kernel, by the id in WAIT_STACK records. site: as kernel, by the id in HIT records;
+    None: such stacks are not recorded.
     """
 
     kernel: dict[int, NDArray[np.uint64]]
     user: dict[int, NDArray[np.void]]
     wait: dict[int, NDArray[np.uint64]]
+    site: dict[int, NDArray[np.uint64]] | None = None
 
 
 def max_depth() -> int:
@@ -93,12 +95,12 @@ class StackMaps:
         0; user: status 0). Empty dicts where no stacks are recorded. Raises RefusedError.
         """
         return FreshStacks(
-            {n: _before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
+            {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
             {
                 n: _with_frames(np.frombuffer(data, BUILD_ID_FRAME))
                 for n, data in self._read(_USER_MAP, BUILD_ID_FRAME.itemsize)
             },
-            {n: _before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_WAIT_MAP, 8)},
+            {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_WAIT_MAP, 8)},
         )
 
     def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
@@ -120,7 +122,7 @@ class StackMaps:
         return fresh
 
 
-def _before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a view of the addresses before the first 0: the kernel zeroes unused entries."""
     empty = np.flatnonzero(addresses == 0)
     return addresses[: empty[0]] if len(empty) else addresses

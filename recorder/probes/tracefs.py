@@ -1,64 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds or mounts tracefs, and parses the format files of tracepoints."""
+"""Finds or mounts tracefs, and reads the format files of tracepoints."""
 
 import ctypes
 import os
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.sites.formats import Format, parse
 
 PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 REMEDY = "mount -t tracefs tracefs /sys/kernel/tracing"
-_FIELD = re.compile(
-    r"\s*field:(?P<declaration>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);"
-    r"\s*signed:(?P<signed>[01]);"
-)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of a tracepoint's record; offset and size in bytes."""
-
-    name: str
-    offset: int
-    size: int
-    signed: bool
-
-
-@dataclass(frozen=True)
-class Format:
-    """A tracepoint by its `events/SYSTEM/NAME/format`; number: the ID for perf_event_open(2)."""
-
-    name: str
-    number: int
-    fields: dict[str, Field]
-
-
-def parse(name: str, text: str) -> Format:
-    """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
-
-    Fields are by name alone ("rwbs" of "char rwbs[10]", "cmd" of "__data_loc char[] cmd"); those of
-    the common header (common_type, …) are among them. Other lines are skipped. Raises ProbeError:
-    the text has no ID or no field.
-    """
-    number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
-    fields = {}
-    for line in text.splitlines():
-        match = _FIELD.match(line)
-        if match is None:
-            continue
-        # "char rwbs[10]", "__data_loc char[] cmd", "unsigned int nr_sector"
-        declared = re.sub(r"\[[^\]]*\]", "", match["declaration"]).split()[-1].lstrip("*")
-        size, offset = int(match["size"]), int(match["offset"])
-        fields[declared] = Field(declared, offset, size, match["signed"] == "1")
-    if number is None or not fields:
-        raise ProbeError(
-            f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
-            "please report it with the kernel's version"
-        )
-    return Format(name, int(number[1]), fields)
 
 
 def mounted() -> Path | None:

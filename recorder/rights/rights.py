@@ -107,11 +107,11 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
 
     Effective and permitted become equal, inheritable empty. Each trial is run with `keep` alone
     effective; if it fails, the capabilities that it needs are kept as well. Only capabilities that
-    are effective now can be kept. Programs started later get no more, not even as root
-    (no_new_privs). The bounding set is not changed: that would only take rights from commands that
-    were started already. Raises OSError where a system call fails. Where a trial raises anything
-    beside OSError and TraceError, that is raised once the capabilities are given up, without
-    no_new_privs.
+    are effective now can be kept. Programs started later can get more still: see
+    `capabilities.gain_no_more`. The bounding set is not changed: that would only take rights from
+    commands that were started already. Raises OSError where a system call fails. Where a trial
+    raises anything beside OSError and TraceError, that is raised once the capabilities are given
+    up.
     """
     effective, permitted, _ = capabilities.current()
     kept = mask(keep) & effective
@@ -122,7 +122,6 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
                 kept |= mask(trial.needs) & effective
     finally:
         become(kept, kept, 0)
-    capabilities.gain_no_more()
     return capabilities.names(kept)
 
 

@@ -17,6 +17,10 @@ class ProbeError(TraceError):
     """Recording cannot start or continue: rights, kernel, libraries, devices."""
 
 
+class SiteError(ProbeError):
+    """A tracepoint, field, struct or declaration that this kernel has not, or that is wrong."""
+
+
 class LogFormatError(TraceError):
     """A log is foreign, empty, damaged or newer than this reader."""
 

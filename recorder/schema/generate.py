@@ -106,6 +106,7 @@ def header_text() -> str:
         f"#define BT_TIMESTAMP_MASK ((1ULL << {records.TIMESTAMP_BITS}) - 1)",
         f"#define BT_BLOCK_BYTES {records.BLOCK_BYTES}",
         f"#define BT_NO_TAG {records.NO_TAG:#x}",
+        f"#define BT_NO_SECTOR {records.NO_SECTOR:#x}ULL",
         f"#define BT_CHAIN_SLOTS {records.CHAIN_SLOTS}",
         f"#define BT_CHAIN_COUNT {records.CHAIN_COUNT:#x}ULL",
         f"#define BT_Q_FLAG_OWN {records.Q_FLAG_OWN}",

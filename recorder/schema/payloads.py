@@ -133,6 +133,104 @@ class PathFacts(TypedDict):
     """Only with the part driver: driver → why its steps are not recorded, "" if they are."""
 
 
+class PairFacts(TypedDict, total=False):
+    """One declared pair of events (`biotrail pairs`), by which PAIR records are read."""
+
+    name: str
+    begin: str
+    """Tracepoint, as system:name; `end` likewise."""
+    end: str
+    keys: list[str]
+    """One or two, as the user wrote them."""
+    by: str
+    """"": records are not told apart further."""
+    where: list[str]
+    way: str
+    """"typed": by BTF; "format": by the tracepoint's format."""
+    formats: dict[str, str]
+    """How values of `key0`, `key1`, `by` are shown.
+
+    "dec" (if absent), "signed", "hex", "dev", "text" (up to 8 characters, the first in the lowest
+    byte), "symbol" (the address of a function, whose name may be in END's "sites").
+    """
+    names: dict[str, dict[str, str]]
+    """Names of values of `key0`, `key1`, `by`, by the value in decimal; absent where none."""
+
+
+class SiteFacts(TypedDict, total=False):
+    """A place in the kernel that followed objects pass; HIT records have its index."""
+
+    name: str
+    """Of the function or tracepoint."""
+    kind: str
+    """"function" or "tracepoint"."""
+    module: str
+    """"": the kernel itself."""
+    argument: int
+    """Which argument is the object, from 0 on."""
+    way: str
+    """How it is attached: session, multi, fentry, kprobe, typed."""
+
+
+class FollowFacts(TypedDict, total=False):
+    """What `biotrail follow` follows."""
+
+    type: str
+    """Name of the struct."""
+    way: str
+    """How functions are attached; "typed": only tracepoints are."""
+    sites: list[SiteFacts]
+    births: list[str]
+    """Names of sites where a life may begin; `deaths`: where it ends."""
+    deaths: list[str]
+    detail: str
+    """Expression of HIT.detail; "": none. `detail_unit`: its unit, as "sector" or "bytes"."""
+    detail_unit: str
+    every: int
+    max: int
+    slower_ns: int
+    """0: all lives; else only those that took longer."""
+    unseen: dict[str, int]
+    """Functions of the type that could not be attached: their number by reason."""
+
+
+class SitesFacts(TypedDict, total=False):
+    """Sites that were chosen by declaration; absent where none were."""
+
+    pairs: list[PairFacts]
+    follow: FollowFacts
+
+
+class PairCounts(TypedDict, total=False):
+    """What one declared pair came to, over the whole recording: END's "sites"."""
+
+    name: str
+    pairs: int
+    """Records written."""
+    begins_open: int
+    """Begins without an end, when the recording stopped."""
+    ends_alone: int
+    """Ends without a begin: it was before the recording, or not taken."""
+    overwritten: int
+    """Begins with the key of one that had no end yet; the later one counts."""
+    full: int
+    """Begins that were not kept, as there was no room."""
+    bad_reads: int
+    """Events not taken, as memory that a key or test points to could not be read."""
+    others: int
+    """Events not taken, as `where` or a filter (-d, --pid, …) excludes them."""
+    names: dict[str, str]
+    """Names of functions by their address in decimal, of values of `by` with the format symbol."""
+
+
+class SitesCounts(TypedDict, total=False):
+    """END's "sites": what the sites came to."""
+
+    pairs: list[PairCounts]
+    """In the order of the header's sites.pairs."""
+    follow: dict[str, int]
+
+
 class RingFacts(TypedDict):
     """The rings of each CPU: how many, and their sizes in bytes by level."""
 
@@ -173,6 +271,8 @@ class BackendFacts(TypedDict, total=False):
     """Whether events whose program was already running are counted as losses."""
     absent: dict[str, list[str]]
     """By event letter: record fields that are empty because the backend cannot read them."""
+    sites: "SitesFacts"
+    """Only if sites were chosen by declaration (`pairs`, `follow`)."""
 
 
 class Header(BackendFacts, total=False):
@@ -236,6 +336,8 @@ class StacksNote(TypedDict, total=False):
     user: dict[str, list[list[Any]]]
     wait: dict[str, list[list[Any]]]
     """Kernel stacks of waits: an id of their own (WAIT_STACK records)."""
+    site: dict[str, list[list[Any]]]
+    """Kernel stacks of followed objects: an id of their own (HIT records)."""
 
 
 Note = Mapping[str, Any]
@@ -285,6 +387,8 @@ class End(TypedDict, total=False):
     ns_per_event: float
     path: PathCost
     """Only where the path was recorded."""
+    sites: SitesCounts
+    """Only where sites were chosen by declaration (`pairs`, `follow`)."""
     rights_kept: list[str]
     trigger: dict[str, Any]
     triggers_let_pass: int

@@ -24,6 +24,9 @@ BLOCK_BYTES = 4096
 NO_TAG = 0xFFFF
 """Value of tag and sched_tag while the request has none."""
 
+NO_SECTOR = (1 << 64) - 1
+"""sector of a request without sectors, such as a flush: blk_rq_pos is (sector_t)-1."""
+
 CHAIN_SLOTS = 6
 """Bio addresses in a CHAIN record."""
 
@@ -50,6 +53,25 @@ FILE_NAME_DELETED = 4
 
 D_FLAG_CHAIN_CUT = 1
 """issue.flags: the request has more bios than its CHAIN records list."""
+
+
+HIT_BORN = 1
+"""hit.flags: the object is followed from this hit on."""
+HIT_ENDED = 2
+"""hit.flags: the object ends here, and is followed no more."""
+HIT_CUT = 4
+"""hit.flags: hits of this life before this one had no room (`follow --slower`)."""
+
+
+class Role(IntEnum):
+    """hit.role: what passed."""
+
+    ENTRY = 0
+    """A function's entry."""
+    RETURN = 1
+    """A function's return."""
+    EVENT = 2
+    """A tracepoint."""
 
 
 class Kind(IntEnum):
@@ -89,6 +111,8 @@ class Kind(IntEnum):
     CGROUP = 33
     FILE_NAME = 34
     COMMIT = 36
+    HIT = 40
+    PAIR = 41
     PAD = 255
 
 
@@ -134,6 +158,8 @@ class Record:
     fields: tuple[Field, ...]
     part: str = ""
     """Part of the path beside the block layer (`record --path`); empty: the block layer's own."""
+    sites: bool = False
+    """Whether the record is of sites that were chosen by declaration (`pairs`, `follow`)."""
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -669,6 +695,46 @@ RECORDS: tuple[Record, ...] = (
             Field("component", "char36", "", "NUL padded"),
         ),
     ),
+    Record(
+        Kind.HIT,
+        "H",
+        "hit",
+        "",
+        "A followed object passes a site: a function's entry or return, or a tracepoint.",
+        (
+            HEAD,
+            Field("object", "u64", "", "address"),
+            Field("detail", "u64", "", "what the type's declaration shows of it, as its sector"),
+            Field("value", "u64", "", "what the function returned (role 1); else 0"),
+            Field("comm", "char16", "", "name of the thread, NUL padded"),
+            Field("life", "u32", "", "number of the object's life in this recording, from 1 on"),
+            _TID,
+            Field("stack", "i32", "", "call stack of the kernel (kind site); negative: none"),
+            Field("site", "u16", "", "index in the header's sites.follow.sites"),
+            Field("role", "u8", "", "0: entry, 1: return, 2: tracepoint"),
+            Field("flags", "u8", "", "1: life begins; 2: life ends; 4: hits before are missing"),
+        ),
+        sites=True,
+    ),
+    Record(
+        Kind.PAIR,
+        "p",
+        "pair",
+        "",
+        "Two events with one key: written at the second, by its thread.",
+        (
+            HEAD,
+            Field("began", "u64", "ns", "CLOCK_MONOTONIC of the first event"),
+            Field("key0", "u64", "", "first field of the key"),
+            Field("key1", "u64", "", "second field of the key; 0 without one"),
+            Field("by", "u64", "", "the field of --by; 0 without one"),
+            Field("comm", "char16", "", "name of the thread, NUL padded"),
+            _TID,
+            Field("pair", "u16", "", "index in the header's sites.pairs"),
+            Field("reserved", "u16", "", "zero"),
+        ),
+        sites=True,
+    ),
     Record(Kind.PAD, "-", "pad", "", "No records up to the next block of the ring.", (HEAD,)),
 )
 
@@ -718,10 +784,11 @@ def letter_of_part(part: str) -> str:
     return next(r.letter for r in RECORDS if r.part == part)
 
 
-def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:
+def schema(parts: Collection[str] = (), sites: bool = False) -> list[dict[str, object]]:
     """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order.
 
-    parts: those of PATH_PARTS that are recorded; kinds of the others are left out.
+    parts: those of PATH_PARTS that are recorded; kinds of the others are left out. sites: with
+    the kinds of chosen sites (`pairs`, `follow`).
     {"kind": number, "letter", "name", "tracepoint", "size" (bytes), "fields"}; "fields" is a list,
     in order of offset, of {"name", "type", "count" (of elements), "offset" (bytes), "unit",
     "meaning"}.
@@ -746,5 +813,5 @@ def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:
             ],
         }
         for r in RECORDS
-        if not r.part or r.part in parts
+        if (not r.part or r.part in parts) and (sites or not r.sites)
     ]

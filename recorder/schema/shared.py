@@ -7,75 +7,43 @@ BPF object, and reads `bt_fired`.
 """
 
 import ctypes
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-MAX_FILTERS = 32
-"""Devices that one recording can be limited to."""
-MAX_COMMS = 8
-"""Task names in one recording's filter; the next three likewise."""
-MAX_CGROUPS = 16
-MAX_FLAGS = 8
-MAX_RANGES = 8
-OWN_FILES = 8
-"""Files that the recorder writes, the newest: write-back reaches the disk up to 30 s later."""
-FIRED_SLOTS = 64
-"""Slots for fired triggers: CPUs that have the same number modulo this share one."""
+from biotrail.recorder.schema import follow_structs, site_structs
+from biotrail.recorder.schema.limits import (
+    CALL_WORDS,
+    FIRED_SLOTS,
+    MAX_CGROUPS,
+    MAX_COMMS,
+    MAX_FILTERS,
+    MAX_FLAGS,
+    MAX_RANGES,
+    OWN_FILES,
+    PATH_CPUS,
+)
+from biotrail.recorder.schema.limits import LIMITS as _LIMITS
+from biotrail.recorder.schema.structs import Layout, Member, Struct, fields
 
-PATH_CPUS = 1024
-"""CPUs whose interrupts and calls are told apart; with more, some share a slot."""
-CALL_WORDS = 8
-"""Words of 64 bits, a bit for each system call's number: those below 512."""
+__all__ = [
+    "CALL_WORDS",
+    "FIRED_SLOTS",
+    "LIMITS",
+    "MAX_CGROUPS",
+    "MAX_COMMS",
+    "MAX_FILTERS",
+    "MAX_FLAGS",
+    "MAX_RANGES",
+    "OWN_FILES",
+    "PATH_CPUS",
+    "STRUCTS",
+    "Layout",
+    "Member",
+    "Struct",
+    "fields",
+    "plain_class",
+]
 
-LIMITS = {
-    "BT_MAX_FILTERS": MAX_FILTERS,
-    "BT_MAX_COMMS": MAX_COMMS,
-    "BT_MAX_CGROUPS": MAX_CGROUPS,
-    "BT_MAX_FLAGS": MAX_FLAGS,
-    "BT_MAX_RANGES": MAX_RANGES,
-    "BT_OWN_FILES": OWN_FILES,
-    "BT_FIRED_SLOTS": FIRED_SLOTS,
-    "BT_CALL_WORDS": CALL_WORDS,
-    "BT_PATH_CPUS": PATH_CPUS,
-}
-"""The same numbers by their names in C."""
-
-_INTEGERS: Mapping[str, type[Any]] = {
-    "u32": ctypes.c_uint32,
-    "u64": ctypes.c_uint64,
-    "i64": ctypes.c_int64,
-}
-
-
-@dataclass(frozen=True)
-class Member:
-    """One member of a struct.
-
-    type: u32, u64, i64, or the name of another struct. meaning: a phrase for `bpf/shared.h`.
-    count: elements of an array, as a number of LIMITS (by its C name) or a literal one; "": no
-    array.
-    """
-
-    name: str
-    type: str
-    meaning: str = ""
-    count: str = ""
-
-    @property
-    def elements(self) -> int:
-        """Number of elements, 1 if the member is no array."""
-        return LIMITS.get(self.count) or int(self.count or 1)
-
-
-@dataclass(frozen=True)
-class Struct:
-    """A struct by its C name. meaning: one or two sentences for `bpf/shared.h`."""
-
-    name: str
-    meaning: str
-    members: tuple[Member, ...]
-
+LIMITS = {**_LIMITS, **follow_structs.LIMITS}
+"""All numbers that both sides share, by their names in C."""
 
 FILTER = Struct(
     "bt_filter",
@@ -263,24 +231,10 @@ GENERATION = Struct(
 STRUCTS = (
     *(FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
     *(FILE_WAYS, WANTED_FILE, GENERATION),
+    *site_structs.STRUCTS,
+    *follow_structs.STRUCTS,
 )
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""
-
-Layout = list[tuple[str, type[Any]]]
-
-
-def fields(struct: Struct, nested: Mapping[str, type[ctypes.Structure]] | None = None) -> Layout:
-    """Return `_fields_` for the ctypes class of a struct, in the order of its members.
-
-    That is a list of (name, ctypes type); a member with a count has an array type. `nested`: the
-    ctypes classes of the structs that it holds, by their C name; None: it holds none. KeyError
-    where one is missing.
-    """
-    types = {**_INTEGERS, **(nested or {})}
-    return [
-        (member.name, types[member.type] * member.elements if member.count else types[member.type])
-        for member in struct.members
-    ]
 
 
 def plain_class(struct: Struct) -> type[ctypes.Structure]:

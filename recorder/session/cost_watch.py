@@ -19,6 +19,8 @@ At a million events a second a whole tick would be 100,000 runs, each with two m
 """
 WINDOW_NS = 5_000_000_000
 """Period over which the share of a core is averaged."""
+ADVICE = "record fewer devices (-d) or events (--events minimal), or compress less (--level 0)"
+SITES_ADVICE = "it was ended; leave out pairs or functions that occur often"
 QUIET_NS = 60_000_000_000
 """Time between two warnings, at least."""
 
@@ -32,16 +34,18 @@ class CostWatch:
         count_runs: Callable[[bool], None],
         max_cpu: float | None,
         now_ns: int,
+        advice: str = ADVICE,
     ) -> None:
         """Begin the first window of WINDOW_NS at `now_ns`; the counting is not switched yet.
 
         `probes`: have the programs with their running totals. `count_runs`: called with True
         or False to switch the kernel's counting of program runs on or off. `max_cpu`: per cent of
-        one core above which `tick` warns; None: never.
+        one core above which `tick` warns; None: never. `advice`: what the warning says to do.
         """
         self._probes = probes
         self._count_runs = count_runs
         self._max = max_cpu
+        self._advice = advice
         self._ticks = 0
         self._taken_bytes = self._sample_bytes = 0
         self._counting = False
@@ -75,8 +79,8 @@ class CostWatch:
             return ""
         self._warned_ns = now_ns
         return (
-            f"recording takes {share:.1f} % of one core, more than --max-cpu {self._max:g}: record "
-            "fewer devices (-d) or events (--events minimal), or compress less (--level 0)"
+            f"recording takes {share:.1f} % of one core, more than --max-cpu {self._max:g}: "
+            + self._advice
         )
 
     def end_full_sample(self, taken_bytes: int) -> None:
@@ -109,6 +113,9 @@ class CostWatch:
         call goes on; the first call measures from the object's making (for events: from 0).
         """
         cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
+        # Programs that count their runs know better than the number of records.
+        runs = self._probes.runs()
+        events = events if runs is None else float(runs)
         kernel = (events - self._events) * path_cost.ns_per_run(programs) / 1e9
         parts = path_cost.part_seconds(programs, self._probes.path_runs(), events)
         path = sum(parts.values())

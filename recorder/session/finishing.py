@@ -138,6 +138,7 @@ def _end_facts(running: Running, stopped: Clock) -> End:
         "events": round(running.writer.meter.events),
         "ns_per_event": ns_per_run(running.probes.programs()),
         **_path_facts(running),
+        **running.probes.end_facts(),
         **({} if running.kept is None else {"rights_kept": running.kept}),
     }
 
@@ -192,6 +193,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         ns_per_event=ns_per_run(running.probes.programs()),
         path_events=round(writer.meter.path_events),
         path_seconds=_path_seconds(running),
+        followed=dict(running.probes.end_facts().get("sites", {}).get("follow", {})),
         left_out=running.probes.left_out(),
         missing=running.opened.missing,
         lacking=running.opened.lacking,

@@ -108,20 +108,27 @@ def _make_nameless_file(directory: str) -> None:
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
     """Give up the calling thread's capabilities but those that recording needs, for good.
 
-    Kept are, of those held, `needed` and what a failing one of `trials` requires. Threads and
-    programs started later get no more. `probes`: attached. Returns (names of the capabilities kept,
-    warning): the warning is "", or says which other threads of this process keep more. (None,
-    warning that all are kept) where a system call failed or the C library has none for it. If this
-    process has CAP_SYS_NICE, RLIMIT_RTPRIO is raised first, so that real-time priority stays
-    possible without.
+    Kept are, of those held, `needed`, CAP_SYSLOG for stacks of followed objects, and what a failing
+    one of `trials` requires. Threads and programs started later get no more. `probes`: attached.
+    Returns (names of the capabilities kept, warning): the warning is "", or says which other
+    threads of this process keep more, or that programs started later may get more. (None, warning
+    that all are kept) where they could not be given up, as a system call failed or the C library
+    has none for it. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is raised first, so that
+    real-time priority stays possible without.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()
     try:
-        kept = rights.give_up(needed(options), trials(options, probes))
+        names = needed(options) | ({"CAP_SYSLOG"} if probes.capabilities.site_stacks else set())
+        kept = rights.give_up(names, trials(options, probes))
     except (OSError, AttributeError) as error:  # AttributeError: a C library without capset
         return None, f"could not give up the rights it no longer needs ({error}); it keeps them"
+    warnings = []
+    try:
+        capabilities.gain_no_more()
+    except (OSError, AttributeError) as error:
+        warnings.append(f"programs that it starts may gain rights that it gave up ({error})")
     if others := rights.threads_with_more(capabilities.mask(kept)):
         who = ", ".join(others)
-        return kept, f"threads of a library keep rights that recording no longer needs: {who}"
-    return kept, ""
+        warnings.append(f"threads of a library keep rights that recording no longer needs: {who}")
+    return kept, "; ".join(warnings)

@@ -19,11 +19,11 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
-from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
 from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.cost_watch import TICK_NS, CostWatch
+from biotrail.recorder.session.cost_watch import ADVICE, SITES_ADVICE, TICK_NS, CostWatch
 from biotrail.recorder.session.flight import Flight
 from biotrail.recorder.session.intake import Intake, LossFeed
 from biotrail.recorder.session.limits import StopLimits
@@ -193,7 +193,10 @@ class Running:
 
     def _watch_cost(self, now_ns: int) -> None:
         """Let the cost be watched, and report its warning if there is one."""
-        if warning := self.watch.tick(now_ns, self.progress.block_events()):
+        warning = self.watch.tick(now_ns, self.progress.block_events())
+        if warning and self.options.max_cpu_ends:
+            self.fail(ProbeError(warning))
+        elif warning:
             self.progress.report(now_ns, warning)
 
     def _watch_calls(self, now_ns: int) -> None:
@@ -251,7 +254,7 @@ def start(
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
-        watch=CostWatch(probes, opened.count_runs, options.max_cpu, now_ns),
+        watch=_cost_watch(opened, now_ns),
         call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),
@@ -260,6 +263,13 @@ def start(
         running.progress.report(now_ns, message)
     opened.messages.clear()
     return running
+
+
+def _cost_watch(opened: Opened, now_ns: int) -> CostWatch:
+    """Return the watch of the recording's cost, from `now_ns` on."""
+    options = opened.prepared.options
+    advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
+    return CostWatch(opened.prepared.probes, opened.count_runs, options.max_cpu, now_ns, advice)
 
 
 def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:

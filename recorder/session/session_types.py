@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from biotrail.recorder.filters.filters import Filters, LeftOut
 from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.probes.sites.wish import FollowWish
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import TraceError
@@ -60,6 +61,8 @@ class RecordOptions:
     """Timed calls that took longer are recorded even without I/O."""
     call_budget: float = 5.0
     """Per cent of a CPU above which calls are no longer timed; 0: no limit."""
+    follow: FollowWish | None = None
+    """Requests or bios to follow beside their events; None: none."""
     triggers: Triggers = field(default_factory=Triggers)
     """Events that cause a dump, besides SIGUSR1, SIGUSR2 and the recording's end."""
     after: float = 0.0
@@ -68,6 +71,8 @@ class RecordOptions:
     """Least seconds between two triggers that make a dump."""
     max_cpu: float | None = None
     """Per cent of one core above which to warn; None: no warning."""
+    max_cpu_ends: bool = False
+    """End the recording, instead of a warning, when `max_cpu` is exceeded."""
     give_up_rights: bool = False
     """Once attached, drop the process's other capabilities for good; see rights_kept."""
 
@@ -131,6 +136,8 @@ class Summary:
     path_events: int = 0
     """How many of `events` were not the block layer's but the path's, such as calls."""
     path_seconds: dict[str, float] = field(default_factory=dict)
+    followed: dict[str, int] = field(default_factory=dict)
+    """What became of followed lives and calls, by name; {}: nothing was followed."""
     """CPU time of the path's own programs by part, as estimated."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Bios and events that the filters left out."""

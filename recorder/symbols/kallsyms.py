@@ -13,6 +13,7 @@ _KALLSYMS = Path("/proc/kallsyms")
 _MODULES = Path("/proc/modules")
 _ADDRESS_DIGITS = 16
 _TYPE_AT = _ADDRESS_DIGITS + 1
+_NAME_AT = _TYPE_AT + 2
 _SAMPLE_BYTES = 1 << 20
 """Bytes of kallsyms that contain some function; per-CPU data is listed before the first."""
 _TEXT = np.frombuffer(b"tTwW", np.uint8)
@@ -39,9 +40,10 @@ class KernelSymbols:
     def __init__(self, text: bytes) -> None:
         """Index the functions in `text`: lines as in /proc/kallsyms.
 
-        Functions are symbols of the types t, T, w and W; those of address 0 are left out. Sets
-        `_address` (n,), ascending, and `_starts` (n,): the index of each one's line in `text`,
-        which is kept.
+        Functions are symbols of the types t, T, w and W; those of address 0 are left out, and the
+        mapping symbols of arm64 ("$x" begins code, "$d" data in it), which some kernels list among
+        them. Sets `_address` (n,), ascending, and `_starts` (n,): the index of each one's
+        line in `text`, which is kept.
         """
         self._text = text
         characters = np.frombuffer(text, np.uint8)
@@ -49,6 +51,9 @@ class KernelSymbols:
         starts = starts[starts + _TYPE_AT < len(text)]
         kind = characters[starts + _TYPE_AT] if len(starts) else characters[:0]
         starts = starts[np.isin(kind, _TEXT)]
+        # No name of C or of the compiler's begins with a $ (include/linux/module_symbol.h).
+        first = np.minimum(starts + _NAME_AT, len(text) - 1)
+        starts = starts[characters[first] != ord("$")]
         address = _hexadecimal(characters, starts)
         starts, address = starts[address > 0], address[address > 0]
         # Of several names of one address, `find` uses the last: a global one, if there is one.
@@ -69,7 +74,7 @@ class KernelSymbols:
         row = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
         if row < 0 or address - int(self._address[row]) > _FAR:
             return None
-        start = int(self._starts[row]) + _TYPE_AT + 2
+        start = int(self._starts[row]) + _NAME_AT
         end = self._text.find(b"\n", start)
         line = self._text[start : end if end >= 0 else None].decode(errors="replace")
         name, _, module = line.partition("\t")
@@ -140,6 +145,22 @@ def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]
     for match in re.finditer(line.encode(), _read(path), re.MULTILINE):
         found.setdefault(match[2].decode(), int(match[1], 16))
     return {name: address for name, address in found.items() if address}
+
+
+def addresses_by_module(names: Iterable[str], path: Path = _KALLSYMS) -> dict[tuple[str, str], int]:
+    """Return the addresses of functions by (name, module), in one reading; module "": the kernel.
+
+    As `addresses_of`, with weak symbols (w, W) too, and with functions of one name in several
+    modules told apart.
+    """
+    wanted = {name.encode() for name in names}
+    found: dict[tuple[str, str], int] = {}
+    for line in _read(path).splitlines():
+        name, _, module = line[_TYPE_AT + 2 :].partition(b"\t")
+        if name in wanted and line[_TYPE_AT : _TYPE_AT + 1] in b"tTwW":
+            key = name.decode(), module.strip(b"[] ").decode()
+            found.setdefault(key, int(line[:_ADDRESS_DIGITS], 16))
+    return {key: address for key, address in found.items() if address}
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:

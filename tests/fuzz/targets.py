@@ -31,8 +31,8 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import hist as hist_text
-from biotrail.text import slow as slow_text
 from biotrail.text import stacks as stacks_text
+from biotrail.text.slow import slow as slow_text
 from tests.fuzz.fuzz_mending import mended
 from tests.support.read_cost import Counting, check, counted
 

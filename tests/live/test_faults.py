@@ -166,7 +166,7 @@ def test_rings_shrink_where_memory_is_limited(
 ) -> None:
     # GIVEN a memory limit that leaves no room for the rings asked for
     log = tmp_path / "x.biotrail"
-    with memory_group(200 << 20) as group:
+    with memory_group(160 << 20) as group:
         join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
         options = ["--buffer-size", "128M", "-d", loop_device.name, "-o", str(log)]
         # WHEN it is recorded

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tests.prove import btt_table, histories, live_agreement, mutants
+from tests.prove import btt_table, histories, live_agreement, mutants, plain
 from tests.prove.claims import Claim, failed, not_run, table
 
 OUT = "PROVE_OUT"
@@ -52,6 +52,7 @@ def live_table(rows: list[live_agreement.Row]) -> str:
 PARTS: dict[str, Callable[[], list[Claim]]] = {
     "histories": histories.prove,
     "mutants": mutants.prove,
+    "plain": plain.prove,
     "live": live,
     "btt": btt_table.prove,
 }

@@ -45,12 +45,20 @@ def encode(rec: Rec) -> bytes:
     return head.to_bytes(8, "little") + packer.pack(*values)
 
 
-def deliver(history: History, rng: random.Random) -> None:
-    """Decides what of a history a recording catches, and when it arrives."""
+def deliver(history: History, rng: random.Random, *, whole: bool = False) -> None:
+    """Decides what of a history a recording catches, and when it arrives.
+
+    whole: it catches all but for one record at times.
+    """
     wanted = history.kernel.seen | {"T"}
     records = [r for r in history.records if r.letter in wanted]
-    records = _cut_ends(history, records, rng)
-    records = _lose(history, records, rng)
+    if not whole:
+        records = _cut_ends(history, records, rng)
+        records = _lose(history, records, rng)
+    elif records and rng.random() < 0.2:
+        gone = rng.choice(records)
+        records = [r for r in records if r.ts != gone.ts or r.cpu != gone.cpu]
+        history.features["one record lost, not counted"] += 1
     history.recorded = set(records)
     history.chunks = _chunks(history, records, rng)
     history.window_events = [1 << 20, 40, 150][rng.randrange(3)]

@@ -199,7 +199,7 @@ class World(Devices):
         return common + more + [self.discards, self.discards, self.append]
 
 
-def _kernel(sim_choice: Callable[[list[Any]], Any], chance: Callable[[float], bool]) -> Kernel:
+def draw_kernel(sim_choice: Callable[[list[Any]], Any], chance: Callable[[float], bool]) -> Kernel:
     letters = sim_choice(
         [
             EVERYTHING,
@@ -225,7 +225,7 @@ def _kernel(sim_choice: Callable[[list[Any]], Any], chance: Callable[[float], bo
 def history(rng: random.Random, size: int = 12) -> History:
     """One history, ended and delivered."""
     sim = Sim(rng, Kernel())
-    sim.kernel = _kernel(sim.choose, sim.chance)
+    sim.kernel = draw_kernel(sim.choose, sim.chance)
     sim.cpus = sim.choose([2, 1, 4])
     world = World(sim)
     theme = sim.choose(THEMES)

@@ -16,6 +16,7 @@ from biotrail.recorder.probes.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks
+from biotrail.recorder.schema.payloads import End
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions
 
@@ -75,6 +76,12 @@ class FakeProbes:
 
     def stop_timing(self) -> None:
         self.calls.append("stop timing")
+
+    def runs(self) -> int | None:
+        return None
+
+    def end_facts(self) -> End:
+        return {}
 
     def own_file(self, file: OwnFile) -> None:
         pass

@@ -10,6 +10,7 @@ import mmap
 import os
 import platform
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ def held_writes(device: str, writes: int, cached: Path, reads: int) -> None:
             batch = [_iocb(_PWRITE, disk, where, BLOCK, n * BLOCK) for n in range(writes)]
             batch += [_iocb(_PREAD, file.fileno(), where + BLOCK, COPIED - BLOCK, 0)] * reads
             _submit(batch)
+        finally:
+            os.close(disk)
+
+
+def write_blocks(device: str, blocks: Sequence[int]) -> None:
+    """Write these blocks of a device, in this order, in one batch. OSError where it is refused."""
+    with mmap.mmap(-1, BLOCK) as memory:
+        disk = os.open(device, os.O_WRONLY | os.O_DIRECT)
+        try:
+            where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            _submit([_iocb(_PWRITE, disk, where, BLOCK, block * BLOCK) for block in blocks])
         finally:
             os.close(disk)
 

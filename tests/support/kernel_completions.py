@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.support import devices, ftrace_setup
 
 SERVICE_THREADS = frozenset({"tokio-rt-worker"})
@@ -30,7 +30,6 @@ SAID: list[str] = []
 """What was set apart, a line each, since the test began; shown in the summary of all tests."""
 TRIES = 5
 BUFFER_KIB = 16384
-NO_SECTOR = (1 << 64) - 1
 MICROSECOND = 1000
 Bool = NDArray[np.bool_]
 _NEVER = 1 << 62
@@ -88,7 +87,7 @@ class Unseen:
         begin: ns (n,), since when the row was in flight. An end without data is a flush
         sequence's: the request's own sectors are done by then, so its sector is behind them.
         """
-        first = np.where(table.sector == np.uint64(NO_SECTOR), 0, table.sector).astype(np.int64)
+        first = np.where(table.sector == NO_SECTOR, 0, table.sector).astype(np.int64)
         behind = first + table.bytes.astype(np.int64) // 512
         found = np.zeros(len(table), dtype=np.bool_)
         for one in self.completions:

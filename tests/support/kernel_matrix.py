@@ -16,6 +16,7 @@ _REASON = re.compile(r"- (?P<kernel>\S+), (?P<test>.+?): (?P<reason>.*)")
 
 
 def _version(kernel: str) -> tuple[int, ...]:
+    """What kernels are sorted by: x86-64 first, then versions, then sizes of pages."""
     return tuple(int(number) for number in re.findall(r"\d+", kernel))
 
 

@@ -178,17 +178,34 @@ class PathLog:
         if interrupt:
             self.add(Kind.INTERRUPT, end, **rq, **{**ago, **interrupt})
 
+    def last_time(self) -> int:
+        """Time of the last record, ns since START; 0: there is none."""
+        return max((at for at, _ in self.records), default=0)
+
+    def segments(self, begin: int, until: int, positions: dict[int, int]) -> list[Segment]:
+        """The records after `begin` up to `until`, as a chunk has them.
+
+        positions: bytes written so far, by ring; increased. Key 0: CPU 0.
+        """
+        rows = sorted(self.records, key=lambda row: row[0])
+        place = positions.get(0, 0)
+        data = ring([one for at, one in rows if begin < at <= until], place)
+        positions[0] = place + len(data)
+        return [Segment(0, 0, place, data)]
+
     def data(
         self,
         cuts: Sequence[int] = (),
         parts: Sequence[str] = ALL_PARTS,
         notes: Mapping[str, dict[str, Any]] = MappingProxyType({}),
         end: Mapping[str, Any] = MappingProxyType({}),
+        losses: Sequence[dict[str, int]] = (),
         **header: Any,
     ) -> bytes:
         """The log's bytes; a new chunk begins at each of the times `cuts` (ns since START).
 
         notes: payload by name, written before the chunks. end: more facts for the END frame.
+        losses: loss windows, times ns since START.
         """
         stream = io.BytesIO()
         host = {"host": {"name": "made", "machine": "x86_64"}, "path": {"parts": list(parts)}}
@@ -196,14 +213,15 @@ class PathLog:
         writer = LogWriter(stream, {k: v for k, v in head.items() if v is not None}, level=1)
         for name, payload in notes.items():
             writer.write_note(name, payload)
-        rows = sorted(self.records, key=lambda row: row[0])
-        last = max(rows[-1][0], *cuts, 0) + 1 if rows else 1
-        position = 0
+        times = ("start", "end")
+        lost = [{k: v + START if k in times else v for k, v in one.items()} for one in losses]
+        if lost:
+            writer.write_loss(lost)
+        last = max(self.last_time(), *cuts, 0) + 1
+        positions: dict[int, int] = {}
         begin = -1
         for until in [*sorted(set(cuts)), last]:
-            data = ring([one for at, one in rows if begin < at <= until], position)
-            writer.write_chunk([Segment(0, 0, position, data)], clock(START + until + 1))
-            position += len(data)
+            writer.write_chunk(self.segments(begin, until, positions), clock(START + until + 1))
             begin = until
         writer.close({"clocks": clock(START + last + 1), **end})
         return stream.getvalue()

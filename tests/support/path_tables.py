@@ -45,9 +45,13 @@ class RecordedPath:
     bio_comms: NDArray[np.object_]
     call_comms: NDArray[np.object_]
 
+    def number_of(self, name: str) -> int:
+        """The number of a system call on the machine that recorded."""
+        return number_of(name, self.trace.reader.header["host"]["machine"])
+
     def calls_of(self, comm: str, *names: str) -> Calls:
         """The calls that a thread of this name made, by these names."""
-        wanted = [number_of(name) for name in names]
+        wanted = [self.number_of(name) for name in names]
         return self.calls.take((self.call_comms == comm) & np.isin(self.calls.number, wanted))
 
     def calls_of_any(self, comm: str) -> Calls:

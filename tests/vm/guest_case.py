@@ -50,6 +50,8 @@ def command(*words: str) -> None:
         except SystemExit as end:
             sys.stderr.flush()
             os._exit(int(end.code or 0))
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(70)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -171,6 +173,11 @@ class Case:
         names = [word for device in devices for word in ("-d", device)]
         out = self.directory / f"{name}.biotrail"
         command("record", "-q", "--force", *more, *names, "-o", str(out), "--", *map(str, load))
+
+    def record_sites(self, words: Sequence[str], load: Sequence[object], name: str = "log") -> None:
+        """Records chosen sites, by `biotrail WORDS` ("pairs", "follow", …), while a load runs."""
+        out = self.directory / f"{name}.biotrail"
+        command(*words, "-q", "--force", "-o", str(out), "--", *map(str, load))
 
     @contextmanager
     def ending(self) -> Iterator[None]:

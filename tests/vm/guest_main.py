@@ -11,7 +11,11 @@ from tests.vm import (
     guest_drivers,
     guest_faults,
     guest_files,
+    guest_follow,
+    guest_order,
+    guest_pairs,
     guest_path,
+    guest_records,
     guest_smoke,
     guest_stack,
     guest_stacked,
@@ -24,6 +28,7 @@ CASES = {
     case.__name__: case
     for module in (
         guest_smoke,
+        guest_records,
         guest_devices,
         guest_stacked,
         guest_stack,
@@ -34,6 +39,9 @@ CASES = {
         guest_waits,
         guest_uring,
         guest_drivers,
+        guest_order,
+        guest_pairs,
+        guest_follow,
         guest_blktrace,
         guest_bcc,
     )

@@ -33,7 +33,7 @@ SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
 """Cases to perform; none: all."""
-COMPILING = {"bcc_beside_core", "biosnoop_beside_core"}
+COMPILING = {"bcc_beside_core", "biosnoop_beside_core", "smmu"}
 """Cases that want the kernel's headers."""
 READ, WRITE = 0, 1
 """REQ_OP_READ, REQ_OP_WRITE: the same in every kernel."""
@@ -208,6 +208,8 @@ class Machine:
 
     def __init__(self, kernel: str, directory: Path) -> None:
         self.kernel = kernel
+        self.branch = re.sub("^arm64-|-16k$", "", kernel)
+        """The kernel's version, which decides what it lacks: 6.12 of arm64-6.12-16k."""
         self.directory = directory
         self._logs = Logs(directory)
         self.console = self._read_console()

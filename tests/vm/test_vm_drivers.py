@@ -46,7 +46,7 @@ def test_drivers_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixtur
     checks = {check["name"]: check for check in said["checks"]}
     # THEN all drivers are recorded, but loop where its file's I/O has no tracepoint
     lacking = {name for name, why in facts["drivers"].items() if why}
-    assert lacking == ({"loop"} if vm.kernel in NO_FILE_IO else set())
+    assert lacking == ({"loop"} if vm.branch in NO_FILE_IO else set())
     assert facts["parts"] == ["irq", "driver"]
     assert facts["missing"] == []
     # AND all three say so, with the same reason
@@ -87,7 +87,7 @@ def test_scsi_steps_of_every_request(vm: Machine, case: str) -> None:
 def test_loop_steps_of_every_request(vm: Machine) -> None:
     # GIVEN 256 direct I/Os of a loop device on a file
     case = vm.case("loop_steps")
-    if vm.kernel in NO_FILE_IO:
+    if vm.branch in NO_FILE_IO:
         # THEN a kernel without these tracepoints has no steps, and all requests all the same
         assert len(recorded_path(case.log.path).steps) == 0
         assert len(case.log.requests) >= 256

@@ -12,7 +12,7 @@ from biotrail.converters.events.tables import NEVER, PageKind
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.probes.journal_probes import COMMITS
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
-from tests.support.path_tables import RecordedPath, number_of, recorded_path
+from tests.support.path_tables import RecordedPath, recorded_path
 from tests.vm.guest_cgroups import MINE, THEIRS
 from tests.vm.guest_path import BLOCKS, CACHED_BYTES, READS, WRITES
 from tests.vm.machine import READ, WRITE, Case, Machine, biotrail
@@ -44,9 +44,9 @@ def test_parts_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[
     said = json.loads((case.directory / "doctor.json").read_text(encoding="utf-8"))
     checks = {check["name"]: check for check in said["checks"]}
     # THEN all parts are recorded, but for the call of a bio where registers cannot be read
-    wanted = {"call", COMMITS} if vm.kernel in NO_REGISTERS else set()
+    wanted = {"call", COMMITS} if vm.branch in NO_REGISTERS else set()
     # AND submissions where completions do not name their request
-    wanted |= {"uring"} if vm.kernel in NAMELESS else set()
+    wanted |= {"uring"} if vm.branch in NAMELESS else set()
     assert set(missing) == wanted
     assert set(facts["parts"]) == set(PATH_PARTS) - wanted
     # AND all three give the same reason
@@ -113,7 +113,7 @@ def test_bios_name_their_call(vm: Machine) -> None:
     ):
         paths = found.paths.take(np.isin(found.paths.number, bios))
         assert len(bios) >= count
-        assert (paths.call == number_of(name)).all()
+        assert (paths.call == found.number_of(name)).all()
         assert (paths.args[:, 0] == fd).all()
         lengths = paths.args[:, 2]
         assert int((lengths == length).sum()) >= count

@@ -31,14 +31,14 @@ def test_a_kernel_whose_completions_name_no_request_says_so(vm: Machine) -> None
     facts = vm.case("uring", lossy=True).log.reader.header["path"]
     missing = {entry["part"]: entry["reason"] for entry in facts["missing"]}
     # THEN submissions are recorded, or named with the reason
-    assert ("uring" in facts["parts"]) == (vm.kernel not in NAMELESS)
-    if vm.kernel in NAMELESS:
+    assert ("uring" in facts["parts"]) == (vm.branch not in NAMELESS)
+    if vm.branch in NAMELESS:
         assert "io_uring_complete has 4 arguments" in missing["uring"]
 
 
 def test_every_bio_has_its_submission_and_completion(vm: Machine) -> None:
     # GIVEN reads by io_uring's three ways to run a request, and by aio
-    if vm.kernel in NAMELESS:
+    if vm.branch in NAMELESS:
         pytest.skip("this kernel's completions name no request")
     case = vm.case("uring")
     found, ends = records(case, Kind.SUBMISSION), records(case, Kind.RING_COMPLETE)
@@ -57,5 +57,5 @@ def test_every_bio_has_its_submission_and_completion(vm: Machine) -> None:
         assert results == [length] * count
     # AND so has each of aio, completed where the kernel reports that
     assert aio.sum() == AIO
-    reported = 0 if vm.kernel in NO_DIO_COMPLETE else AIO
+    reported = 0 if vm.branch in NO_DIO_COMPLETE else AIO
     assert len(ends) == INLINE + WORKERS + POLLED + reported

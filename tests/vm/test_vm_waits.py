@@ -78,7 +78,7 @@ def test_commits_are_recorded_with_who_waits_or_named_as_missing(vm: Machine) ->
     checks = {check["name"]: check for check in said["checks"]}
     commits = found.commits
     # WHEN the kernel has no types of modules THEN header and doctor say so
-    if vm.kernel in NO_MODULE_TYPES:
+    if vm.branch in NO_MODULE_TYPES:
         assert "module" in missing[COMMITS]
         assert checks[f"path {COMMITS}"]["detail"] == missing[COMMITS]
         assert len(commits) == 0

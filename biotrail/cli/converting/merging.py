@@ -72,7 +72,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSu
     Returns the sums of their summaries, with the view of the slowest I/O of all.
     """
     from biotrail.converters.outputs.perfetto import convert as perfetto
-    from biotrail.converters.outputs.perfetto.merged import Named, places
+    from biotrail.converters.outputs.perfetto.tracks.merged import Named, places
 
     named = []
     for log in logs:

@@ -14,6 +14,7 @@ from biotrail.cli.options.drawing import Drawing
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.perfetto.names import Detail
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.sites.hits import Following
 from biotrail.recorder.output import output
 from biotrail.text import units
 
@@ -37,7 +38,16 @@ def write(
     ):
         summary = write_stream(source, lifecycles, out, drawing)
     size = os.stat(target).st_size
-    return Result(Path(target), size, summary.warning, view=summary.view)
+    notes = lives_lines(source, summary.lives)
+    return Result(Path(target), size, summary.warning, notes=notes, view=summary.view)
+
+
+def lives_lines(source: Opened, lives: int) -> tuple[str, ...]:
+    """Return a line on the lives of followed objects that were drawn; empty: there are none."""
+    if not lives:
+        return ()
+    kind = Following(source.trace.context.header).type
+    return (f"  {units.plural(lives, 'life', 'lives')} of {kind}, a track each",)
 
 
 def write_stream(
@@ -97,6 +107,7 @@ def _write_parts(
         parts = convert_parts(lifecycles, source.trace.context, opened, limit, **how)
     sizes = [os.stat(path).st_size for path in paths]
     notes = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
+    notes += lives_lines(source, sum(part.lives for part in parts))
     if large := sum(part.bytes > limit for part in parts):
         what = units.plural(large, "part")
         notes.append(f"  {what} above --max-size: a part's last window, or its end, went beyond")

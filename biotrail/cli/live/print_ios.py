@@ -23,8 +23,8 @@ from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
-from biotrail.text.print_lines import Json, Text, ended
 from biotrail.text.printing import say
+from biotrail.text.record.lines import Json, Text, ended
 
 
 def run(printing: Printing) -> int:

@@ -11,7 +11,7 @@ from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.text.printing import say_json
 from biotrail.text.rows import Order
-from biotrail.text.top import Cost, arranged, shortened
+from biotrail.text.top.top import Cost, arranged, shortened
 
 
 class Shown(Protocol):

@@ -137,6 +137,11 @@ def record_options(command: Command) -> Command:
     return _with(command, (*_TIMES, _DEVICE))
 
 
+def time_options(command: Command) -> Command:
+    """Add the options of times, as `cut_options` does."""
+    return _with(command, _TIMES)
+
+
 def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
     """Add the options, whose values (`cut_…`) become the command's argument `cut`: a Cut.
 

@@ -113,7 +113,10 @@ class Opened:
         counts = self.selection.counts
         if not self.cut.chooses:
             return []
-        text = f"chosen: {units.count(counts.chosen)} of {units.plural(counts.bios, 'bio')}"
+        chosen = f"{units.count(counts.chosen)} of {units.plural(counts.bios, 'bio')}"
+        pairs = f"{units.count(counts.chosen_pairs)} of {units.plural(counts.pairs, 'pair')}"
+        shown = [pairs] if counts.pairs else []
+        text = f"chosen: {', '.join(([chosen] if counts.bios or not shown else []) + shown)}"
         if counts.unknown:
             text += f"; {units.count(counts.unknown)} left out as who queued them is not known"
         return [text]

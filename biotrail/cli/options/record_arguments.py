@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from biotrail.cli.options.record_follow import FollowValue
 from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.sites.wish import FollowWish
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units
@@ -117,6 +119,15 @@ _OPTIONS = (
         "say so; the call that queues each bio is still recorded. 0: no limit.",
     ),
     click.option(
+        "--follow",
+        type=FollowValue(),
+        metavar="WHAT[,SETTINGS]",
+        help="Also record which functions requests (request) or bios (bio) pass, for biotrail slow "
+        "--functions and biotrail tree. Settings: every=N: each N-th; max=N: so many at one time; "
+        "lives=N: so many in all; slower=TIME: only those that took longer; way=typed: tracepoints "
+        "alone; max-functions=N. See docs/follow.md.",
+    ),
+    click.option(
         "--buffer-size",
         type=units.Size(),
         metavar="SIZE",
@@ -165,6 +176,8 @@ class RecordArguments:
     """Seconds."""
     call_budget: float
     """Per cent of a CPU; 0: no limit."""
+    follow: FollowWish | None
+    """Requests or bios to follow; None: none."""
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
     sync: bool
@@ -182,6 +195,8 @@ class RecordArguments:
             raise click.UsageError("--files needs the core backend: bcc's programs see no files")
         if self.path and self.backend == "bcc":
             raise click.UsageError("--path needs the core backend")
+        if self.follow is not None and self.backend == "bcc":
+            raise click.UsageError("--follow needs the core backend")
 
     def record_options(self) -> dict[str, Any]:
         """Return these values as keyword arguments of RecordOptions: all but `output`."""
@@ -195,6 +210,7 @@ class RecordArguments:
             "path": self.path or frozenset(),
             "call_over_ns": round(self.call_over * 1e9),
             "call_budget": self.call_budget,
+            "follow": self.follow,
             "ring_bytes": self.buffer_size,
             "duration": self.duration,
             "sync": self.sync,

@@ -40,7 +40,7 @@ def _words(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for value in values for word in value.split(",") if word)
 
 
-def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
+def task_numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
     """Return process or thread ids; each value has one, or several between commas.
 
     Raises click.BadParameter, which names `option`, for anything else than 1 to 2^31 - 1.
@@ -217,9 +217,9 @@ def _filters(
     Raises click.BadParameter for a value that is no process, path or range of sectors.
     """
     return Filters(
-        pids=_numbers(pid, "--pid"),
+        pids=task_numbers(pid, "--pid"),
         children=children,
-        tids=_numbers(tid, "--tid"),
+        tids=task_numbers(tid, "--tid"),
         comms=comm,
         cgroups=cgroup,
         files=_paths(only_files, "--file"),

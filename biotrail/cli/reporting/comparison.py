@@ -9,9 +9,9 @@ from biotrail.cli.options.several import Lined
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
-from biotrail.text.report import MOST_ROWS
-from biotrail.text.report_cells import FIELDS, TIMES, WORK, name_cells, times, work
-from biotrail.text.report_rows import weight
+from biotrail.text.report.cells import FIELDS, TIMES, WORK, name_cells, times, work
+from biotrail.text.report.report import MOST_ROWS
+from biotrail.text.report.rows import weight
 from biotrail.text.rows import Order, first
 
 Labelled = Sequence[tuple[str, Report]]

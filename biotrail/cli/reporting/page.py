@@ -23,8 +23,8 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
-from biotrail.text.slow_stages import MEANINGS
-from biotrail.text.verdict import SHOWN, as_dicts, verdict
+from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
+from biotrail.text.slow.stages import MEANINGS
 
 SLOWEST = 20
 EVERYTHING = Cut()

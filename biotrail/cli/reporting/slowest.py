@@ -9,12 +9,19 @@ from typing import Any
 
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.excerpt import around, excerpt
-from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
+from biotrail.converters.analysis.slow.slow import Slowest, SlowIO
+from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.followed import LifeReader, read_lives
+from biotrail.converters.sites.hits import Following, follows
+from biotrail.converters.sites.joining import JOINED_TYPES
+from biotrail.converters.sites.lives import Wanted
 from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import tallies
+from biotrail.text.sites.facts import life_facts
 
 FORMAT = 1
 """Version of --json's format: raised when a key is renamed or removed."""
@@ -25,7 +32,7 @@ class Findings:
     """The slowest I/Os of a trace."""
 
     trace: Trace
-    wanted: Wanted
+    wanted: WantedIOs
     slowest: Slowest
 
     @property
@@ -47,7 +54,7 @@ def keep_slowest(found: Sequence[Findings], top: int) -> None:
         del one.ios[kept[at] :]
 
 
-def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
+def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Findings:
     """Read the trace to its end (first pass); return the slowest I/Os with their families.
 
     Raises ConversionError if the log does not have a chosen device.
@@ -84,6 +91,25 @@ def look_around(
     return path
 
 
+def read_functions(found: Findings, third: Trace) -> None:
+    """Read the trace again (third pass), and set `slowest.lives` to the trees of the I/Os' lives.
+
+    third: the trace, opened again. Raises ConversionError: the log follows no requests and no bios.
+    """
+    kind = Following(third.context.header).type if follows(third.context.header) else ""
+    if kind not in JOINED_TYPES:
+        what = f"follows {kind}, which is no I/O" if kind else "follows nothing"
+        raise ConversionError(
+            f"--functions: the log {what}; record with --follow request or --follow bio"
+        )
+    lives = frozenset(one.life for slow in found.ios for one in slow.followed)
+    found.slowest.lives = {}
+    if lives:
+        reader = LifeReader(third.context, Wanted(lives))
+        for one in read_lives(third.lifecycles(), reader):
+            found.slowest.lives[one.life.number] = one.life
+
+
 def write_around(
     second: Trace,
     add: Callable[[Lifecycles], object],
@@ -115,11 +141,15 @@ def write_around(
 
 def as_dict(found: Findings) -> dict[str, Any]:
     """Return the findings for JSON; docs/slow.md describes every key."""
-    trace, wanted = found.trace, found.wanted
+    trace, wanted, lives = found.trace, found.wanted, found.slowest.lives
+    key = Following(trace.context.header).type
     ios = []
     for slow in found.ios:
         row = asdict(slow)
         row["time"] = trace.context.wall_clock(slow.begin_ns)
+        if lives is not None:
+            kept = [(one.number, lives.get(one.life)) for one in slow.followed]
+            row["functions"] = [{key: n, **life_facts(life)} for n, life in kept if life]
         for io in [row["io"], *row["mates"], *row["parents"], *row["children"]]:
             del io["dev"], io["part"]
         ios.append(row)

@@ -9,6 +9,7 @@ import numpy as np
 
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     U32,
     Bios,
@@ -77,16 +78,24 @@ class Who:
         """
         chosen = np.ones(len(table), dtype=np.bool_)
         if self.pids:
-            pids = np.array(sorted(self.pids), dtype=np.int64)
-            tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
-            chosen &= np.where(table.task >= 0, tgid, (table.tid > 0) & np.isin(table.tid, pids))
+            chosen &= self.of_processes(table, tasks)
         if self.comms:
-            matches = {str(comm): self._named(str(comm)) for comm in set(tasks.comm.tolist())}
+            matches = {str(comm): self.is_named(str(comm)) for comm in set(tasks.comm.tolist())}
             chosen_tasks = [matches[str(comm)] for comm in tasks.comm.tolist()]
             chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
         return chosen
 
-    def _named(self, comm: str) -> bool:
+    def of_processes(self, table: Bios | Calls | Waits | Pairs, tasks: Tasks) -> Bool:
+        """Mark the rows whose thread is of a process of `pids`: bool (n,), by row of `table`.
+
+        Where the thread's process is not known (`table.task` is -1), its own id has to match.
+        """
+        pids = np.array(sorted(self.pids), dtype=np.int64)
+        tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
+        alone = (table.tid > 0) & np.isin(table.tid, pids)
+        return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
+
+    def is_named(self, comm: str) -> bool:
         """Return whether a thread's name matches one of `comms`."""
         return any(
             comm.startswith(name[:-1]) if name.endswith("*") else comm == name
@@ -104,7 +113,7 @@ class Who:
 ANYBODY = Who()
 
 
-def _of_tasks(chosen: Bool, table: Bios | Calls | Waits) -> Bool:
+def _of_tasks(chosen: Bool, table: Bios | Calls | Waits | Pairs) -> Bool:
     """Mark the rows (n,) whose `task` is an index that `chosen` (m,) marks; -1 is never marked."""
     if not len(chosen):
         return np.zeros(len(table), dtype=np.bool_)
@@ -154,6 +163,11 @@ class Choice:
         """Whether the choice is by process or thread name alone, which calls have as well."""
         others = self._devices or self._wanted or self._files or self.who.cgroups
         return self.by_who and not others
+
+    @property
+    def by_what_is_done(self) -> bool:
+        """Whether the choice is by operation or file, which nothing but I/O has."""
+        return bool(self._wanted or self._files)
 
     @property
     def by_device(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.outcomes import ANY, Outcome
+from biotrail.converters.analysis.choosing.pairs import chosen_pairs
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
@@ -29,6 +30,9 @@ class Counts:
     """All bios."""
     chosen: int = 0
     """Chosen bios."""
+    pairs: int = 0
+    """All pairs of events."""
+    chosen_pairs: int = 0
     unknown: int = 0
     """Bios not chosen whose task or cgroup, by which the choice is made, is not in the log."""
 
@@ -41,7 +45,7 @@ class Selection:
     served no known bio, by its own device, operation and outcome. A call is chosen by its thread,
     if the choice is by process or thread name alone; else if it queued a chosen bio. A wait is
     chosen as its call, in the latter case from the call's first chosen bio on. A submission is
-    chosen if it queued a chosen bio.
+    chosen if it queued a chosen bio. A pair of events is chosen as `chosen_pairs` says.
     """
 
     choice: Choice
@@ -65,7 +69,7 @@ class Selection:
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
-        """Return a copy of the log's next window with its chosen I/O only; count its bios.
+        """Return a copy of the log's next window with its chosen I/O only; count bios and pairs.
 
         The window's `bios` are added to `counts`; open ones are not, they come again. Bios are
         chosen by choice and outcome. A request is kept if it served a chosen bio (by `edges`; an
@@ -88,6 +92,12 @@ class Selection:
         )
         if found.path is not None:
             found.path = self._path(found, found.path)
+        if found.sites is not None:
+            pairs = found.sites.pairs
+            chosen = chosen_pairs(pairs, window.tasks, self.choice, self.outcome)
+            found.sites = replace(found.sites, pairs=pairs.take(chosen))
+            self.counts.pairs += len(pairs)
+            self.counts.chosen_pairs += int(chosen.sum())
         return found
 
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:

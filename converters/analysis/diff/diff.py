@@ -7,6 +7,7 @@ import numpy as np
 
 from biotrail.converters.analysis.diff.calls import call_diffs
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
+from biotrail.converters.analysis.diff.pairs import pair_diffs
 from biotrail.converters.analysis.diff.side import Named, Side, per_second
 from biotrail.converters.analysis.diff.tree import (
     DeviceDiff,
@@ -57,7 +58,7 @@ class Comparison:
         pairs: (name in A, name in B) of the devices to compare; a name without I/O raises KeyError.
         `only_a` and `only_b` are then empty. None: the devices with I/O that have the same name in
         both; the names of the others are in `only_a` and `only_b`. `calls` are compared by name
-        whatever the pairs; empty unless both recordings timed calls.
+        whatever the devices; empty unless both recordings timed calls. So are pairs of events.
         """
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
@@ -70,6 +71,7 @@ class Comparison:
             b=self._b.report(),
             devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
             calls=call_diffs(self._a, self._b, self._confidence),
+            pairs=pair_diffs(self._a, self._b, self._confidence),
             only_a=[] if given else [n for n in in_a if n not in in_b],
             only_b=[] if given else [n for n in in_b if n not in in_a],
         )

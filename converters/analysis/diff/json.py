@@ -9,6 +9,7 @@ from biotrail.converters.analysis.diff.tree import (
     DeviceDiff,
     Diff,
     Figure,
+    PairDiff,
     SideReport,
 )
 
@@ -32,6 +33,7 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         "only_b": diff.only_b,
         "devices": [_device(device) for device in diff.devices],
         "calls": [_call(call) for call in diff.calls],
+        "pairs": [_pair(pair) for pair in diff.pairs],
     }
 
 
@@ -39,7 +41,8 @@ def _side(side: SideReport) -> dict[str, Any]:
     """Return the facts about one side of the comparison as a dict for json.dumps.
 
     Keys: id, host, kernel, begin (UTC text or None), span_ns, block_ns and blocks (of its draws),
-    lost_records, left_out, calls_ns (time in which calls were timed), calls_left_out.
+    lost_records, left_out, calls_ns (time in which calls were timed), calls_left_out,
+    pairs_left_out.
     """
     return {
         "id": side.log_id,
@@ -53,6 +56,7 @@ def _side(side: SideReport) -> dict[str, Any]:
         "left_out": side.left_out,
         "calls_ns": side.calls_ns,
         "calls_left_out": side.calls_left_out,
+        "pairs_left_out": side.pairs_left_out,
     }
 
 
@@ -81,6 +85,11 @@ def _device(device: DeviceDiff) -> dict[str, Any]:
 def _call(call: CallDiff) -> dict[str, Any]:
     """Return the compared calls of a name as a dict: call, io, count_a, count_b, figures."""
     return {**vars(call), "figures": [_figure(figure) for figure in call.figures]}
+
+
+def _pair(pair: PairDiff) -> dict[str, Any]:
+    """Return compared pairs of events as a dict: pair, by, count_a, count_b, figures."""
+    return {**vars(pair), "figures": [_figure(figure) for figure in pair.figures]}
 
 
 def _figure(figure: Figure) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Side:
             left_out=recording.slots.left_out,
             calls_ns=int(recording.call_times().sum()),
             calls_left_out=recording.slots.calls.left_out,
+            pairs_left_out=recording.slots.pairs.left_out,
         )
 
 

@@ -12,10 +12,10 @@ class Figure:
     """One figure of both recordings. low, high: bounds of the confidence intervals."""
 
     of: str
-    """"bios", "requests", "device", or "calls"."""
+    """"bios", "requests", "device", "calls", or "pairs"."""
     stage: str | None
-    """Stage of a time or depth: "Q2C", "Q2G", …, or "all" (a request's or call's whole time), or a
-    part of calls' time ("running", "own_io", …); else None."""
+    """Stage of a time or depth: "Q2C", "Q2G", …, or "all" (the whole time of a request, call or
+    pair), or a part of calls' time ("running", "own_io", …); else None."""
     name: str
     """Name of the figure: ios_per_s, mean, p99, …"""
     unit: str
@@ -73,6 +73,18 @@ class CallDiff:
 
 
 @dataclass
+class PairDiff:
+    """Pairs of events of one declaration, or of one value of its --by, compared."""
+
+    pair: str
+    by: str
+    """Value of --by as text; "": all pairs of that name."""
+    count_a: int
+    count_b: int
+    figures: list[Figure]
+
+
+@dataclass
 class SideReport:
     """Facts about one side of the comparison."""
 
@@ -93,6 +105,8 @@ class SideReport:
     """Time in which calls were timed; 0: they were not."""
     calls_left_out: int = 0
     """Calls of names past those that are kept (CallSlots.left_out)."""
+    pairs_left_out: int = 0
+    """Pairs of values of --by past those that are kept (PairSlots.left_out)."""
 
 
 @dataclass
@@ -113,11 +127,15 @@ class Diff:
     calls: list[CallDiff] = field(default_factory=list)
     """System calls by name, those with most time first; empty unless both sides timed calls."""
 
+    pairs: list[PairDiff] = field(default_factory=list)
+    """Pairs of events of names that both sides have; empty without."""
+
     def figures(self) -> list[Figure]:
-        """Return the figures of all devices, then those of all operations, then of all calls."""
+        """Return the figures of all devices, then of all operations, all calls and all pairs."""
         found = [f for device in self.devices for f in device.figures]
         found += [f for d in self.devices for o in d.operations for f in o.figures]
-        return found + [f for call in self.calls for f in call.figures]
+        found += [f for call in self.calls for f in call.figures]
+        return found + [f for pair in self.pairs for f in pair.figures]
 
     @property
     def compared(self) -> int:

@@ -16,10 +16,12 @@ from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.distributions.flow import Flow
 from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.pair_slots import PairSlots
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.pair_names import PairNames
 
 LEAST_SLOT_NS = 10_000_000
 """Width of the slots of a short recording, ns."""
@@ -60,6 +62,8 @@ class Slots:
     """Bios and requests of devices and operations past the first MOST_PLACES."""
     calls: CallSlots = field(default_factory=CallSlots)
     """Timed system calls; they are not among `places`."""
+    pairs: PairSlots = field(default_factory=PairSlots)
+    """Pairs of events, likewise; by name once the recording was read to its end."""
     _bios: Groups = field(default_factory=lambda: Groups(1 << 62))
     _requests: Groups = field(default_factory=lambda: Groups(1 << 62))
     _places: set[int] = field(default_factory=set)
@@ -72,8 +76,8 @@ class Slots:
         without a recorded completion is in the slot in which it began. `origin` becomes the first
         window's begin. `width` is doubled, two slots merged into one, until no I/O and no end of a
         window is past MOST_SLOTS slots. Changes the groups of bios and requests by slot, `places`,
-        `left_out`, `depths` and `calls`. A window of a log without events (begin < 0, or end 0) is
-        ignored. context: the log's.
+        `left_out`, `depths`, `calls` and `pairs`. A window of a log without events (begin < 0, or
+        end 0) is ignored. context: the log's.
         """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
@@ -88,6 +92,7 @@ class Slots:
         self._take(requests, self._requests)
         self._add_depths(window)
         self.calls.add(window, context, self.origin, self.width)
+        self.pairs.add(window, PairNames(context), self.origin, self.width)
 
     def places(self) -> list[int]:
         """Return the devices and operations with I/O, as in Samples.place, ascending."""
@@ -163,9 +168,9 @@ class Slots:
         places: place (device and operation, as in Samples.place) in `other` → place in these slots;
         has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are merged into
         those of the same slot and place; the new places go to `places`, and `left_out` adds up;
-        `calls` likewise, by name. Of the depths only `spans` are taken, for devices with a place,
-        under the device's new number, in place of spans in the same slots. `other` is not changed,
-        but these spans are shared.
+        `calls` and `pairs` likewise, by name. Of the depths only `spans` are taken, for devices
+        with a place, under the device's new number, in place of spans in the same slots. `other` is
+        not changed, but these spans are shared.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
@@ -175,6 +180,7 @@ class Slots:
         self._places.update(places.values())
         self.left_out += other.left_out
         self.calls.add_all(other.calls, offset)
+        self.pairs.add_all(other.pairs, offset)
         devices = {old >> OP_BITS: new >> OP_BITS for old, new in places.items()}
         for dev, theirs in other.depths.items():
             if dev in devices:
@@ -183,12 +189,13 @@ class Slots:
                     depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
 
     def widen(self) -> None:
-        """Double `width`: merge slots 2i and 2i + 1 into slot i, also of `depths` and `calls`.
+        """Double `width`: merge slots 2i and 2i + 1 into slot i.
 
-        Figures of groups add up. `origin` stays.
+        Also of `depths`, `calls` and `pairs`. Figures of groups add up. `origin` stays.
         """
         self.width *= 2
         self.calls.widen()
+        self.pairs.widen()
         for groups in (self._bios, self._requests):
             found, groups.by_code = groups.by_code, {}
             for code, group in found.items():
@@ -304,4 +311,7 @@ def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Rec
     )
     for window in read:
         slots.add(window, trace.context)
+    names = PairNames(trace.context)
+    names.finish(trace.reader.end)
+    slots.pairs.name(names)
     return Recording(trace, slots)

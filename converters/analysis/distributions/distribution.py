@@ -3,10 +3,13 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice, operations
+from biotrail.converters.analysis.choosing.outcomes import ANY
+from biotrail.converters.analysis.choosing.pairs import chosen_pairs
 from biotrail.converters.analysis.choosing.tries import tries
 from biotrail.converters.analysis.distributions.histogram import (
     MOST_COLUMNS,
@@ -17,6 +20,7 @@ from biotrail.converters.analysis.distributions.histogram import (
 )
 from biotrail.converters.analysis.distributions.sketch import Distribution as Values
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -28,6 +32,7 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
+from biotrail.converters.sites.pair_names import PairNames
 
 Q2C = "Q2C"
 STAGES = [Q2C, *STAGE_NAMES.values()]
@@ -42,6 +47,13 @@ class Measure(StrEnum):
     LATENCY = "latency"
     SIZE = "size"
     DEPTH = "depth"
+    PAIRS = "pairs"
+    """Pairs of events instead of I/O: ns from the first event to the second."""
+
+
+MOST_PAIR_GROUPS = 1_000
+"""Pairs and values of --by that have histograms of their own; others share one for each pair."""
+OTHER_VALUES = "(others)"
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ class Distribution:
     choice: Choice
     question: Question
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
-    """(dev_t, operation) → values."""
+    """(dev_t, operation) → values; of pairs: (pair, value of --by as text, "" without)."""
     left_out: int = 0
     """Chosen bios whose value is not known, because Q or C (for depth: Q) is not in the log."""
     without: int = 0
@@ -106,6 +118,9 @@ class Distribution:
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
+        if self.question.measure == Measure.PAIRS:
+            self._pairs(window)
+            return
         self.devices.update(np.unique(window.bios.dev).tolist())
         if self.question.measure == Measure.DEPTH:
             self._depths(window)
@@ -122,6 +137,45 @@ class Distribution:
         self.left_out += int((chosen & present & ~known).sum())
         self.without += int((chosen & ~present).sum())
         self._count(bios, values, bios.complete, chosen & present & known)
+
+    def _pairs(self, window: Lifecycles) -> None:
+        """Count the window's pairs of events by their latency, in the group of pair and --by."""
+        if window.sites is None or not len(window.sites.pairs):
+            return
+        chosen = chosen_pairs(window.sites.pairs, window.tasks, self.choice, ANY)
+        pairs = window.sites.pairs.take(chosen)
+        if not len(pairs):
+            return
+        found, of = distinct(pairs.pair, pairs.by)
+        columns = self._columns(pairs.ended) if self.question.over_time else None
+        keys: dict[tuple[int, str], int] = {}
+        codes = [keys.setdefault(self._pair_key(*one), len(keys)) for one in found]
+        code = np.array(codes, dtype=np.int64)[of]
+        order = np.argsort(code, kind="stable")
+        ends = np.cumsum(np.bincount(code, minlength=len(keys)))
+        for key, rows in zip(keys, np.split(order, ends[:-1]), strict=True):
+            group = self._group(*key)
+            exact = pairs.latency[rows]
+            group.histogram.add(exact // self.question.unit)
+            group.values.add(exact)
+            if columns is not None:
+                group.heat.add(exact // self.question.unit, columns[rows])
+
+    def _pair_key(self, pair: int, value: int) -> tuple[int, str]:
+        """Return the key of a group of pairs; past MOST_PAIR_GROUPS that of other values.
+
+        Makes the group if it is new.
+        """
+        key = pair, self.pair_names.by(pair, value)
+        if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
+            key = pair, OTHER_VALUES
+        self._group(*key)
+        return key
+
+    @cached_property
+    def pair_names(self) -> PairNames:
+        """The log's declared pairs."""
+        return PairNames(self.context)
 
     def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
         """Return (values, known, present) by row of the window's bios, (n,) each.

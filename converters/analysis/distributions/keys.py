@@ -12,6 +12,7 @@ from biotrail.converters.analysis.distributions.keys_files import ByDirectory, B
 from biotrail.converters.analysis.distributions.keys_path import ByCall, ByPurpose
 from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
 from biotrail.recorder.schema.errors import ConversionError
@@ -134,9 +135,7 @@ class ByProcess:
         ]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         task = window.bios.task
-        if not len(self._of_task):
-            return np.zeros(len(task), dtype=np.int64)
-        return np.where(task >= 0, self._of_task[np.maximum(task, 0)], 0)
+        return take_or(self._of_task, task, 0)
 
     def _code(self, tgid: int, comm: str) -> int:
         """Return the code of a process; a new process gets the next code."""

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import asks_flush
 from biotrail.converters.analysis.choosing.tries import tries
-from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
+    OP_MASK,
     U8,
     Bios,
     Bool,

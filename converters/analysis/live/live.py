@@ -62,9 +62,7 @@ class LiveTrace(Trace):
         """
         for window in self.lifecycles(window_events=1):
             yield window
-            losses, damaged = self.source.forget()
-            self._loss -= losses
-            self._damage -= damaged
+            self._losses.forgotten(*self.source.forget())
             del self.source.notes[: self._notes]
             self._notes = 0
             del self.context.clocks[:-2]

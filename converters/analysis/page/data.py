@@ -42,7 +42,8 @@ ROOM = {
     "waits": 20_000,
     "commits": 15_000,
     "submissions": 25_000,
-    "series": 840_000,
+    "pairs": 50_000,
+    "series": 800_000,
     "depths": 300_000,
     "operations": 150_000,
     "slow": 480_000,
@@ -55,6 +56,10 @@ ROW_BITS = 2
 """log2 of a heat map's rows per power of two."""
 MOST_NAME = 200
 """Characters of a log id, host name or kernel release; longer than any kernel allows."""
+MOST_PAIRS = 32
+"""Declared pairs of events; of each MOST_PAIR_GROUPS values of --by and MOST_PAIR_KEYS keys."""
+MOST_PAIR_GROUPS = 24
+MOST_PAIR_KEYS = 10
 MOST_EVENTS = 40
 """Events of a slow I/O."""
 MOST_OTHERS = 8
@@ -70,15 +75,17 @@ def page_data(
     slow --json` prints for it. whole: how many I/Os of `slow`, from the first on, are the slowest
     of all; the others are the slowest of a device and operation. Lists are cut to ROOM characters
     of JSON, those in MOST also to so many rows; `left_out` has the number of rows cut from each, if
-    any. The log's id, host and kernel are cut to MOST_NAME characters, the events of a slow I/O to
-    MOST_EVENTS, its requests, mates, children and parents to MOST_OTHERS each. Nothing that is
-    given is changed.
+    any; pairs of events have shorter lists of values and keys. The log's id, host and kernel are
+    cut to MOST_NAME characters, the events of a slow I/O to MOST_EVENTS, its requests, mates,
+    children and parents to MOST_OTHERS each. Nothing that is given is changed.
     """
     shown = as_dict(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
     left_out = {}
     for name, most in MOST.items():
         shown[name], left_out[name] = bounded(shown[name], ROOM[name], most)
+    pairs = [_pair(pair) for pair in shown["pairs"]]
+    shown["pairs"], left_out["pairs"] = bounded(pairs, ROOM["pairs"], MOST_PAIRS)
     for name in ("problems", "remarks"):
         shown["loss"][name], left_out[name] = bounded(shown["loss"][name], ROOM["words"])
     series, left_out["series"] = bounded(_series(report, timeline, context), ROOM["series"])
@@ -254,6 +261,18 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
             row[f"{name}_max"] = [span.most if span else 0 for span in spans]
         found.append(row)
     return sorted(found, key=lambda row: order.get(row["device"], len(order)))
+
+
+def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a pair's figures with shorter lists.
+
+    `groups_cut`: the number of values of --by that this leaves out, where it does.
+    """
+    groups = pair["groups"]
+    found = {**pair, "groups": groups[:MOST_PAIR_GROUPS]}
+    found["slowest_keys"] = pair["slowest_keys"][:MOST_PAIR_KEYS]
+    over = len(groups) - MOST_PAIR_GROUPS
+    return {**found, "groups_cut": over} if over > 0 else found
 
 
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ SCRIPTS = (
     "overtime.js",
     "tables.js",
     "path.js",
+    "pairs.js",
     "timeline.js",
     "slow.js",
     "verdict.js",

@@ -210,40 +210,46 @@ function render() {
     choice.operation,
   );
   const everything = choice.device || choice.operation ? "Of all devices and operations." : "";
-  byId("main").replaceChildren(
-    ...[
-      verdictCard(),
-      summaryCard(view),
-      stageCard(view),
-      callsCard(),
-      waitsCard(),
-      completionCard(view),
-      ...chartCards(view),
-      slowCard(view),
-      whoCard(
-        "Processes",
-        "processes",
-        [
-          ["process", named("process"), "left"],
-          ["pid", (row) => (row.pid === null || row.others ? "–" : row.pid)],
-        ],
-        `By the thread that queued; writes from the page cache come from kernel workers. ${everything}`,
-      ),
-      whoCard("Cgroups", "cgroups", [["cgroup", named("cgroup"), "left"]], everything),
-      whoCard(
-        "Files",
-        "files",
-        [["file", fileName, "left"]],
-        `By the page cache whose pages were moved. ${everything}`,
-      ),
-      whoCard("CPUs", "cpus", [["cpu", named("cpu"), "left"]], `By where I/O was queued. ${everything}`),
-      deviceCard(),
-      stackedCard(),
-      certaintyCard(),
-    ].filter(Boolean),
-  );
+  const cards = hasIo ? ioCards(view, everything) : [pairsCard(), pairKeysCard(), certaintyCard()];
+  byId("main").replaceChildren(...cards.filter(Boolean));
   drawAll();
   root.dataset.ready = "yes";
+}
+
+/** Returns the cards of block I/O for the choice `view`. everything: says what a card is of. */
+function ioCards(view, everything) {
+  return [
+    verdictCard(),
+    summaryCard(view),
+    stageCard(view),
+    callsCard(),
+    waitsCard(),
+    completionCard(view),
+    pairsCard(),
+    pairKeysCard(),
+    ...chartCards(view),
+    slowCard(view),
+    whoCard(
+      "Processes",
+      "processes",
+      [
+        ["process", named("process"), "left"],
+        ["pid", (row) => (row.pid === null || row.others ? "–" : row.pid)],
+      ],
+      `By the thread that queued; writes from the page cache come from kernel workers. ${everything}`,
+    ),
+    whoCard("Cgroups", "cgroups", [["cgroup", named("cgroup"), "left"]], everything),
+    whoCard(
+      "Files",
+      "files",
+      [["file", fileName, "left"]],
+      `By the page cache whose pages were moved. ${everything}`,
+    ),
+    whoCard("CPUs", "cpus", [["cpu", named("cpu"), "left"]], `By where I/O was queued. ${everything}`),
+    deviceCard(),
+    stackedCard(),
+    certaintyCard(),
+  ];
 }
 
 /** Fills in what does not depend on the choice, adds the listeners, and draws the page. */
@@ -261,6 +267,7 @@ function start() {
       `Made by biotrail ${data.words.version}, with charts by Apache ECharts ${echarts.version} (Apache License 2.0). Log ${log.id}.`,
     ),
   );
+  for (const name of ["device", "operation"]) byId(name).parentElement.hidden = !hasIo;
   byId("device").addEventListener("change", (event) => choose({ device: event.target.value }));
   byId("operation").addEventListener("change", (event) => choose({ operation: event.target.value }));
   byId("theme").addEventListener("click", () => choose({ theme: theme() === "dark" ? "light" : "dark" }));

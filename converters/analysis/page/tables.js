@@ -3,6 +3,9 @@
 
 const report = data.report;
 
+/** Whether the log has block I/O, and not pairs of events alone. */
+const hasIo = report.devices.length > 0 || !report.pairs.length;
+
 const TIMES = [
   ["mean", "mean_ns"],
   ["p50", "p50_ns"],
@@ -296,15 +299,17 @@ function certaintyCard() {
           ),
         )
       : el("p", {}, "Nothing is missing from the log."),
-    table(
-      [
-        ["bios", ([name]) => name, "left"],
-        ["meaning", ([name]) => certainty[name] || "", "left"],
-        ["count", ([name, n]) => figure(n, "count", `certainty.${name}`)],
-        ["share", ([, n]) => format.share(n / all)],
-      ],
-      Object.entries(report.certainty).filter(([, n]) => n),
-    ),
+    hasIo
+      ? table(
+          [
+            ["bios", ([name]) => name, "left"],
+            ["meaning", ([name]) => certainty[name] || "", "left"],
+            ["count", ([name, n]) => figure(n, "count", `certainty.${name}`)],
+            ["share", ([, n]) => format.share(n / all)],
+          ],
+          Object.entries(report.certainty).filter(([, n]) => n),
+        )
+      : null,
     el(
       "p",
       { class: "note" },

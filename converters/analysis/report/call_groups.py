@@ -68,16 +68,13 @@ class CallsByGroup:
         """Return a report for each group and name: groups with most time first.
 
         Within a group, calls with I/O come first, then those with most time. A name has a report
-        for calls that did I/O and one for those that did none. Changes the figures: those of codes
-        that stand for the same group are merged, so call it once.
+        for calls that did I/O and one for those that did none. Figures of codes that stand for the
+        same group are added up, in copies: it can be called again, after more windows too.
         """
         groups: dict[int, dict[int, CallFigures]] = {}
         for (code, what), figures in sorted(self._figures.items()):
             same = groups.setdefault(canonical(self._key, code), {})
-            if what in same:
-                same[what].merge(figures)
-            else:
-                same[what] = figures
+            same.setdefault(what, CallFigures()).merge(figures)
         found = []
         for code, calls in groups.items():
             name = dict(name_of(self._key, code))

@@ -5,9 +5,10 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from biotrail.converters.analysis.report.csv_pairs import interval_pair_lines, pair_lines
 from biotrail.converters.analysis.report.drivers import SETUP
 from biotrail.converters.analysis.report.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.json import summary
+from biotrail.converters.analysis.report.json_pairs import summary
 from biotrail.converters.analysis.report.tree import FORMAT, DeviceReport, GroupReport, Report
 from biotrail.recorder.schema.strings import guarded
 
@@ -18,7 +19,7 @@ NAMES = (
 SCOPE = ("filters", "cut", "chosen")
 """Columns that say which I/O was recorded and which part of the log was read; the same in every
 line."""
-LATER = ("dir", "inodes", "call")
+LATER = ("dir", "inodes", "call", "pair", "by", "key")
 """Name columns added in later versions, behind the others so that those keep their places."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
@@ -95,7 +96,7 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines as column → value: total, devices, groups, path, then intervals.
+    """Yield the report's lines as column → value: total, devices, groups, path, pairs, intervals.
 
     Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
     device and its operations (the device's sum first) have lines of bios, then of requests; all
@@ -120,11 +121,13 @@ def lines(report: Report) -> Iterator[Line]:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
     yield from ({**whole, **line} for line in _path_lines(report))
+    yield from ({**whole, **line} for line in pair_lines(report))
     for interval in report.intervals:
         for group in interval.groups:
             for line in _lines(group, "bios"):
                 times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
                 yield {"section": "intervals", **times, **line}
+    yield from interval_pair_lines(report)
 
 
 def _path_lines(report: Report) -> Iterator[Line]:

@@ -3,7 +3,8 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.report.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.figures import StageTimes
+from biotrail.converters.analysis.report.json_pairs import interval_pair, pairs, summary
 from biotrail.converters.analysis.report.submission_tree import SubmissionReport
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
@@ -66,6 +67,7 @@ def as_dict(report: Report) -> dict[str, Any]:
                 "end_ns": interval.end_ns,
                 "groups": [group(one) for one in interval.groups],
                 "depths": [_interval_depth(depth) for depth in interval.depths],
+                "pairs": [interval_pair(pair) for pair in interval.pairs],
             }
             for interval in report.intervals
         ],
@@ -73,6 +75,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
         **_of_path(report),
+        "pairs": pairs(report.pairs),
     }
 
 
@@ -91,26 +94,6 @@ def _of_path(report: Report) -> dict[str, Any]:
         "calls_until_ns": report.calls_until_ns,
         "submissions": [_submission(one) for one in report.submissions],
         "submissions_unknown": report.submissions_unknown,
-    }
-
-
-def summary(values: Summary, unit: str) -> dict[str, Any]:
-    """Return a summary of values as a dict: count, sum, mean, min, p50, p90, p99, p99_9 and max.
-
-    unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). The
-    mean is rounded to 3 decimals.
-    """
-    end = f"_{unit}" if unit else ""
-    return {
-        "count": values.count,
-        f"sum{end}": values.sum,
-        f"mean{end}": round(values.mean, 3),
-        f"min{end}": values.min,
-        f"p50{end}": values.p50,
-        f"p90{end}": values.p90,
-        f"p99{end}": values.p99,
-        f"p99_9{end}": values.p99_9,
-        f"max{end}": values.max,
     }
 
 

@@ -27,6 +27,7 @@ from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.drivers import Drivers
 from biotrail.converters.analysis.report.flushes import Flushes
 from biotrail.converters.analysis.report.interrupts import Completions
+from biotrail.converters.analysis.report.pairs import PairFigures
 from biotrail.converters.analysis.report.stacked import Stacked
 from biotrail.converters.analysis.report.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.summaries import (
@@ -99,6 +100,7 @@ class Reporter:
         self._waits = WaitsByReason(context)
         self._commits = CommitsByDevice(context)
         self._submissions = SubmissionsByOperation(context)
+        self._pairs = PairFigures(context, interval)
         self._completions = Completions()
         self._drivers = Drivers()
         self._series: Series[GroupReport] | None = None
@@ -137,6 +139,7 @@ class Reporter:
         self._waits.add(window)
         self._commits.add(window)
         self._submissions.add(window)
+        self._pairs.add(window, self.begin)
         self._completions.add(window)
         self._drivers.add(window)
         if self._interval:
@@ -190,7 +193,7 @@ class Reporter:
             groups=lists.get("by", []),
             interval_ns=self._interval,
             intervals=self._intervals(end),
-            intervals_left_out=self._series.left_out if self._series else 0,
+            intervals_left_out=self._late(),
             certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
@@ -203,6 +206,7 @@ class Reporter:
             calls_until_ns=context.calls_timed_until,
             submissions=self._submissions.reports(),
             submissions_unknown=self._submissions.unknown,
+            pairs=self._pairs.reports(trace),
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
@@ -255,7 +259,7 @@ class Reporter:
         return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return all intervals of the time series up to the last one with I/O, in order.
+        """Return all intervals of the time series up to the last one with I/O or pairs, in order.
 
         Empty if no time series was asked for, or no window had a begin. An interval that reaches
         past `log_end` (ns, the last event) ends there, and its rates are per that shorter time.
@@ -279,7 +283,8 @@ class Reporter:
                         queue.busy_ns,
                     )
                 )
-        last = max([-1, *self._series.closed, *depths])
+        pairs = self._pairs.intervals()
+        last = max([-1, *self._series.closed, *depths, *pairs])
         found = []
         for place in range(last + 1):
             begin = self.begin + place * self._interval
@@ -287,8 +292,13 @@ class Reporter:
             groups = self._series.closed.get(place, [])
             if end - begin < self._interval:
                 groups = [with_rates(group, end - begin) for group in groups]
-            found.append(IntervalReport(begin, end, groups, depths.get(place, [])))
+            depth = depths.get(place, [])
+            found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
+
+    def _late(self) -> int:
+        """Return the number of I/Os and pairs that came after their interval was closed."""
+        return (self._series.left_out if self._series else 0) + self._pairs.late
 
 
 def make_report(

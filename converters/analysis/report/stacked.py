@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.events.context import OP_MASK
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.events.tables import I64, NEVER, OP_MASK, Lifecycles
 
 
 @dataclass

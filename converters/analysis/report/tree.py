@@ -7,6 +7,7 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
 from biotrail.converters.analysis.report.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.pair_tree import PairInterval, PairReport
 from biotrail.converters.analysis.report.submission_tree import SubmissionReport
 from biotrail.converters.analysis.report.tails import Tail
 
@@ -262,6 +263,8 @@ class IntervalReport:
     end_ns: int
     groups: list[GroupReport]
     depths: list[IntervalDepth]
+    pairs: list[PairInterval] = field(default_factory=list)
+    """Pairs of events, those that occurred; empty in a log without."""
 
 
 @dataclass
@@ -333,7 +336,7 @@ class Report:
     """Length of an interval; 0: no intervals."""
     intervals: list[IntervalReport]
     intervals_left_out: int
-    """I/Os that came after their interval was closed (Series.left_out)."""
+    """I/Os and pairs that came after their interval was closed (Series.left_out)."""
     certainty: dict[str, int]
     """Name of the certainty, lower case → number of bios."""
     loss: LossReport
@@ -358,6 +361,8 @@ class Report:
     submissions: list[SubmissionReport] = field(default_factory=list)
     """io_uring and aio by operation, the most first; empty where none were recorded."""
     submissions_unknown: int = 0
+    pairs: list[PairReport] = field(default_factory=list)
+    """As the log's header declares them; empty: none."""
     """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     @property

@@ -19,9 +19,7 @@ from biotrail.converters.events.tables import (
     Stage,
     Stages,
 )
-from biotrail.recorder.schema.records import NO_TAG
-
-NO_SECTOR = 2**64 - 1
+from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 
 @dataclass

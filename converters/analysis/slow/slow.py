@@ -14,9 +14,9 @@ import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.slow.followed import FollowedLife, followed_lives
 from biotrail.converters.analysis.slow.io_details import (
     IO,
-    NO_SECTOR,
     RequestFacts,
     io_at,
     requests_of,
@@ -31,7 +31,9 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.histories import Histories, histories
 from biotrail.converters.lifecycles.lifecycles import Result
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import BY_KIND, NO_TAG, Kind
+from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.trees import Life
+from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
 
 MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
@@ -93,6 +95,8 @@ class SlowIO:
     children_left_out: int
     surroundings: Surroundings | None = None
     """None unless a second pass filled it in."""
+    followed: list[FollowedLife] = field(default_factory=list)
+    """Followed lives of its requests, or of its bios, also on lower devices."""
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
@@ -164,6 +168,8 @@ class Slowest:
     """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
     """dev_t of all devices with bios, chosen or not."""
+    lives: dict[int, Life] | None = None
+    """The followed lives of `found`, by number; None unless a further pass filled it in."""
     _end: int = NEVER
     """Latest time known of the log, ns: in the last window, the log's end. Only that window has
     bios that are under way."""
@@ -250,6 +256,7 @@ class Slowest:
         numbers = np.unique(own_steps.request[own_steps.request != NEVER]).tolist()
         mates = _others_of(window, numbers, io.number)
         children = _children(window, io.number)
+        family = [io.number, *window.bios.number[children].tolist()]
         shown = _bounded(own_steps)
         listed = _steps(self.trace.tasks, window, self._context, events, shown)
         for step in listed:
@@ -265,6 +272,7 @@ class Slowest:
             parents=self._ios(window, _parents(window, row)),
             children=self._ios(window, children[:MOST_CHILDREN]),
             children_left_out=max(len(children) - MOST_CHILDREN, 0),
+            followed=followed_lives(window, Following(self._context.header).type, family, numbers),
         )
 
     def _ios(self, window: Lifecycles, rows: list[int]) -> list[IO]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A flame graph's frames: call stacks as a tree from the command inwards, bounded for any log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
@@ -124,6 +124,26 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
             for name in [*outermost, *_path(caller, stack_at(stacks, caller.stack))]:
                 at = nodes[at].below.get(name) or _new(nodes, at, name)
                 _add(nodes[at], caller)
+    kept = _heaviest(nodes, room)
+    return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
+
+
+def flame_of(
+    stacks: Iterable[tuple[Sequence[tuple[str, Side]], int, int]], room: int = ROOM
+) -> Flame:
+    """Return stacks as a tree below "all".
+
+    stacks: (frames (name, side) from the outermost inwards, calls, ns) of each; calls count as
+    `bios`, ns as `latency_ns`. room: as for `flame`.
+    """
+    nodes = [Node("all", Side.ALL, -1, 0)]
+    for frames, calls, time in stacks:
+        at = 0
+        for name in [None, *frames]:
+            if name is not None:
+                at = nodes[at].below.get(name) or _new(nodes, at, name)
+            nodes[at].bios += calls
+            nodes[at].latency_ns += time
     kept = _heaviest(nodes, room)
     return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
 

@@ -23,7 +23,7 @@ MOST_LINE = 170
 """Characters of a line above the frames, at most."""
 
 Told = Mapping[Weight, Callable[[int], str]]
-"""Weight → function that formats a number of that weight."""
+"""Weight → function that formats a number of that weight; only these weights are told."""
 
 
 class _Place(NamedTuple):
@@ -96,14 +96,14 @@ def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
     """Return the SVG element of a frame: a rectangle, its name, and a tooltip.
 
     The name is cut to what fits, with an ellipsis, and left out if fewer than 3 characters fit. The
-    tooltip has name, side, and all weights with their shares of those of `whole`. bottom: y of the
-    lower edge of the outermost frame. told: weight → function that formats a number of it.
+    tooltip has name, side, and the weights of `told` with their shares of those of `whole`. bottom:
+    y of the lower edge of the outermost frame. told: weight → function that formats a number of it.
     """
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(
         f"{told[by](node.weight(by))} ({100 * node.weight(by) / max(whole.weight(by), 1):.1f} %)"
-        for by in Weight
+        for by in told
     )
     room = int((wide - 4) / CHARACTER)
     label = ""

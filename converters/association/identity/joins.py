@@ -18,9 +18,9 @@ from biotrail.converters.association.identity.generations import Generations
 from biotrail.converters.association.identity.request_generations import request_generations
 from biotrail.converters.association.identity.request_rows import Operations
 from biotrail.converters.events.array_steps import take_or
-from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
+from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.events.tables import I64, OP_MASK, Bool
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 
 from biotrail.converters.association.identity.association import Association, Findings
-from biotrail.converters.events.context import OP_MASK
+from biotrail.converters.events.tables import OP_MASK
 from biotrail.recorder.schema.records import Kind
 
 Place = tuple[int, int, int, int]

@@ -8,9 +8,9 @@ import numpy as np
 from biotrail.converters.association.identity.neighbours import Neighbours, Pairs
 from biotrail.converters.association.identity.queued_between import queued_between
 from biotrail.converters.events.array_steps import is_operation, same_operation
-from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
+from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.sorting import is_in
-from biotrail.converters.events.tables import Bool
+from biotrail.converters.events.tables import OP_MASK, Bool
 from biotrail.recorder.schema.records import Kind
 
 

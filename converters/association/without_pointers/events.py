@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.association.without_pointers.pending import InFlight, Tag
-from biotrail.converters.events.array_steps import NO_SECTOR
-from biotrail.converters.events.context import OP_MASK
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import SECTOR_BYTES, U64, EventRows
-from biotrail.recorder.schema.records import NO_TAG, Kind
+from biotrail.converters.events.tables import OP_MASK, SECTOR_BYTES, U64, EventRows
+from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, Kind
 
 RELEVANT = (
     Kind.Q,

@@ -29,9 +29,8 @@ from biotrail.converters.inputs.blktrace.format import (
     has,
 )
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
-from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, TIMESTAMP_BITS, Kind
 
-NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
 NO_QUEUE = 0xFFFF
 PID_WORD = 7
 """Word of `raw` that holds pid | sequence << 32, past the end of all records but Q, which lacks

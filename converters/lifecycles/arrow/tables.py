@@ -33,9 +33,7 @@ from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullab
 from biotrail.converters.lifecycles.arrow.path import path_columns
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.recorder.schema.records import NO_TAG
-
-_NO_SECTOR = np.uint64(2**64 - 1)
+from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
@@ -134,7 +132,7 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
         "dev": named(table.dev, dev_numbers),
         "op": dictionary(*operations(context, table.opf, table.bytes)),
         "flags": named(table.opf, context.flag_names),
-        "sector": pa.array(table.sector, mask=table.sector == _NO_SECTOR),
+        "sector": pa.array(table.sector, mask=table.sector == NO_SECTOR),
         "bytes": table.bytes,
         "done_bytes": table.done_bytes,
         "insert_ns": nullable(table.insert),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I32, I64, U16, U32, Bool
@@ -19,9 +20,9 @@ from biotrail.converters.inputs.blktrace.format import (
     Act,
     Category,
 )
-from biotrail.converters.inputs.blktrace.rows import NO_SECTOR, PID_WORD
+from biotrail.converters.inputs.blktrace.rows import PID_WORD
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
-from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, Kind
 
 PDU_BYTES = 16
 """Most bytes of a payload."""
@@ -275,7 +276,7 @@ def _numbers(recorded: I64, following: int) -> I64:
     last = np.searchsorted(recorded_row, place, side="right") - 1
     # Numbers below `following` were used in earlier windows of this CPU.
     begin = int(offset[0]) if following == 1 else following
-    return place + np.where(last >= 0, offset[np.maximum(last, 0)], begin)
+    return place + take_or(offset, last, begin)
 
 
 def _by_kind(events: Events) -> tuple[U32, U32]:

@@ -9,8 +9,9 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, U8, U32, Bool, Certainty
 from biotrail.converters.outputs.otf2.events import OWN, TRUNCATED, EventArray, Phase
-from biotrail.converters.outputs.otf2.operations import NO_SECTOR, NO_STRING
+from biotrail.converters.outputs.otf2.operations import NO_STRING
 from biotrail.converters.outputs.otf2.records import Attribute, Column, Field
+from biotrail.recorder.schema.records import NO_SECTOR
 
 UINT8, UINT32, UINT64, STRING = 1, 3, 4, 11
 """OTF2_TYPE_*."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.events.context import OP_MASK, Context
-from biotrail.converters.events.tables import I64, U32, U64, Bool
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, OP_MASK, U32, U64, Bool
 from biotrail.converters.outputs.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
 from biotrail.converters.outputs.otf2.events import TRUNCATED, UNISSUED, EventArray, Phase
 from biotrail.converters.outputs.otf2.operations import LATEST

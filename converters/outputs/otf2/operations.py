@@ -10,8 +10,6 @@ from biotrail.converters.events.tables import I32, I64, NEVER, U8, U32, U64, Bio
 
 LATEST = np.iinfo(np.int64).max
 """A time after all others."""
-NO_SECTOR = 2**64 - 1
-"""An operation without a sector."""
 NO_STRING = 0xFFFF_FFFF
 """The number of no string."""
 NO_NAMES: U32 = np.empty(0, dtype=np.uint32)

@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from biotrail.converters.events.context import OP_MASK, Context
-from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import UINT64, Attributes
 from biotrail.converters.outputs.otf2.events import BLOCKING, EventArray, Phase

@@ -16,33 +16,37 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
-from biotrail.converters.outputs.perfetto.calls import CallMaker
-from biotrail.converters.outputs.perfetto.callstacks import CallStacks
-from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
-from biotrail.converters.outputs.perfetto.columns import Slices
-from biotrail.converters.outputs.perfetto.commits import CommitMaker
-from biotrail.converters.outputs.perfetto.counter_writer import CounterWriter
-from biotrail.converters.outputs.perfetto.detail import drawn_with, slice_maker
-from biotrail.converters.outputs.perfetto.events import last_packet
-from biotrail.converters.outputs.perfetto.flows import FlowMaker
-from biotrail.converters.outputs.perfetto.interrupts import InterruptMaker
-from biotrail.converters.outputs.perfetto.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.metadata import (
+from biotrail.converters.outputs.perfetto.counters.writer import CounterWriter
+from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
+from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.packets.clocks import OWN_CLOCK, ClockBook
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.packets.metadata import (
     Facts,
     attributes,
     instant,
     recording_facts,
 )
-from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
-from biotrail.converters.outputs.perfetto.open import of_open, without_ended
-from biotrail.converters.outputs.perfetto.packet_file import PacketFile
-from biotrail.converters.outputs.perfetto.place import Place
-from biotrail.converters.outputs.perfetto.slice_writer import SliceWriter
-from biotrail.converters.outputs.perfetto.slowest import Slowest
-from biotrail.converters.outputs.perfetto.submissions import SubmissionMaker
+from biotrail.converters.outputs.perfetto.path.calls import CallMaker
+from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
+from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
+from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
+from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
+from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
+from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
+from biotrail.converters.outputs.perfetto.slices.detail import drawn_with, slice_maker
+from biotrail.converters.outputs.perfetto.slices.open import of_open, without_ended
+from biotrail.converters.outputs.perfetto.slices.slowest import Slowest
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
-from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
-from biotrail.converters.outputs.perfetto.tree import Tree
+from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.tracks.place import Place
+from biotrail.converters.outputs.perfetto.tracks.tracks import Identity, Streams
+from biotrail.converters.outputs.perfetto.tracks.tree import Tree
+from biotrail.converters.outputs.perfetto.writing.events import last_packet
+from biotrail.converters.outputs.perfetto.writing.file import PacketFile
+from biotrail.converters.outputs.perfetto.writing.slices import SliceWriter
+from biotrail.converters.sites.followed import LifeReader
 
 __all__ = ["LARGE", "Converter", "PerfettoSummary", "convert"]
 
@@ -102,19 +106,18 @@ class Converter:
         detail: Detail = Detail.FULL,
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
+        lives: LifeReader | None = None,
     ) -> None:
         """Take the parameters of `convert`; nothing is written before the first window.
 
         context: the log's, which grows while it is read. out: stays open. place: where the log
-        stands in the trace; None: alone. `summary` begins with zeros.
+        stands in the trace; None: alone. lives: gathers the lives of followed objects, the same for
+        all parts of a trace; None: a new one. `summary` begins with zeros.
         """
-        place = place or Place.alone(context)
-        self._to_end = to_end
-        self._detail = detail
-        self.context = context
-        self._facts = facts or {}
+        self._to_end, self._detail = to_end, detail
+        self.context, self._facts = context, facts or {}
         self.summary = PerfettoSummary()
-        self._place = place
+        self._place = place = place or Place.alone(context)
         identity = Identity(place.key, place.trace, place.sequences)
         self._file = PacketFile(out, identity.sequence(0), self.summary)
         self._clocks = ClockBook(place.aligned)
@@ -132,7 +135,10 @@ class Converter:
         self._calls = CallMaker(context, names, strings, self._tree.threads, flows=self._flows)
         self._commits = CommitMaker(names)
         self._submissions = SubmissionMaker(names, strings, self._tree.processes)
+        self._pairs = PairMaker(context, names, strings, self._tree.pairs)
         self._interrupts = InterruptMaker(names)
+        self._identity = identity
+        self._lives = LifeWriter(context, identity, self._tree, lives)
         self._counters = CounterWriter(context, *parts, fine=full)
         self._slowest = Slowest(context, names, self._clocks)
         self._last_window: Lifecycles | None = None
@@ -147,11 +153,12 @@ class Converter:
         """Write the slices of what the window ended, and counter samples.
 
         window: directly after the last one. Slices: of bios, requests, losses, calls (with flows
-        some are held back for a later window), commits and submissions. Bios and requests in flight
-        at its end get a lane now and their slice in a later window. Requests, interrupts and flows
-        are drawn with Detail.FULL only. Adds to `summary`; notes the slowest bios for `finish`; the
-        first call writes what a trace begins with. Beyond 16,384 interned strings, interning starts
-        anew. Raises OutputError where writing fails.
+        some are held back for a later window), commits, submissions and pairs, and of lives of
+        followed objects. Bios and requests in flight at its end get a lane now and their slice in a
+        later window. Requests, interrupts and flows are drawn with Detail.FULL only. Adds to
+        `summary`; notes the slowest bios for `finish`; the first call writes what a trace begins
+        with. Beyond 16,384 interned strings, interning starts anew. Raises OutputError where
+        writing fails.
         """
         window = drawn_with(self._detail, window)
         self._stacks.refresh()
@@ -164,15 +171,18 @@ class Converter:
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
         if self._flows is not None:
             self._flows.add(window, bios, requests)
+            mark_lives(window, self._lives.kind, bios, requests, self._identity)
         beside = [
             self._calls.calls(window.path, window.tasks),
             self._commits.commits(window.path),
             self._submissions.submissions(window.path, window.tasks),
+            self._pairs.pairs(window),
         ]
         if self._detail == Detail.FULL:
             beside.append(self._interrupts.interrupts(window))
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()
+        self._write_lives(self._lives.packets(window))
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
@@ -185,6 +195,7 @@ class Converter:
         if len(self._maker.strings) > _MOST_STRINGS:
             fresh = self._streams.forget_strings()
             self._maker.strings = self._calls.strings = self._submissions.strings = fresh
+            self._pairs.strings = fresh
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
@@ -209,6 +220,8 @@ class Converter:
             rest = [self._calls.rest(last.tasks), self._interrupts.rest()]
             self._start(last, rest)
             self._write_beside(rest)
+        if until == FOREVER:
+            self._write_lives(self._lives.rest())
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
         read_at = (int(reading["monotonic"]) for reading in readings)
@@ -222,6 +235,7 @@ class Converter:
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)
         facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_IN_INSTANT}
+        facts = facts if self.summary.lives else {k: v for k, v in facts.items() if k != "lives"}
         self._file.packets([instant(self._tree.recording, self._end, "end of recording", facts)])
         self._write_view()
 
@@ -305,6 +319,12 @@ class Converter:
         for slices in beside:
             if len(slices):
                 self._slices.write(slices, _nothing(slices))
+
+    def _write_lives(self, packets: list[TracePacket]) -> None:
+        """Write packets of lives of followed objects. Raises OutputError where writing fails."""
+        self._file.packets(packets)
+        self._end = max(self._end, self._lives.end)
+        self.summary.lives = self._lives.lives
 
     def _write_losses(self, table: LossWindows, losses: Slices) -> None:
         """Add loss windows to the counter of lost records, and write their slices."""

@@ -136,6 +136,19 @@ SUBMISSION_ARGUMENTS = (
     Argument("end_to_complete_ns", "from there to the completion in the ring", "as before"),
     Argument("complete_to_reap_ns", "from there to the return of the call then", "as before"),
 )
+PAIR_ARGUMENTS = (
+    Argument("number", "index of the record among the log's events"),
+    Argument("process", "name of the thread of the second event"),
+    Argument("tid", "that thread"),
+    Argument("cpu", "where the second event was"),
+    Argument(
+        "key",
+        "the key's fields and values",
+        "the track has its name, or past 1,000 such keys",
+    ),
+    Argument("key0", "the key's first value, a number", "the track has the key's name"),
+    Argument("key1", "its second value, likewise; 0 without one", "the track has the key's name"),
+)
 INTERRUPT_ARGUMENTS = (
     Argument("irq", "number of the device's interrupt", "none came on that CPU"),
     Argument("completions", "requests that were completed in it", "1"),
@@ -153,9 +166,10 @@ STAGE_ARGUMENTS = tuple(
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
 CALL, INTERRUPT, COMMIT, SUBMISSION = "call", "interrupt", "commit", "submission"
+PAIR = "pair"
 """Categories."""
 
-_CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT)
+_CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT, PAIR)
 CATEGORY_IIDS = {category: iid for iid, category in enumerate(_CATEGORIES, 1)}
 
 QUEUED, IN_DEVICE = "queued", "in device"
@@ -179,6 +193,7 @@ HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
 """Names of the slices in an interrupt: until the BLOCK softirq was raised, until it was entered,
 and from there to the last completion."""
 
+_LIFE = Argument("life", "number of the followed life that it is", "it was not followed")
 _BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
     REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -191,17 +206,20 @@ _PATH_ARGUMENTS = {
     COMMIT: COMMIT_ARGUMENTS,
     SUBMISSION: SUBMISSION_ARGUMENTS,
     INTERRUPT: INTERRUPT_ARGUMENTS,
+    PAIR: PAIR_ARGUMENTS,
 }
+_SITE_ARGUMENTS: dict[str, tuple[Argument, ...]] = {BIO: (_LIFE,), REQUEST: (_LIFE,)}
+_TABLES = (_BLOCK_ARGUMENTS, _PATH_ARGUMENTS, _SITE_ARGUMENTS)
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
-    category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))
-    for category in dict.fromkeys((*_BLOCK_ARGUMENTS, *_PATH_ARGUMENTS))
+    category: tuple(argument for table in _TABLES for argument in table.get(category, ()))
+    for category in dict.fromkeys(category for table in _TABLES for category in table)
 }
 ARGUMENT_IIDS: dict[str, int] = {
     name: iid
     for iid, name in enumerate(
         dict.fromkeys(
             argument.name
-            for table in (_BLOCK_ARGUMENTS, _PATH_ARGUMENTS)
+            for table in _TABLES
             for arguments in table.values()
             for argument in arguments
         ),

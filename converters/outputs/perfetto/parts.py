@@ -15,8 +15,9 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.outputs.perfetto.convert import Converter, PerfettoSummary
-from biotrail.converters.outputs.perfetto.metadata import Facts
 from biotrail.converters.outputs.perfetto.names import Colour, Detail
+from biotrail.converters.outputs.perfetto.packets.metadata import Facts
+from biotrail.converters.sites.followed import LifeReader
 
 
 def convert_parts(
@@ -43,7 +44,7 @@ def convert_parts(
     """
     summaries: list[PerfettoSummary] = []
     part: Converter | None = None
-    losses = _Losses()
+    losses, lives = _Losses(), LifeReader(context)
     largest = 0
     for window in map(losses.in_time, lifecycles):
         if part is None:
@@ -51,7 +52,8 @@ def convert_parts(
                 continue
             number = len(summaries) + 1
             part_facts = {**(facts or {}), "part": number}
-            part = Converter(context, opened(number), stacks, part_facts, to_end, detail, colour)
+            how = stacks, part_facts, to_end, detail, colour
+            part = Converter(context, opened(number), *how, lives=lives)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.write_window(window)
@@ -70,11 +72,13 @@ def convert_parts(
 def _empty(window: Lifecycles) -> bool:
     """Return whether a window has nothing to draw.
 
-    That is, neither bios nor requests, losses, calls, waits, submissions or commits.
+    That is, neither bios nor requests, losses, calls, waits, submissions, commits, hits or pairs.
     """
     tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
     path = window.path
     beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]
+    sites = window.sites
+    beside += [] if sites is None else [sites.hits, sites.pairs]
     return not any(len(table) for table in (*tables, *beside))
 
 

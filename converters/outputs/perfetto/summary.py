@@ -46,6 +46,9 @@ class PerfettoSummary:
     families: int = 0
     """One more than the largest correlation id, not counting those of bios from before the log."""
 
+    lives: int = 0
+    """Lives of followed objects."""
+
     view: "View | None" = None
     """Where to look first; None: no bio without a parent has both queue and completion."""
 

@@ -15,10 +15,10 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes import bpf_calls, tracefs
 from biotrail.recorder.probes.admission import device_filters
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.bcc import bpf_calls
+from biotrail.recorder.probes.barriers import machine_barrier
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
@@ -29,6 +29,7 @@ from biotrail.recorder.probes.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
+from biotrail.recorder.sites.formats import Format
 
 _SYSTEM = "block"
 _START = "block_io_start"
@@ -62,7 +63,7 @@ class BccProbes(MappedProbes):
         super().__init__()
         self.config = config
         self.sizes: RingSizes | None = None
-        self._formats: dict[str, tracefs.Format] = {}
+        self._formats: dict[str, Format] = {}
         self._reasons: dict[str, str] = {}
         """By event letter: why it is not recorded; "" if it is."""
         self._loaded: bcc_load.Loaded | None = None
@@ -176,7 +177,7 @@ class BccProbes(MappedProbes):
         programs = [bcc_source.program_name(letter) for letter in forms]
         self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
         rings = self._loaded.maps[bcc_source.RINGS]
-        self._rings = Rings.map(rings, cpus, sizes)
+        self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
         # A second mapping, for `generation` in each CPU's header page, which Rings does not have.
         mapping = mmap.mmap(rings, cpus * sizes.area_bytes)
         words = np.frombuffer(mapping, np.dtype("<u8")).reshape(cpus, -1)

@@ -15,10 +15,10 @@ from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.admission import DeviceFilter
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.ring import RingSizes
-from biotrail.recorder.probes.tracefs import Field, Format
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, IOERR, OPS, RWBS_FLAGS, RWBS_OPS
 from biotrail.recorder.schema.records import BY_LETTER
+from biotrail.recorder.sites.formats import Field, Format
 
 RINGS = "bt_rings"
 """Name of the map of rings in the C text."""

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from biotrail.cli import main
 from biotrail.text.rows import Order, left_out
-from biotrail.text.top import fitting, parts
+from biotrail.text.top.top import fitting, parts
 from tests.support.cli_runner import Cli
 from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT

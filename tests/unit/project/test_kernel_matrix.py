@@ -27,6 +27,10 @@ def test_kernels_stand_by_their_version() -> None:
     merged.update(of("5.10", nvme="pass"))
     merged.update(of("6.1", nvme="pass"))
     assert merged.kernels() == ["5.10", "6.1", "6.12"]
+    # AND those of arm64 behind them, with other sizes of pages last
+    for kernel in ("arm64-6.12-16k", "arm64-6.12", "arm64-5.10"):
+        merged.update(of(kernel, nvme="pass"))
+    assert merged.kernels()[3:] == ["arm64-5.10", "arm64-6.12", "arm64-6.12-16k"]
 
 
 def test_a_failure_is_not_forgotten() -> None:

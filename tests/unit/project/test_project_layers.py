@@ -27,7 +27,7 @@ def rooms(top: str) -> set[str]:
     found = [path for path in (ROOT / "biotrail" / top).iterdir() if path.name[0] not in "_."]
     packages = {path.name for path in found if (path / "__init__.py").exists()}
     modules = {path.stem for path in found if path.suffix == ".py"}
-    return {f"biotrail.{top}.{name}" for name in packages | modules}
+    return {f"biotrail.{top.replace('/', '.')}.{name}" for name in packages | modules}
 
 
 def test_the_floors_of_the_recorder_name_every_room() -> None:
@@ -43,6 +43,18 @@ def test_the_floors_of_the_converters_name_every_room() -> None:
 def test_the_floors_of_the_command_line_name_every_command_and_room() -> None:
     # GIVEN the commands and the packages beside them  THEN the contract has a floor for each
     assert rooms("cli") == layered("The floors of the command line")
+
+
+def test_the_floors_of_what_is_printed_name_every_room() -> None:
+    # GIVEN the packages of what is printed  THEN the contract has a floor for each
+    packages = {path.parent.name for path in (ROOT / "biotrail" / "text").glob("*/__init__.py")}
+    expected = {f"biotrail.text.{name}" for name in packages}
+    assert expected == layered("The floors of what is printed")
+
+
+def test_the_floors_of_perfettos_traces_name_every_room() -> None:
+    # GIVEN the modules and packages of this output  THEN the contract has a floor for each
+    assert rooms("converters/outputs/perfetto") == layered("The floors of Perfetto's traces")
 
 
 def test_every_output_is_held_apart_from_the_others() -> None:
@@ -80,6 +92,19 @@ def bare(path: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return {name for name in found if name.partition(".")[0] in LINKED}
+
+
+def test_values_that_stand_for_nothing_are_defined_once() -> None:
+    # GIVEN every module of the package  THEN only the schema's assigns NO_SECTOR and NO_TAG
+    once, found = {"NO_SECTOR", "NO_TAG"}, []
+    for path in (p for top in (*LINKED, "biotrail") for p in (ROOT / top).rglob("*.py")):
+        if through_link(path):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = {t.id.lstrip("_") for t in targets if isinstance(t, ast.Name)}
+            found += [(path.name, name) for name in sorted(once & names)]
+    assert sorted(found) == [("records.py", "NO_SECTOR"), ("records.py", "NO_TAG")]
 
 
 def test_no_test_imports_another() -> None:

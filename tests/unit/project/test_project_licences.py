@@ -36,7 +36,9 @@ def declared(path: Path) -> str | None:
 
 
 def is_kernel_side(path: Path) -> bool:
-    return path.parts[0] == "bpf" or path.name.endswith(".bpf.c")
+    """Whether the file is compiled for the kernel: BPF programs and tests' modules."""
+    module = path.suffix in {".c", ".h"} and path.is_relative_to("tests/vm")
+    return path.parts[0] == "bpf" or path.name.endswith(".bpf.c") or module
 
 
 def test_every_source_file_declares_its_licence() -> None:

@@ -23,7 +23,7 @@ from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader
-from biotrail.text.print_lines import HEAD, Text, rwbs
+from biotrail.text.record.lines import HEAD, Text, rwbs
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT

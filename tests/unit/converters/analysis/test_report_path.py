@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from biotrail.converters.analysis.report import call_groups
+from biotrail.converters.analysis.report.call_groups import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
@@ -181,6 +183,20 @@ def test_calls_by_group(
     key = {"process": "process", "cgroup": "cgroup_id"}[by]
     found = reporter.finish(trace).call_groups
     assert [(one.name[key], one.call, one.count, one.time.sum) for one in found] == expected
+
+
+def test_calls_by_group_can_be_reported_again(
+    two_groups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN calls by process, where all codes stand for one group
+    trace = Trace(two_groups)
+    calls = CallsByGroup(trace.context, "process")
+    for window in trace.lifecycles():
+        calls.add(window)
+    one = min(code for code, _ in calls._figures)
+    monkeypatch.setattr(call_groups, "canonical", lambda _key, _code: one)
+    # WHEN they are reported twice  THEN the figures are the same
+    assert calls.reports() == calls.reports()
 
 
 def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None:

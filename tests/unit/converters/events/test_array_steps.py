@@ -20,6 +20,9 @@ def test_an_index_of_minus_one_gives_the_default() -> None:
     assert taken.dtype == np.uint32
     # AND an empty column has nothing but the default
     assert steps.take_or(column[:0], ints(-1, -1), 5).tolist() == [5, 5]
+    # AND so it is for flags, and for indices of 32 bits
+    flags, few = np.array([True, True]), np.array([-1, 1], dtype=np.int32)
+    assert steps.take_or(flags, few, False).tolist() == [False, True]
 
 
 def test_the_first_known_value_counts() -> None:

@@ -12,7 +12,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events, letters
 from biotrail.converters.inputs.blktrace import source as blktrace
 from biotrail.converters.inputs.blktrace.source import BlktraceSource
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.support.blktrace_records import (
     CGROUP,
     COMPLETE,
@@ -37,7 +37,6 @@ from tests.support.blktrace_records import (
     write_set,
 )
 
-NO_SECTOR = 2**64 - 1
 LETTERS = letters()
 
 

@@ -12,6 +12,8 @@ from biotrail.converters.calls.arrow import CALLS, COMMITS, WAITS
 from biotrail.converters.events.context import Context
 from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Column
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.arrow import HITS, LIVES, SPANS
+from biotrail.converters.sites.arrow_pairs import PAIRS
 from biotrail.converters.submissions.arrow import SUBMISSIONS
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
@@ -26,6 +28,10 @@ TABLES = {
     "waits": WAITS,
     "commits": COMMITS,
     "submissions": SUBMISSIONS,
+    "pairs": PAIRS,
+    "lives": LIVES,
+    "spans": SPANS,
+    "hits": HITS,
 }
 
 

@@ -107,6 +107,27 @@ def test_a_log_that_cannot_begin_is_removed_where_it_was_made(ours: Path, tmp_pa
     assert (tmp_path / "closed" / "log").read_bytes() == PRECIOUS
 
 
+def test_a_directory_whose_parent_cannot_be_opened_leaves_no_descriptor(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a directory of which only itself can be opened
+    opened, real = list[int](), os.open
+
+    def refuse(path: str, flags: int) -> int:
+        if opened:
+            raise PermissionError(13, "Permission denied")
+        opened.append(real(path, flags))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", refuse)
+    # WHEN it is to be held
+    with pytest.raises(OutputError, match="ours"):
+        HeldDirectory(str(ours))
+    # THEN its descriptor is closed
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
 def test_a_directory_that_is_made_again_is_taken_up_unless_it_is_a_link(
     ours: Path, tmp_path: Path
 ) -> None:

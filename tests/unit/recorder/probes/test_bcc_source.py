@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.probes import tracefs
 from biotrail.recorder.probes.admission import DeviceFilter
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import source as bcc_source
@@ -21,6 +20,7 @@ from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, OPS, RWBS_FLAGS, RWBS_OPS, opf_of
 from biotrail.recorder.schema.records import BY_LETTER
+from biotrail.recorder.sites import formats
 
 SIZES = RingSizes(1 << 20, 4096)
 
@@ -48,30 +48,30 @@ ISSUE_6_18 = ISSUE_5_10.replace(
 )
 
 
-def form(*fields: tuple[str, int, int]) -> tracefs.Format:
-    found = {name: tracefs.Field(name, at, size, False) for name, at, size in fields}
-    return tracefs.Format("made_up", 1, found)
+def form(*fields: tuple[str, int, int]) -> formats.Format:
+    found = {name: formats.Field(name, at, size, False) for name, at, size in fields}
+    return formats.Format("made_up", 1, found)
 
 
 def test_a_format_is_read() -> None:
     # GIVEN the text of an old kernel WHEN it is parsed
-    found = tracefs.parse("block_rq_issue", ISSUE_5_10)
+    found = formats.parse("block_rq_issue", ISSUE_5_10)
     # THEN number, names, places and sizes are there, of arrays and of what is elsewhere too
     assert found.number == 1203
-    assert found.fields["rwbs"] == tracefs.Field("rwbs", 32, 8, True)
-    assert found.fields["nr_sector"] == tracefs.Field("nr_sector", 24, 4, False)
+    assert found.fields["rwbs"] == formats.Field("rwbs", 32, 8, True, "char", 8)
+    assert found.fields["nr_sector"] == formats.Field("nr_sector", 24, 4, False, "unsigned int")
     assert found.fields["cmd"].offset == 56
 
 
 def test_a_text_that_is_no_format_is_refused() -> None:
     with pytest.raises(ProbeError, match=r"block_x.*cannot be understood"):
-        tracefs.parse("block_x", "nothing of the kind")
+        formats.parse("block_x", "nothing of the kind")
 
 
 def test_fields_are_taken_from_where_the_format_has_them() -> None:
     # GIVEN the same tracepoint of two kernels
     old, new = (
-        bcc_source.source({"D": tracefs.parse("block_rq_issue", text)}, [], Filters(), SIZES, 2)
+        bcc_source.source({"D": formats.parse("block_rq_issue", text)}, [], Filters(), SIZES, 2)
         for text in (ISSUE_5_10, ISSUE_6_18)
     )
     # WHEN programs are made THEN letters are read where they are, and a priority if there is one
@@ -169,7 +169,7 @@ def test_letters(letters: str, op: str, flags: list[str]) -> None:
 
 def _functions(*names: str) -> str:
     """Some of the made C text as a program for this machine."""
-    issue = {"D": tracefs.parse("block_rq_issue", ISSUE_6_18)}
+    issue = {"D": formats.parse("block_rq_issue", ISSUE_6_18)}
     text = bcc_source.source(issue, [], Filters(), SIZES, 2)
     numbers = "\n".join(re.findall(r"^#define BT_\w+ \d+$", text, re.MULTILINE))
     head = "typedef unsigned long long u64; typedef unsigned int u32; typedef int s32;\n"

@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from biotrail.recorder.probes.ring import LEVELS, Membarrier, NoBarrier, Rings, RingSizes
+from biotrail.recorder.probes.barriers import Fence, Membarrier, NoBarrier
+from biotrail.recorder.probes.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
 
@@ -219,9 +220,10 @@ def test_a_size_out_of_range_is_refused(size):
         RingSizes.choose(1, size)
 
 
-def test_the_kernel_offers_the_barrier_of_other_machines():
-    # GIVEN the barrier that arm64 needs
-    barrier = Membarrier()
+@pytest.mark.parametrize("kind", [Fence, Membarrier])
+def test_the_kernel_offers_the_barriers_of_other_machines(kind):
+    # GIVEN a barrier that arm64 needs
+    barrier = kind()
     # WHEN it is used
     # THEN the system call is accepted
     barrier.acquire()

@@ -110,6 +110,7 @@ trials = [
 ]
 before, _, _ = capabilities.current()
 kept = rights.give_up({"CAP_KILL"}, trials)
+capabilities.gain_no_more()
 facts = dict(line.partition(":\\t")[::2] for line in open("/proc/self/status"))
 print(json.dumps([before, kept, facts]))
 """
@@ -132,11 +133,12 @@ def test_what_is_given_up_is_gone_for_good() -> None:
 
 HURRY = """
 import os
-from biotrail.recorder.rights import capabilities
+from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.session import rights_kept
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.session.session_types import RecordOptions
 class Probes:
+    capabilities = Capabilities("core")
     def programs(self):
         return []
 kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
@@ -210,6 +212,25 @@ def test_failing_to_give_up_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
     end = LogReader(tmp_path / "x").end
     assert end is not None
     assert "rights_kept" not in end
+
+
+def test_only_failing_to_forbid_more_is_another_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a system that lets rights be given up, and refuses no_new_privs
+    def refuse() -> None:
+        raise PermissionError(1, "prctl: Operation not permitted")
+
+    monkeypatch.setattr(rights, "give_up", lambda *_: ["CAP_KILL"])
+    monkeypatch.setattr(rights, "threads_with_more", lambda _: [])
+    monkeypatch.setattr(capabilities, "gain_no_more", refuse)
+    monkeypatch.setattr(capabilities, "holds", lambda _: False)
+    # WHEN rights are given up
+    kept, warning = rights_kept.reduce(RecordOptions("t", [], None), FakeProbes())
+    # THEN those that are kept are known, and the warning is on programs alone
+    assert kept == ["CAP_KILL"]
+    assert warning == (
+        "programs that it starts may gain rights that it gave up "
+        "([Errno 1] prctl: Operation not permitted)"
+    )
 
 
 def test_what_does_not_work_is_told_in_log_info_and_cost(

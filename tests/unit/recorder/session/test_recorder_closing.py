@@ -22,7 +22,7 @@ from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneE
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session import record
 from biotrail.recorder.session.session_types import Moment
-from biotrail.text import record_closing
+from biotrail.text.record import closing as record_closing
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.fake_recorder import Recorder, summary

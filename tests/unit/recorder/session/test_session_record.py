@@ -14,6 +14,9 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
 from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.session import session
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.session import Status, Summary, record
 from tests.support.fake_probes import FakeProbes, options
 
@@ -100,6 +103,32 @@ def test_the_commands_end_is_the_recordings(tmp_path: Path) -> None:
     # THEN its status is told and the log is complete
     assert (summary.reason, summary.command_status) == ("command ended", 7)
     assert not LogReader(path).interrupted
+
+
+def test_a_command_ends_if_the_recording_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a command that goes on, and a failure after its start
+    started = list[Child]()
+
+    def refuse(opened: Opened) -> None:
+        assert opened.prepared.child is not None
+        started.append(opened.prepared.child)
+        raise ProbeError("rights cannot be given up")
+
+    monkeypatch.setattr(session, "_give_up_rights", refuse)
+    some = options(
+        tmp_path / "log",
+        command=[sys.executable, "-c", "import time; time.sleep(60)"],
+        give_up_rights=True,
+    )
+    # WHEN it is recorded
+    with pytest.raises(ProbeError, match="rights cannot be given up"):
+        record(some, probes=FakeProbes())
+    # THEN the command was ended, and no file is left
+    assert started[0].wait(30)
+    assert started[0].status == 128 + signal.SIGTERM
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_command_outlives_the_duration(tmp_path: Path) -> None:

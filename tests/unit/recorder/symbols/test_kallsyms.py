@@ -49,6 +49,26 @@ def test_functions_by_address(address: int, found: Symbol | None) -> None:
     assert symbols.find(address) == found
 
 
+def test_mapping_symbols_are_no_functions() -> None:
+    # GIVEN arm64's symbols, in which code and the data within it are marked
+    text = b"""\
+ffff800008010000 t $x
+ffff800008010000 t bcm2835_handle_irq
+ffff800008010040 t $d.12
+ffff800008010044 t $x.13
+ffff800008010100 T gic_handle_irq
+ffff800008010100 T $x
+ffff80000a000000 t $x\t[virtio_blk]
+ffff80000a000000 t virtblk_done\t[virtio_blk]
+"""
+    symbols = KernelSymbols(text)
+    # WHEN addresses behind marks are looked up  THEN the functions around them are found
+    assert len(symbols) == 3
+    assert symbols.find(0xFFFF800008010050) == Symbol("bcm2835_handle_irq", "", 0x50)
+    assert symbols.find(0xFFFF800008010104) == Symbol("gic_handle_irq", "", 4)
+    assert symbols.find(0xFFFF80000A000008) == Symbol("virtblk_done", "virtio_blk", 8)
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"\n", b"0000000000000000 T _stext\n" * 3, b"ffffffff81000000", b"short\n"]
 )

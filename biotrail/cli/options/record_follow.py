@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The option `record --follow`. Imports only what recording needs."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from biotrail.recorder.probes.sites.wish import AUTO, FOLLOWED_IO, FollowWish
+from biotrail.text import units
+
+MOST_AT_ONCE = 4096
+"""Objects that can be followed at one time."""
+_NUMBERS = {"every": 1, "max": 1, "lives": 0, "max-functions": 1}
+"""Settings that are whole numbers, with the least value of each."""
+_SETTINGS = (*_NUMBERS, "slower", "way")
+
+
+class FollowValue(click.ParamType[FollowWish]):
+    """The value of --follow: `request` or `bio`, then settings, as `request,every=100`."""
+
+    name = "follow"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> FollowWish:
+        """Return what to follow. Fails with a usage error that says what there is."""
+        if isinstance(value, FollowWish):
+            return value
+        struct, *parts = str(value).split(",")
+        if struct not in FOLLOWED_IO:
+            known = " or ".join(FOLLOWED_IO)
+            self.fail(
+                f"{struct!r} is no I/O of the block layer: give {known}; "
+                "biotrail follow follows any struct",
+                param,
+                ctx,
+            )
+        given = {}
+        for part in parts:
+            name, equals, text = part.partition("=")
+            if name not in _SETTINGS or not equals:
+                known = ", ".join(f"{one}=" for one in _SETTINGS)
+                self.fail(f"there is no setting {part!r}: choose of {known}", param, ctx)
+            given[name] = text
+        return _wish(struct, given, lambda message: self.fail(message, param, ctx))
+
+
+def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowWish:
+    """Return what the settings say; `fail` is called with a message on one that is wrong."""
+    from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
+
+    usual = FollowWish(struct)
+    numbers = {name: _number(name, given[name], fail) for name in _NUMBERS if name in given}
+    slower = 0.0
+    if "slower" in given:
+        slower = units.Duration().convert(given["slower"], None, None)
+    at_once = numbers.get("max", usual.at_once)
+    if at_once > MOST_AT_ONCE:
+        fail(f"max={at_once}: at most {MOST_AT_ONCE}")
+    way = given.get("way", AUTO)
+    if way not in (AUTO, *WAYS):
+        fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
+    return FollowWish(
+        struct,
+        numbers.get("every", usual.every),
+        at_once,
+        numbers.get("lives", usual.lives),
+        round(slower * 1e9),
+        way,
+        numbers.get("max-functions", usual.max_functions),
+    )
+
+
+def _number(name: str, text: str, fail: Callable[[str], Any]) -> int:
+    """Return a whole number; `fail` is called where it is none, or too small."""
+    if not text.isdecimal() or int(text) < _NUMBERS[name]:
+        fail(f"{name}={text}: give a whole number, {_NUMBERS[name]} or more")
+        return _NUMBERS[name]
+    return int(text)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail pairs` without a log: counts in the kernel, prints histograms here."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from biotrail.recorder.probes.sites.latencies import Latencies
+from biotrail.recorder.probes.sites.pairs import PairProbes, PairReading
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.cost_watch import SITES_ADVICE, TICK_NS, CostWatch
+from biotrail.recorder.session.stop import Every, StopRequests
+from biotrail.text import units
+from biotrail.text.printing import say, say_all, say_json
+from biotrail.text.sites import pairs as text
+
+_TICK_SECONDS = TICK_NS / 1e9
+_WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How to show pairs. Times in seconds; None: never, or no end."""
+
+    command: Sequence[str] = ()
+    interval: float | None = None
+    duration: float | None = None
+    as_json: bool = False
+    max_cpu: float | None = None
+    quiet: bool = False
+    filtered: bool = False
+    """Whether filters or conditions of the user leave events out, so that these are shown."""
+
+
+class _Shown:
+    """What was shown so far, to print what came since."""
+
+    def __init__(self, probes: PairProbes, options: LiveOptions) -> None:
+        self._probes = probes
+        self._options = options
+        self._before: list[PairReading] = []
+        self._began = time.monotonic()
+
+    def show(self, readings: list[PairReading], *, last: bool) -> None:
+        """Print what came since the last call; with `last` also what became of all events."""
+        seconds = round(time.monotonic() - self._began, 3)
+        if self._options.interval is not None and not self._options.as_json:
+            say(time.strftime("%H:%M:%S"))
+        for index, (pair, now) in enumerate(zip(self._probes.pairs, readings, strict=True)):
+            before = self._before[index] if self._before else None
+            rest = now.rest.since(before.rest) if before else now.rest
+            by = {
+                value: found.since(before.by.get(value, Latencies())) if before else found
+                for value, found in now.by.items()
+            }
+            names = self._probes.names(pair, by)
+            if not self._options.as_json:
+                say_all(text.lines(pair, rest, by, names))
+                continue
+            say_json(
+                {
+                    "seconds": seconds,
+                    "pair": pair.pair.name,
+                    "by": pair.by,
+                    "values": text.as_json(pair, rest, by, names),
+                    "counts": now.counts.account(),
+                    "last": last,
+                }
+            )
+        self._before = readings
+        if last and not self._options.as_json:
+            say()
+            for pair, now in zip(self._probes.pairs, readings, strict=True):
+                counts = now.counts if self._options.filtered else now.counts.without_left_out()
+                say_all(text.count_lines(pair, now.total, counts))
+        elif not self._options.as_json:
+            say()
+
+
+def run(probes: PairProbes, options: LiveOptions, tell: Callable[[str], None]) -> int:
+    """Count pairs until the end that `options` set, print them, and return the exit status.
+
+    That is the command's, or 0. `tell`: takes messages for the user. Raises TraceError: the pairs
+    cannot be counted, the command not started, or the limit of the cost was exceeded, after what
+    was counted has been printed.
+    """
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopRequests())
+        child = Child(options.command) if options.command else None
+        if child is not None:
+            stack.callback(child.close)
+        stack.callback(probes.close)
+        probes.open()
+        for line in _ways(probes):
+            tell(line)
+        probes.attach()
+        now_ns = time.monotonic_ns()
+        watch = CostWatch(probes, probes.count_runs, options.max_cpu, now_ns, SITES_ADVICE)
+        tell(f"pairing {_names(probes)} {_until(options)}")
+        if child is not None:
+            child.start()
+        shown = _Shown(probes, options)
+        said = _loop(probes, options, stop, child, watch, shown)
+        watch.end()
+        probes.detach()
+        shown.show(probes.final, last=True)
+        for line in (*_skips(probes), *_cost(probes)):
+            tell(line)
+        if said:
+            raise ProbeError(said)
+        if child is None:
+            return 0
+        if stop.reason != "duration":
+            child.terminate()
+            child.wait(_WAIT_SECONDS)
+        return child.status or 0
+
+
+def _loop(
+    probes: PairProbes,
+    options: LiveOptions,
+    stop: StopRequests,
+    child: Child | None,
+    watch: CostWatch,
+    shown: _Shown,
+) -> str:
+    """Show pairs each interval until the end; return the warning that ended it, or ""."""
+    warnings: list[str] = []
+    now_ns = time.monotonic_ns()
+    end_ns = now_ns + round(options.duration * 1e9) if options.duration is not None else None
+    period = [Every(TICK_NS, lambda now: warnings.append(watch.tick(now, 0.0)), now_ns)]
+    if options.interval is not None:
+        show = Every(
+            round(options.interval * 1e9),
+            lambda _now: shown.show(probes.readings(), last=False),
+            now_ns,
+        )
+        period.append(show)
+    while stop.reason is None:
+        now_ns = time.monotonic_ns()
+        if end_ns is not None and now_ns >= end_ns:
+            stop.request("duration")
+            break
+        if child is not None and not child.running:
+            stop.request("command ended")
+            break
+        for one in period:
+            one.run(now_ns)
+        if warning := next((one for one in warnings if one), ""):
+            return warning
+        warnings.clear()
+        left = _TICK_SECONDS if end_ns is None else min(_TICK_SECONDS, (end_ns - now_ns) / 1e9)
+        stop.sleep(max(left, 0.0), None if child is None else child.pidfd)
+    return ""
+
+
+def _names(probes: PairProbes) -> str:
+    return ", ".join(pair.pair.name for pair in probes.pairs)
+
+
+def _until(options: LiveOptions) -> str:
+    if options.command:
+        return f"while {options.command[0]} runs"
+    if options.duration is not None:
+        return f"for {units.duration(options.duration * 1e9)}"
+    return "until Ctrl-C"
+
+
+def _ways(probes: PairProbes) -> list[str]:
+    """Return a line for each pair: its events, key, and how they are attached to."""
+    found = []
+    for pair, facts in zip(probes.pairs, probes.backend_facts()["sites"]["pairs"], strict=True):
+        how = "by their arguments' types" if pair.way == "typed" else "by their formats"
+        found.append(
+            f"{facts['name']}: {facts['begin']} to {facts['end']} by {', '.join(facts['keys'])}, "
+            f"{how}"
+        )
+    return found
+
+
+def _skips(probes: PairProbes) -> list[str]:
+    """Return a line on events for which the kernel did not run a program, if it counted some."""
+    missed = {
+        one.tracepoint: one.recursion_misses for one in probes.programs() if one.recursion_misses
+    }
+    if not missed:
+        return []
+    each = ", ".join(f"{name} {units.count(number)}" for name, number in missed.items())
+    return [
+        f"not seen: {each}: the kernel skips a program while one runs on that CPU "
+        "(docs/pairs.md, Losses)"
+    ]
+
+
+def _cost(probes: PairProbes) -> list[str]:
+    """Return a line on what the programs cost, as far as the kernel counted it."""
+    runs = sum(one.run_count for one in probes.programs())
+    if not runs:
+        return []
+    mean = sum(one.run_ns for one in probes.programs()) / runs
+    total = (probes.runs() or 0) * mean
+    return [f"cost: programs {units.duration(total)}, {mean:.0f} ns per event"]

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail tree`: which functions followed objects passed, and where their time went."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from biotrail.cli.options.cut_options import nanoseconds, time_options
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.reporting.trees import Chosen, Found, find, folded, write_flame
+from biotrail.recorder.output import output
+from biotrail.text import tallies, units
+from biotrail.text.columns import console
+from biotrail.text.printing import say, say_all, say_json
+from biotrail.text.rows import left_out, limit_option
+from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
+from biotrail.text.sites.functions import functions_table
+from biotrail.text.sites.merged import merged_lines
+from biotrail.text.sites.names import tally_lines
+from biotrail.text.sites.tree import life_lines
+
+MOST_TREES = 10
+"""Lives printed one by one without --limit."""
+MOST_FUNCTIONS = 40
+"""Rows of --functions without --limit."""
+_AFTER = "the log has tracepoints alone: times are those until the life's next tracepoint"
+
+
+if TYPE_CHECKING:  # generic in click 8.2 and later only
+    _IntType = click.ParamType[int]
+else:
+    _IntType = click.ParamType
+
+
+class _Number(_IntType):
+    """The type of an address or sector: decimal, or hexadecimal after 0x."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. Raises click.UsageError for anything else."""
+        if isinstance(value, int):
+            return value
+        try:
+            return int(str(value), 0)
+        except ValueError:
+            self.fail(f"{value!r} is no number: write 2048, or 0xffff9b6f83a40000", param, ctx)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say about which lives, and how to show them."""
+
+    lives: tuple[int, ...]
+    objects: tuple[int, ...]
+    details: tuple[int, ...]
+    comms: tuple[str, ...]
+    slower: float | None
+    """Seconds; None: any time."""
+    slowest: int | None
+    merge: bool
+    functions: bool
+    as_folded: bool
+    flame: str | None
+    """Path of a flame graph; None: text is printed."""
+    as_json: bool
+    force: bool
+    limit: int | None
+    """Lives, or rows of functions; 0: all; None: as many as is usual."""
+
+    @property
+    def chosen(self) -> Chosen:
+        """Which lives to find."""
+        return Chosen(
+            frozenset(self.lives),
+            frozenset(self.objects),
+            frozenset(self.details),
+            frozenset(self.comms),
+            nanoseconds(self.slower or 0),
+            self.slowest or 0,
+        )
+
+    @property
+    def trees(self) -> int:
+        """How many lives are shown one by one; 0: all."""
+        usual = len(self.lives) or self.slowest or MOST_TREES
+        return usual if self.limit is None else self.limit
+
+    def merges(self, found: Found) -> bool:
+        """Return whether the lives are shown as one tree: if asked for, or if none is chosen."""
+        picked = bool(self.lives or self.objects or self.details or self.slowest)
+        return self.merge or (found.count != 1 and not picked)
+
+    def check(self) -> None:
+        """Raise click.UsageError if options contradict each other.
+
+        Raises OutputError if the flame graph's file exists and may not be replaced.
+        """
+        if self.merge + self.functions + self.as_folded + (self.flame is not None) > 1:
+            raise click.UsageError("--merged, --functions, --folded and --flame: give one of them")
+        if self.as_json and (self.as_folded or self.flame is not None):
+            raise click.UsageError("--json: the trees and --functions have it")
+        if self.flame is not None:
+            if not self.flame.lower().endswith(".svg"):
+                raise click.UsageError(f"--flame {self.flame}: give a name that ends in .svg")
+            output.ensure_free(self.flame, self.force)
+
+
+@click.command()
+@logs_argument
+@click.option(
+    "--life",
+    "lives",
+    multiple=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the life of this number. Can be repeated.",
+)
+@click.option(
+    "--object",
+    "objects",
+    multiple=True,
+    type=_Number(),
+    metavar="ADDR",
+    help="Only lives of the object at this address. Can be repeated.",
+)
+@click.option(
+    "--sector",
+    "--detail",
+    "details",
+    multiple=True,
+    type=_Number(),
+    metavar="N",
+    help="Only lives with this sector, or what else the type's declaration shows. Can be repeated.",
+)
+@click.option(
+    "--comm",
+    "comms",
+    multiple=True,
+    metavar="NAME",
+    help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be repeated.",
+)
+@click.option(
+    "--slower-than",
+    "slower",
+    type=units.Duration(),
+    metavar="TIME",
+    help="Only lives that took at least this long.",
+)
+@click.option(
+    "--slowest",
+    type=click.IntRange(1, 10_000),
+    metavar="K",
+    help="Only the K slowest of the lives that the other options choose.",
+)
+@click.option("--merged", "merge", is_flag=True, help="Show the lives as one tree.")
+@click.option(
+    "--functions", is_flag=True, help="Show a table of functions, those with the most time first."
+)
+@click.option(
+    "--folded",
+    "as_folded",
+    is_flag=True,
+    help="Print a line per stack with its own time in ns, for flame graphs.",
+)
+@click.option(
+    "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
+@limit_option("10 lives, 40 functions; --json has all functions")
+@time_options
+@gathered(Asked, "asked")
+def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
+    """Show which functions followed objects passed, and where their time went.
+
+    LOG must have been made with biotrail follow. A life is shown as a tree: what each thread,
+    softirq and interrupt did with the object, in order of time, with the time from its birth and
+    the time that each function took. Where only tracepoints could be recorded, the functions come
+    from the call stacks at them, and have no times of their own.
+
+    Several lives are shown as one tree, with medians, unless lives are chosen by --life, --object,
+    --sector or --slowest. The files of a rotated recording are one log; several recordings are
+    shown one after the other.
+
+    \b
+    sudo biotrail follow request --max 1000 -o rq.biotrail
+    biotrail tree rq.biotrail                       # all lives as one tree
+    biotrail tree --slowest 3 rq.biotrail           # the slowest three, each as a tree
+    biotrail tree --life 17 rq.biotrail
+    biotrail tree --functions rq.biotrail
+    biotrail tree --flame rq.svg rq.biotrail
+    biotrail tree --folded rq.biotrail > rq.folded  # for flamegraph.pl or speedscope.app
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    asked.check()
+    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as given:
+        several = len(given) > 1
+        if several and asked.flame is not None:
+            raise click.UsageError("--flame draws one recording: give them one by one")
+        found = of_each(given, lambda one: find(one.opened(cut), asked.chosen, asked.trees))
+    if asked.as_json:
+        made = [one.marked(_facts(each, asked)) for one, each in found] if several else []
+        say_json({"recordings": made} if several else _facts(found[0][1], asked))
+    elif asked.flame is not None:
+        _write_flame(asked.flame, *found[0], asked)
+    else:
+        _print_all(found, asked)
+
+
+def _print_all(found: Sequence[tuple[Given, Found]], asked: Asked) -> None:
+    """Print the lives of one recording after the other."""
+    for number, (one, each) in enumerate(found):
+        if asked.as_folded:
+            say_all(folded(each.functions, each.following.type, one.label))
+            about = f"{one.label}: " if one.label else ""
+            say_all((f"biotrail: {about}{line}" for line in _notes(each, asked)), err=True)
+            continue
+        say_all([*([""] if number else []), *one.head()])
+        screen = console()
+        if asked.functions:
+            limit = MOST_FUNCTIONS if asked.limit is None else asked.limit
+            screen.print(functions_table(each.functions, limit, screen.width))
+        elif asked.merges(each):
+            say_all(merged_lines(each.merged, each.following, screen.width))
+        else:
+            say_all(_trees(each, screen.width))
+        say_all(_notes(each, asked))
+
+
+def _trees(found: Found, width: int) -> Iterator[str]:
+    """Yield the trees of the lives that are kept, with blank lines between."""
+    trace = found.source.trace
+    for life in found.kept:
+        yield from life_lines(life, found.following, trace.context, trace.start, width)
+        yield ""
+    if more := found.merged.lives - len(found.kept):
+        yield left_out(more, "life" if more == 1 else "live")
+
+
+def _notes(found: Found, asked: Asked) -> list[str]:
+    """Return sentences on what was read, and on what is missing."""
+    trace = found.source.trace
+    lines = [] if found.count else ["no life is of this kind: biotrail info shows what the log has"]
+    timed = asked.functions or asked.as_folded or asked.flame is not None
+    if timed and found.count and not found.functions.has_functions:
+        lines.append(_AFTER)
+    if found.functions.left_out:
+        lines.append(f"{units.plural(found.functions.left_out, 'call')} whose stack had no room")
+    lines += tally_lines(found.reader.tally)
+    return [*lines, *found.source.lines(), *tallies.loss_lines(trace)]
+
+
+def _facts(found: Found, asked: Asked) -> dict[str, Any]:
+    """Return the lives of a recording for JSON."""
+    following = found.following
+    made: dict[str, Any] = {"type": following.type, "way": following.way, "lives": found.count}
+    if asked.functions:
+        made["functions"] = functions_facts(found.functions, asked.limit or 0)
+    elif asked.merges(found):
+        made["merged"] = merged_facts(found.merged)
+    else:
+        made["trees"] = [life_facts(life) for life in found.kept]
+        made["trees_left_out"] = found.merged.lives - len(found.kept)
+    return {**made, "tally": tally_facts(found.reader.tally), "notes": _notes(found, asked)}
+
+
+def _write_flame(target: str, one: Given, found: Found, asked: Asked) -> None:
+    """Write the flame graph of a recording's lives and say so."""
+    name = Path(one.name).name if one.paths != ["-"] else "standard input"
+    notes = _notes(found, asked)
+    path = write_flame(target, found, name, notes, asked.force)
+    say(f"wrote {path} ({units.size(path.stat().st_size)}): open it in a browser")
+    say_all((f"biotrail: {line}" for line in notes), err=True)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a report on pairs of events: their latencies, and the keys with the most time."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.report.pair_tree import PairReport
+from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.sites.pair_names import unpaired_text
+from biotrail.text import units
+from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.report.cells import TIMES, times
+from biotrail.text.rows import first
+
+_ALL, _NONE = "all", "-"
+MOST_KEYS = 5
+"""Rows of keys of each pair by default."""
+MOST_LINES = 1000
+"""Rows of intervals by default."""
+
+
+def pair_parts(
+    report: Report, width: int, limit: int | None, most: int
+) -> Iterator[RenderableType]:
+    """Yield the tables of pairs and keys, and sentences on what became no pair.
+
+    limit: rows, 0: all; None: `most` groups, MOST_KEYS keys of each pair, MOST_LINES of intervals.
+    """
+    yield _latencies(report, width, most)
+    keyed = [pair for pair in report.pairs if len(pair.slowest_keys) > 1]
+    if keyed:
+        yield _keys(keyed, report.span_ns, width, MOST_KEYS if limit is None else limit)
+    if any(interval.pairs for interval in report.intervals):
+        yield _intervals(report, width, MOST_LINES if limit is None else limit)
+    said = [line for pair in report.pairs for line in _unpaired(pair)]
+    if said:
+        yield block(said)
+
+
+def _latencies(report: Report, width: int, limit: int) -> RenderableType:
+    """Return the table of pairs and their groups. limit: groups of each, 0: all."""
+    seconds = max(report.span_ns, 1) / 1e9
+    rows, left_out = [], 0
+    for pair in report.pairs:
+        whole = (_ALL if pair.by else "", pair.time)
+        groups, more = first(pair.groups, limit)
+        left_out += more
+        for text, found in (whole, *((f"{pair.by} = {g.text}", g.time) for g in groups)):
+            rate = f"{units.count(round(found.count / seconds))}/s"
+            rows.append([pair.name, text, units.count(found.count), rate, *times(found)])
+    columns = [
+        Column("pair", left=True),
+        Column("of", left=True),
+        Column("count"),
+        Column("rate", 1),
+        *TIMES,
+    ]
+    title = "Pairs of events, from the first to the second"
+    return with_more(table(title, columns, without_repeats(rows, 1), width), left_out)
+
+
+def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> RenderableType:
+    """Return the table of keys with the most time. limit: keys of each pair, 0: all."""
+    rows = []
+    for pair in pairs:
+        for key in first(pair.slowest_keys, limit)[0]:
+            share = key.sum / max(pair.time.sum, 1)
+            rows.append(
+                [
+                    pair.name,
+                    key.text,
+                    units.count(key.count),
+                    f"{share:.1%}",
+                    units.duration(key.sum / max(key.count, 1)),
+                    units.duration(key.max),
+                ]
+            )
+    columns = [
+        Column("pair", left=True),
+        Column("key", left=True),
+        Column("count"),
+        Column("share"),
+        Column("mean"),
+        Column("max"),
+    ]
+    left_out = sum(pair.keys_known for pair in pairs) - len(rows)
+    title = "Keys with the most time"
+    return with_more(table(title, columns, without_repeats(rows, 1), width), left_out, "key")
+
+
+def _intervals(report: Report, width: int, limit: int) -> RenderableType:
+    """Return the table of pairs over time. limit: rows, 0: all."""
+    rows = []
+    for interval in report.intervals:
+        at = units.duration(interval.begin_ns - report.begin_ns)
+        seconds = max(interval.end_ns - interval.begin_ns, 1) / 1e9
+        if not interval.pairs:
+            rows.append([at, _NONE, "", "", *([""] * len(TIMES))])
+        for pair in interval.pairs:
+            count = pair.time.count
+            rate = f"{units.count(round(count / seconds))}/s"
+            rows.append([at, pair.name, units.count(count), rate, *times(pair.time)])
+    columns = [
+        Column("from"),
+        Column("pair", left=True),
+        Column("count"),
+        Column("rate", 1),
+        *TIMES,
+    ]
+    shown, more = first(rows, limit)
+    title = f"Pairs over time, {units.duration(report.interval_ns)} each"
+    return with_more(table(title, columns, without_repeats(shown, 1), width), more)
+
+
+def _unpaired(pair: PairReport) -> Iterator[str]:
+    """Yield sentences on events that became no pair, and on what the tables leave out."""
+    for name, number in pair.unpaired.items():
+        yield f"{pair.name}: {units.count(number)} {unpaired_text(name)}"
+    if pair.groups_left_out:
+        yield f"{pair.name}: {units.count(pair.groups_left_out)} pairs of further values of --by"
+    if pair.keys_left_out:
+        yield f"{pair.name}: {units.count(pair.keys_left_out)} pairs of further keys"

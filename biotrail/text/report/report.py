@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show a report in tables for people."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.text import tallies, units
+from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.report.cells import (
+    FIELDS,
+    TAIL,
+    TIMES,
+    WORK,
+    name_cells,
+    stage_rows,
+    tail,
+    times,
+    with_tail,
+    work,
+)
+from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
+from biotrail.text.report.pairs import pair_parts
+from biotrail.text.report.path import call_groups, calls, completions, drivers
+from biotrail.text.report.rows import in_order
+from biotrail.text.report.submissions import submissions
+from biotrail.text.report.waits import commits, waits
+from biotrail.text.rows import Order, first
+
+MOST_ROWS = 15
+"""Rows of processes, cgroups and the like by default; the table says how many more there are."""
+MOST_LINES = 1000
+"""Rows of a time series by default."""
+
+
+def parts(
+    report: Report,
+    width: int,
+    limit: int | None = None,
+    order: Order | None = None,
+    words: Sequence[str] = (),
+) -> Iterator[RenderableType]:
+    """Yield what to print, with a blank line between two parts.
+
+    limit: rows of each table of operations, groups and intervals, 0: all; None: MOST_ROWS groups,
+    MOST_LINES of intervals. order: of an interval's groups; None: by count. words: further lines
+    below the first one.
+    """
+    most = MOST_ROWS if limit is None else limit
+    first, *others = _head(report)
+    yield block([first, *words, *others])
+    if report.pairs:
+        yield from pair_parts(report, width, limit, most)
+    if report.devices:
+        yield from _of_devices(report, width, limit or 0)
+    yield from _path(report, width, most)
+    if not report.devices:
+        return
+    if report.by:
+        yield from _chosen(report, width, most)
+    else:
+        yield from _lists(report, width, most)
+    if report.intervals:
+        lines = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, lines, order or Order.COUNT)
+
+
+def _of_devices(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of devices with I/O. limit: rows of the table of operations, 0: all."""
+    yield operations(report, width, limit)
+    for device in report.devices:
+        if device.total.bios.stages or device.total.requests.stages:
+            yield stages(device, width)
+        if any(way.steps for way in device.completions):
+            yield completions(device, width)
+        if any(one.steps for one in device.drivers):
+            yield drivers(device, width)
+    yield queues(report.devices, width)
+    yield patterns(report.devices, width)
+    if any(device.flushes for device in report.devices):
+        yield flushes(report.devices, width)
+    if report.stacked:
+        yield stacked(report, width)
+
+
+def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
+    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
+    if report.calls:
+        yield calls(report, width, most)
+    if report.call_groups:
+        yield call_groups(report, width, most)
+    if report.waits:
+        yield waits(report, width, most)
+    if report.commits:
+        yield commits(report, width)
+    if report.submissions:
+        yield submissions(report, width)
+
+
+def _head(report: Report) -> list[str]:
+    """Return lines on the recording and on what is left out of its figures."""
+    span = units.duration(report.span_ns)
+    total = report.total.bios.counters
+    found = [
+        f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}",
+    ]
+    if report.pairs and not report.devices:
+        return found  # a recording of pairs alone
+    found += [
+        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}, "
+        f"{units.plural(report.total.requests.counters['ios'], 'request')}",
+    ]
+    if total["tries"]:
+        found.append(
+            f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "
+            "the bios, not among them"
+        )
+    known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
+    if known:
+        found.append(f"certainty of bios: {known}")
+    without = report.percentiles.without
+    if without:
+        what = units.plural(without, "bio has", "bios have")
+        found.append(f"{what} no beginning or end in the log: counted, but in no latency")
+    return found
+
+
+def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
+    """Return the table of devices and operations, with their latencies. limit: rows, 0: all."""
+    every = [
+        [
+            device.device,
+            str(one.bios.name["operation"]),
+            *work(one.bios),
+            *times(one.bios.latency),
+            *tail(one.bios),
+        ]
+        for device in report.devices
+        for one in device.operations
+        if one.bios.counters["ios"] or one.bios.counters["tries"]
+    ]
+    rows, more = first(every, limit)
+    columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
+    title = "From queue to completion (Q2C)"
+    return with_more(with_tail(title, columns, without_repeats(rows, 1), width), more)
+
+
+def processes(report: Report, width: int) -> RenderableType:
+    """Return the table of processes with their latencies, in the report's order."""
+    return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
+
+
+def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of processes, cgroups, files and CPUs that have groups.
+
+    limit: rows of each, 0: all.
+    """
+    for title, word, groups in (
+        ("Processes", "process", report.processes),
+        ("Cgroups", "cgroup", report.cgroups),
+        ("Files", "file", report.files),
+        ("CPUs, by where I/O was queued", "cpu", report.cpus),
+    ):
+        if groups:
+            yield _list(title, FIELDS[word], groups, width, limit)
+
+
+def _list(
+    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
+) -> RenderableType:
+    """Return a table of groups with their latencies. limit: rows, 0: all."""
+    shown, more = first(groups, limit)
+    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *tail(g)] for g in shown]
+    columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
+    return with_more(with_tail(title, [*columns, *WORK, *TIMES], rows, width), more)
+
+
+def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of the groups of --by: latencies, then stages. limit: groups, 0: all."""
+    fields = FIELDS[report.by or "device"]
+    yield _list(f"By {report.by}", fields, report.groups, width, limit)
+    shown, more = first(report.groups, limit)
+    rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
+    columns = [
+        *(Column(field, left=True) for field in fields),
+        Column("stage", left=True),
+        Column("count", 1),
+        Column("share"),
+        *TIMES,
+    ]
+    title = f"Where the time goes, by {report.by}"
+    yield with_more(table(title, columns, without_repeats(rows, len(fields)), width), more, "group")
+
+
+def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
+    """Return the table of intervals, with a row for each group in each. limit: rows, 0: all."""
+    fields = FIELDS[report.by] if report.by else ("device", "operation")
+    rows = []
+    for interval in report.intervals:
+        at = units.duration(interval.begin_ns - report.begin_ns)
+        if not interval.groups:
+            rows.append([at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + len(TAIL)))])
+        for group in in_order(interval.groups, order):
+            rows.append(
+                [
+                    at,
+                    *name_cells(group, fields),
+                    *work(group),
+                    *times(group.latency),
+                    *tail(group),
+                ]
+            )
+    columns = [
+        Column("from"),
+        *(Column(field, left=True) for field in fields),
+        *WORK,
+        *TIMES,
+    ]
+    title = f"Over time, {units.duration(report.interval_ns)} each"
+    shown, more = first(rows, limit)
+    return with_more(with_tail(title, columns, without_repeats(shown, 1), width), more)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of the verdict: each returns a finding if its docstring's condition holds, else None.
+
+A condition is on the report's own figures, with its threshold in docs/report.md.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from biotrail.converters.analysis.report.tails import Tail
+from biotrail.converters.analysis.report.tree import OperationReport, Report
+from biotrail.text import units
+from biotrail.text.report.verdict_parts import (
+    NEXT,
+    READING,
+    STAGES,
+    WORDS,
+    operation_name,
+    percent,
+    time_by_part,
+    upper_devices,
+    upper_operations,
+    where_text,
+    whole_time,
+)
+
+# Thresholds of the rules; docs/report.md states each with its rule.
+MAIN_SHARE = 0.5
+FLUSH_SHARE = 0.1
+TAIL_SHARE, TAIL_LEAST, TAIL_OF = 0.1, 5, 100
+BESIDE_TIMES, BESIDE_LEAST = 4, 64 << 10
+WITHOUT_SHARE = 0.05
+TRIES_SHARE = 0.1
+REQUEUED_SHARE = 0.01
+SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
+ACTIVE_SHARE = 0.25
+Found = tuple[str, str, dict[str, Any]]
+"""Text, what to look at next, figures."""
+
+
+def _no_io(report: Report) -> Found | None:
+    """No bio was recorded, nor pairs of events in their place."""
+    if report.total.bios.counters["ios"] or report.pairs:
+        return None
+    figures = {"count": 0}
+    return "No I/O was recorded", "biotrail info: the filters, and what is missing", figures
+
+
+def _main_part(report: Report) -> Found | None:
+    """One part of the way has MAIN_SHARE of the time or more."""
+    parts, total_ns = whole_time(report)
+    if not total_ns:
+        return None
+    [(part, ns)] = parts.most_common(1)
+    if ns < MAIN_SHARE * total_ns:
+        return None
+    device, one = max(upper_operations(report), key=lambda pair: time_by_part([pair[1]])[part])
+    mine, name = time_by_part([one])[part], operation_name(one)
+    text = (
+        f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
+        f"that for {where_text(device, name)}, whose latency is {_duration(one)} on average"
+    )
+    figures = {
+        "stages": list(STAGES[part]),
+        "share": round(ns / total_ns, 6),
+        "device": device,
+        "operation": name,
+        "operation_share": round(mine / ns, 6),
+        "mean_ns": round(one.bios.latency.mean, 3),
+    }
+    who, who_figures = _main_process(report)
+    return text + who, NEXT[part], {**figures, **who_figures}
+
+
+def _duration(one: OperationReport) -> str:
+    """Return the mean latency of an operation's bios, as text."""
+    return units.duration(one.bios.latency.mean)
+
+
+def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
+    """Return who has most of the time, as words and figures; both empty if nobody has half of it.
+
+    Nobody is named if some device is below another: the kernel's threads queue its bios.
+    """
+    total_ns = report.total.bios.latency.sum
+    known = [one for one in report.processes if one.name.get("process") is not None]
+    if not known or not total_ns or len(upper_devices(report)) < len(report.devices):
+        return "", {}
+    first = max(known, key=lambda one: one.latency.sum)
+    share = first.latency.sum / total_ns
+    if share < MAIN_SHARE:
+        return "", {}
+    name, pid = str(first.name["process"]), first.name["pid"]
+    text = f"; {percent(share)} of all time is of {name} (pid {pid})"
+    return text, {"process": name, "pid": pid, "process_share": round(share, 6)}
+
+
+def _spread(report: Report) -> Found | None:
+    """No part of the way has MAIN_SHARE of the time."""
+    parts, total_ns = whole_time(report)
+    ranked = parts.most_common(2)
+    if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
+        return None
+    shares = " and ".join(f"{percent(ns / total_ns)} {WORDS[part]}" for part, ns in ranked)
+    text = f"No part of the way has half of the time of I/O: most is {shares}"
+    figures = {
+        "stages": [stage for part, _ in ranked for stage in STAGES[part]],
+        "shares": [round(ns / total_ns, 6) for _, ns in ranked],
+    }
+    return text, NEXT[ranked[0][0]], figures
+
+
+def _failed(report: Report) -> Found | None:
+    """Bios failed; the operation with most of them is named."""
+    failed = [(d, one) for d, one in upper_operations(report) if one.bios.counters["failed"]]
+    if not failed:
+        return None
+    device, one = max(failed, key=lambda pair: pair[1].bios.counters["failed"])
+    count, errors = one.bios.counters["failed"], one.bios.errors
+    of = one.bios.counters["ios"]
+    statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
+    name = operation_name(one)
+    text = f"{units.count(count)} of {units.count(of)} {where_text(device, name)} failed"
+    figures = {"device": device, "operation": name, "count": count, "of": of}
+    next_ = "biotrail slow --failed, and dmesg"
+    return f"{text} ({statuses})", next_, {**figures, "errors": errors}
+
+
+def _without(report: Report) -> Found | None:
+    """WITHOUT_SHARE of the bios or more have no latency."""
+    count, of = report.percentiles.without, report.total.bios.counters["ios"]
+    if not of or count < WITHOUT_SHARE * of:
+        return None
+    text = (
+        f"{percent(count / of)} of the bios have no beginning or no end in the log, and are in "
+        "no latency"
+    )
+    return text, f"what is missing, below; {READING}, What is missing", _counted(count, of)
+
+
+def _counted(count: int, of: int) -> dict[str, Any]:
+    """Return the figures of a share."""
+    return {"count": count, "of": of, "share": round(count / of, 6)}
+
+
+def _flushes(report: Report) -> Found | None:
+    """Flushes are FLUSH_SHARE or more of a device's time; the device with most of it is named."""
+    found = []
+    for device in upper_devices(report):
+        parts = time_by_part(device.operations)
+        ns, total_ns = parts["flush"], sum(parts.values())
+        if device.flushes and device.flushes.requests and ns and ns >= FLUSH_SHARE * total_ns:
+            found.append((ns, total_ns, device.device, device.flushes))
+    if not found:
+        return None
+    ns, total_ns, name, flushes = max(found, key=lambda one: one[:3])
+    each = f"{flushes.bios_per_request:.3g}"
+    text = (
+        f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
+        f"time: {units.plural(flushes.requests, 'request')} of {units.duration(flushes.time.mean)} "
+        f"on average, with {each} waiting {'bio' if each == '1' else 'bios'} for each"
+    )
+    figures = {
+        "device": name,
+        "share": round(ns / total_ns, 6),
+        "count": flushes.requests,
+        "bios_per_request": round(flushes.bios_per_request, 6),
+        "mean_ns": round(flushes.time.mean, 3),
+    }
+    return text, f"who calls fsync, and how often: {READING}, flush", figures
+
+
+def _tail(report: Report) -> Found | None:
+    """A few I/Os, far slower than the median, have TAIL_SHARE or more of an operation's time."""
+    upper = {device.device for device in upper_devices(report)}
+    for tail in report.tails:
+        enough = tail.count >= TAIL_LEAST and tail.of >= TAIL_OF
+        if tail.device not in upper or not enough or tail.ns < TAIL_SHARE * tail.of_ns:
+            continue
+        of = {stage: part for part, stages in STAGES.items() for stage in stages}
+        parts: Counter[str] = Counter()
+        for stage, ns in tail.stages.items():
+            parts[of[stage]] += ns
+        [(part, ns)] = parts.most_common(1) or [("unknown", 0)]
+        in_part = ns / max(sum(parts.values()), 1)
+        text = (
+            f"{percent(tail.count / tail.of)} of {where_text(tail.device, tail.operation)} took "
+            f"{units.duration(tail.from_ns)} or more, at least 10 times their median of "
+            f"{units.duration(tail.median_ns)}, and have {percent(tail.ns / tail.of_ns)} of the "
+            f"time of all of them; {percent(in_part)} of theirs is {WORDS[part]}{_beside(tail)}"
+        )
+        figures = {
+            **{"device": tail.device, "operation": tail.operation},
+            **_counted(tail.count, tail.of),
+            **{"median_ns": tail.median_ns, "from_ns": tail.from_ns},
+            "time_share": round(tail.ns / tail.of_ns, 6),
+            "stages": list(STAGES[part]),
+            "stages_share": round(in_part, 6),
+            "beside_bytes": round(tail.beside, 3),
+            "beside_others_bytes": round(tail.beside_others, 3),
+        }
+        command = f"biotrail slow -d {tail.device} --op {tail.operation}"
+        return text, f"{command}: what was ahead of the slowest", figures
+    return None
+
+
+def _beside(tail: Tail) -> str:
+    """Return what slow I/Os met in flight, if much more than others met; else an empty text."""
+    least = max(BESIDE_TIMES * tail.beside_others, BESIDE_LEAST)
+    if tail.beside < least:
+        return ""
+    return (
+        f"; when they were queued, {units.size(tail.beside)} of other operations were in flight "
+        f"on average, and {units.size(tail.beside_others)} for those that were not slow"
+    )
+
+
+def _tries(report: Report) -> Found | None:
+    """NOWAIT tries failed, TRIES_SHARE or more of the number of bios."""
+    counters = report.total.bios.counters
+    count, of = counters["tries"], counters["ios"]
+    if not count or count < TRIES_SHARE * of:
+        return None
+    text = (
+        f"{units.plural(count, 'NOWAIT try', 'NOWAIT tries')} failed at once (AGAIN) beside "
+        f"{units.plural(of, 'I/O')}"
+    )
+    figures = {"count": count, "of": of}
+    return text, f"nr_requests and the depth of io_uring; {READING}, Q2G", figures
+
+
+def _requeued(report: Report) -> Found | None:
+    """Drivers requeued REQUEUED_SHARE or more of the requests."""
+    counters = report.total.requests.counters
+    count, of = counters["requeues"], counters["ios"]
+    if not count or count < REQUEUED_SHARE * of:
+        return None
+    text = f"Drivers gave requests back {units.plural(count, 'time')}, of {units.count(of)} in all"
+    return text, f"{READING}, R2D", {"count": count, "of": of}
+
+
+def _split(report: Report) -> Found | None:
+    """SPLIT_SHARE or more of an operation's bios were split, and SPLIT_LEAST at least."""
+    found = [
+        (one.bios.counters["split"], device, one)
+        for device, one in upper_operations(report)
+        if one.bios.counters["split"] >= max(SPLIT_LEAST, SPLIT_SHARE * one.bios.counters["ios"])
+    ]
+    if not found:
+        return None
+    count, device, one = max(found, key=lambda each: each[0])
+    of, name = one.bios.counters["ios"], operation_name(one)
+    text = f"{percent(count / of)} of {where_text(device, name)} were split"
+    figures = {"device": device, "operation": name, **_counted(count, of)}
+    return text, f"max_sectors_kb; {READING}, Splits", figures
+
+
+def _idle(report: Report) -> Found | None:
+    """No device was active for ACTIVE_SHARE of the time."""
+    spans = [
+        (device.queue.busy_ns, device.queue.busy_ns + device.queue.idle_ns, device.device)
+        for device in upper_devices(report)
+    ]
+    known = [(busy / whole, name) for busy, whole, name in spans if whole]
+    if not known or max(known)[0] >= ACTIVE_SHARE:
+        return None
+    share, name = max(known)
+    others = ", other devices for less" if len(known) > 1 else ""
+    text = f"{name} had I/O in flight for {percent(share)} of the time{others}"
+    figures = {"device": name, "share": round(share, 6)}
+    return text, "what the programs do between their I/Os", figures
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule. find: returns the finding, None where the rule's condition does not hold."""
+
+    name: str
+    find: Callable[[Report], Found | None]
+
+
+RULES = (
+    Rule("no-io", _no_io),
+    Rule("main-part", _main_part),
+    Rule("spread", _spread),
+    Rule("failed", _failed),
+    Rule("flushes", _flushes),
+    Rule("tail", _tail),
+    Rule("without-latency", _without),
+    Rule("requeued", _requeued),
+    Rule("split", _split),
+    Rule("tries", _tries),
+    Rule("mostly-idle", _idle),
+)
+"""All rules, in the order of their sentences."""

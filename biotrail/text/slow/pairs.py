@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show slow pairs of events as a table."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.slow.pairs import SlowestPairs, SlowPair
+from biotrail.converters.pipeline import Trace
+from biotrail.text import tallies, units
+from biotrail.text.columns import Column, block, table
+
+Found = tuple[str, Trace, SlowestPairs]
+"""A recording's label, empty if it is the only one; its trace; its slow pairs."""
+
+
+def parts_of_all(found: Sequence[Found], top: int, width: int) -> Iterator[RenderableType]:
+    """Yield the slow pairs of all recordings in one table, the slowest first; what is missing."""
+    rows = [(label, trace, one) for label, trace, slow in found for one in slow.found()]
+    rows.sort(key=lambda row: -row[2].latency_ns)
+    rows = rows[:top]
+    count = sum(slow.count for _, _, slow in found)
+    slower = sum(slow.slower for _, _, slow in found)
+    over = max((slow.over_ns for _, _, slow in found), default=0)
+    which = f"; {units.count(slower)} took {units.duration(over)} or longer" if over else ""
+    yield block([f"{units.plural(count, 'pair')} of events{which}"])
+    if rows:
+        yield _table(rows, width)
+    yield from (
+        block([f"missing: {line}"]) for _, trace, _ in found for line in tallies.loss_lines(trace)
+    )
+
+
+def _table(rows: Sequence[tuple[str, Trace, SlowPair]], width: int) -> RenderableType:
+    """Return the table of pairs."""
+    several = any(label for label, _, _ in rows)
+    columns = [
+        *([Column("recording", left=True)] if several else []),
+        Column("pair", left=True),
+        Column("of", left=True),
+        Column("took"),
+        Column("from"),
+        Column("cpu"),
+        Column("thread", left=True),
+        Column("key", left=True),
+    ]
+    lines = [
+        [
+            *([label] if several else []),
+            one.pair,
+            one.by,
+            units.duration(one.latency_ns),
+            units.duration(one.began_ns - trace.start),
+            str(one.cpu),
+            f"{one.comm} {one.tid}",
+            one.key,
+        ]
+        for label, trace, one in rows
+    ]
+    return table("The slowest pairs", columns, lines, width)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show slow I/Os as text for people. Styles are click's, which drops them without a terminal."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Wanted
+from biotrail.converters.pipeline import Trace
+from biotrail.text import tallies, units
+from biotrail.text.printing import styled
+from biotrail.text.slow.around import device_lines
+from biotrail.text.slow.events import event_lines, pause_lines
+from biotrail.text.slow.functions import followed_line, function_lines
+from biotrail.text.slow.io import io_text, percent, thread_text, took_text, unusual_text
+from biotrail.text.slow.related import family_lines, request_lines
+from biotrail.text.slow.stages import stage_lines
+
+MOST = 1_000
+"""Most I/Os that are shown, as each one is kept with all its events."""
+
+
+class Detail(StrEnum):
+    """How much is shown of each I/O."""
+
+    LINE = "line"
+    USUAL = "usual"
+    ALL = "all"
+
+
+def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Iterator[str]:
+    """Yield what is shown of one recording's slow I/Os."""
+    return lines_of_all([("", trace, slowest)], wanted, detail)
+
+
+Found = tuple[str, Trace, Slowest]
+"""A recording's label, empty if it is the only one; its trace; its slow I/Os."""
+
+
+def lines_of_all(
+    found: Sequence[Found], wanted: Wanted, detail: Detail, by_size: bool = False
+) -> Iterator[str]:
+    """Yield the slow I/Os of all recordings in one list, the slowest first.
+
+    by_size: the largest first.
+    """
+    lives = {label: one.lives for label, _, one in found}
+    slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
+    slow_ios.sort(key=lambda row: -(row[2].io.bytes if by_size else row[2].io.waited_ns))
+    yield from _summary([one for _, _, one in found], wanted)
+    for label, trace, one in found:
+        if line := followed_line(trace, one):
+            yield f"{label}: {line}" if label else line
+    for place, (label, trace, slow) in enumerate(slow_ios, 1):
+        above = f"{label}: " if label else ""
+        if detail == Detail.LINE:
+            yield _brief(place, slow, above)
+            continue
+        yield ""
+        yield from _one(trace, place, slow, detail == Detail.ALL, above)
+        if (trees := lives[label]) is not None:
+            yield from function_lines(trace, trees, slow, detail == Detail.ALL)
+    missing = [
+        f"{label}: {line}" if label else line
+        for label, trace, _ in found
+        for line in tallies.loss_lines(trace)
+    ]
+    if missing:
+        yield ""
+        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
+
+
+def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
+    """Yield how many I/Os are shown and left out, and which stages most time went to.
+
+    each: of every recording, cut to the I/Os that are shown.
+    """
+    found = [slow for one in each for slow in one.found]
+    counts, shown = _added([one.counts for one in each]), len(found)
+    kind = "failed I/O" if wanted.failed else "I/O"
+    over = f" of {units.duration(wanted.over)} or more" if wanted.over else ""
+    if not shown:
+        yield f"no {kind}{over} among {units.plural(counts.ios, 'I/O')}"
+    elif shown < counts.matching:
+        chosen = wanted.failed or wanted.over
+        among = f", among {units.plural(counts.ios, 'I/O')}" if chosen else ""
+        of = units.plural(counts.matching, kind)
+        yield f"the slowest {shown} of {of}{over}{among} ({_all_shown_by(shown)})"
+    elif shown == counts.ios:
+        yield f"all of {units.plural(shown, kind)}{over}, the slowest first"
+    else:
+        yield f"{units.plural(shown, kind)}{over} among {units.plural(counts.ios, 'I/O')}"
+    if counts.under_way:
+        unended = units.plural(counts.under_way, "I/O")
+        yield f"{unended} without a completion: under way at the log's end, or not seen to complete"
+    if counts.without_latency:
+        yield (
+            f"{units.plural(counts.without_latency, 'I/O')} left out: their queueing or their "
+            "completion is not in the log"
+        )
+    if counts.tries:
+        yield f"{tallies.tries_text(counts.tries)} left out"
+    longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)
+    if shown > 1 and longest:
+        stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())
+        yield f"most time went to: {stages}"
+
+
+def _added(each: Sequence[Counts]) -> Counts:
+    """Return the sums of all counts."""
+    sums = Counts()
+    for name in vars(sums):
+        setattr(sums, name, sum(getattr(one, name) for one in each))
+    return sums
+
+
+def _all_shown_by(shown: int) -> str:
+    """Return how to see the I/Os that are not shown. shown: number of those that are."""
+    if shown < MOST:
+        return "--limit 0 shows all"
+    return f"{MOST:,} at most: choose a part, docs/cuts.md"
+
+
+def _brief(place: int, slow: SlowIO, above: str) -> str:
+    """Return an I/O's line. place: in the list; above: the recording's label."""
+    io = slow.io
+    longest = io.longest
+    stage = f"{longest.stage} {percent(longest.share)}" if longest else "stages unknown"
+    marks = unusual_text(io)
+    line = f"#{place:<4} {took_text(io):>9}  {stage:<18} {above}{io_text(io)}, {thread_text(io)}"
+    return f"{line}; {marks}" if marks else line
+
+
+def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> Iterator[str]:
+    """Yield the lines of an I/O. verbose: list all events, requests and other I/Os."""
+    io = slow.io
+    yield styled(f"#{place}  {took_text(io)}  {above}{io_text(io)}, {thread_text(io)}", bold=True)
+    yield f"    {_when(trace, slow)}; bio {io.number}"
+    if io.file is not None:
+        yield f"    file {io.file}"
+    marks = unusual_text(io)
+    if marks:
+        yield styled(f"    {marks}", fg="yellow")
+    yield from stage_lines(trace.context, slow)
+    yield from pause_lines(slow)
+    yield from device_lines(trace.context, slow)
+    yield from event_lines(slow, verbose)
+    yield from request_lines(slow, verbose)
+    yield from family_lines(slow, verbose)
+
+
+def _when(trace: Trace, slow: SlowIO) -> str:
+    """Return when an I/O was queued: wall clock, and time since the first event."""
+    first = trace.account.first_ns
+    moment = trace.context.wall_clock(slow.begin_ns)
+    since = f"{(slow.begin_ns - first) / 1e9:.6f} s after the first event"
+    queued = "queued" if slow.io.queue_ns is not None else "first seen"
+    return f"{queued} {moment} ({since})" if moment else f"{queued} {since}"

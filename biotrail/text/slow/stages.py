@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages of a slow I/O as lines: how long, and what it waited for."""
+
+from collections.abc import Iterator
+
+from biotrail.converters.analysis.slow.io_details import RequestFacts, Span
+from biotrail.converters.analysis.slow.slow import SlowIO
+from biotrail.converters.events.context import Context
+from biotrail.recorder.schema.strings import shown
+from biotrail.text import units
+from biotrail.text.printing import Styled, styled
+from biotrail.text.slow.io import percent
+
+BAR = 40
+"""Characters of a stage's bar for the whole latency."""
+MEANINGS = {
+    "Q2G": "waited for a request: for a free tag; of a split one, after the pieces before it",
+    "G2I": "had its request, which was held back (plugged) before the scheduler got it",
+    "I2D": "waited in the scheduler",
+    "G2D": "had its request, which was not issued yet (plugged, or no room in the driver)",
+    "D2C": "was with the driver and the device",
+    "Q2M": "was queued, and then joined a request",
+    "M2D": "had joined a request that was not issued yet (plugged, or in the scheduler)",
+    "R2D": "was given back by the driver, and waited to be issued again",
+    "pre-flush": "waited for the flush before its data",
+    "post-flush": "waited for the flush after its data",
+    "flush": "waited for a flush",
+    "bio-based": "was with a driver that takes bios, not requests",
+    "failed": "ended in an error before it was issued",
+    "unknown": "its next event is not in the log",
+    "Q2D": "joined a request without an event that says when, and waited for its issue",
+}
+"""What a bio waited for in each stage."""
+
+
+def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
+    """Yield a line per stage; the line of the longest stage also says what that means."""
+    io = slow.io
+    if not io.stages:
+        yield "    stages unknown"
+        return
+    for span in io.stages:
+        bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
+        line = f"{span.stage:<10} {units.duration(span.ns):>9} {percent(span.share):>7}  {bar}"
+        if span is io.longest:
+            meaning = shown(f"  {_meaning(context, span, slow)}")
+            yield Styled(styled(f"  > {line}", fg="red") + meaning)
+        else:
+            yield f"    {line}"
+
+
+def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
+    """Return what the I/O waited for in a stage; empty for a stage without a meaning in MEANINGS.
+
+    Of D2C and bio-based, also whether more than half of that was before its lower I/O was queued,
+    or with the lower device.
+    """
+    text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
+    if slow.io.under_way:
+        return f"{text}, until the log's end, unless its completion was not seen"
+    times = slow.below
+    if span.stage in ("D2C", "bio-based") and times is not None:
+        before, below = times
+        if before > span.ns / 2:
+            text += (
+                ", and most of that before its lower I/O was queued: a worker was busy, or "
+                "I/O was throttled"
+            )
+        elif below > span.ns / 2:
+            text += ", and most of that was the lower device's: see below"
+    return text
+
+
+def _joined(context: Context, span: Span, slow: SlowIO) -> str:
+    """Return the meaning of M2D: whether the joined request was plugged or in the scheduler.
+
+    By the last insertion of a request (I), against the middle of the stage; without an insertion,
+    plugged if the device has no scheduler; else both remain possible.
+    """
+    inserted = max(map(_inserted, slow.requests), default=0)
+    if inserted:
+        plugged = inserted - span.start_ns > span.ns / 2
+    elif context.devices.get(slow.io.dev, {}).get("scheduler") == "none":
+        plugged = True
+    else:
+        return MEANINGS["M2D"]
+    where = "was held back (plugged)" if plugged else "waited in the scheduler"
+    return f"had joined a request that {where}"
+
+
+def _inserted(request: RequestFacts) -> int:
+    """Return when a request was inserted before its issue (ns); 0: it was not, or not known."""
+    insert, issue = request.insert_ns, request.issue_ns
+    # After a requeue, a request may be inserted behind its first issue: that is no I2D.
+    return insert if insert is not None and issue is not None and insert <= issue else 0

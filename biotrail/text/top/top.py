@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show a snapshot of `biotrail top` in tables."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.live.tree import Snapshot, Stretch
+from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
+from biotrail.text import units
+from biotrail.text.columns import Column, block
+from biotrail.text.report.cells import name_cells
+from biotrail.text.report.rows import in_order, weight
+from biotrail.text.rows import Order, first
+from biotrail.text.top.calls import calls, slowest_calls
+from biotrail.text.top.table import PLAIN_ROWS, TIMES, Table, times
+
+_HEAD = 2
+"""Lines of a table's head."""
+_LATE_NS = 3_000_000_000
+"""ns that the snapshot may be behind before the head says so."""
+_WORK = (Column("I/O/s"), Column("data/s", 1))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU time of watching, and the delay of a snapshot."""
+
+    recorder: float
+    """The recorder process's share of one core, without the BPF programs."""
+    top: float
+    """This process's share of one core."""
+    behind_ns: int
+    """Time from the newest event shown to now."""
+
+
+def parts(
+    snapshot: Snapshot,
+    cost: Cost,
+    width: int,
+    height: int | None,
+    limit: int | None = None,
+    order: Order | None = None,
+) -> Iterator[RenderableType]:
+    """Yield what to show. height: lines of the screen; None: text of any length.
+
+    limit: rows of each table at most, 0: all; None: as many as there is room for, or each table's
+    `most`. order: of operations and processes; None: by count.
+    """
+    if order is not None:
+        snapshot = arranged(snapshot, order)
+    head = _head(snapshot, cost)
+    yield block(head)
+    tables = [one for one in _tables(snapshot) if one.rows]
+    if height is None:
+        for one in tables:
+            yield one.drawn(one.most if limit is None else limit, width)
+        return
+    room = height - sum(len(textwrap.wrap(line, width)) for line in head)
+    shares = fitting([len(one.rows) for one in tables], limit or 0, room)
+    for one, rows in zip(tables, shares, strict=False):
+        yield one.drawn(rows, width, screen=True)
+    if missing := tables[len(shares) :]:
+        yield f"no room for: {', '.join(one.columns[0].head for one in missing)}"
+
+
+def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
+    """Return how many of its `rows` each table shows in `room` lines.
+
+    The list is shorter than `rows` if the last tables have no room. limit: rows of each at most, 0:
+    all. A table takes two lines for its head, and one that says how many more rows there are where
+    it has more.
+    """
+    kept = len(rows)
+    while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:
+        kept -= 1
+    room -= kept < len(rows)
+    wanted = [min(have, limit) if limit else have for have in rows[:kept]]
+    shares = [1] * kept
+    while True:
+        used = sum(map(_lines, shares, rows))
+        cost = {i: _lines(shares[i] + 1, rows[i]) - _lines(shares[i], rows[i]) for i in range(kept)}
+        grown = [i for i in range(kept) if shares[i] < wanted[i] and used + cost[i] <= room]
+        if not grown:
+            return shares
+        shares[min(grown, key=lambda i: shares[i])] += 1
+
+
+def _lines(shown: int, rows: int) -> int:
+    """Return the lines of a table that shows `shown` of its `rows`."""
+    return _HEAD + shown + (shown < rows)
+
+
+def _tables(snapshot: Snapshot) -> Iterator[Table]:
+    """Yield the snapshot's tables, the most important first."""
+    yield _devices(snapshot)
+    yield _operations(snapshot)
+    yield slowest_calls(snapshot)
+    yield _stages(snapshot)
+    yield calls(snapshot)
+    yield _processes(snapshot)
+    yield _slowest(snapshot)
+
+
+def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
+    """Return the snapshot with the operations and processes of each stretch sorted."""
+    now, minute = (_sorted(one, order) for one in (snapshot.now, snapshot.minute))
+    return replace(snapshot, now=now, minute=minute)
+
+
+def _sorted(stretch: Stretch, order: Order) -> Stretch:
+    """Return the stretch with its operations and processes sorted."""
+    operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
+    return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
+
+
+def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
+    """Return the snapshot with at most `limit` rows of each list but `devices`; 0: all."""
+    now, minute = (_first_of(one, limit) for one in (snapshot.now, snapshot.minute))
+    return replace(
+        snapshot,
+        now=now,
+        minute=minute,
+        slowest=first(snapshot.slowest, limit)[0],
+        slowest_calls=first(snapshot.slowest_calls, limit)[0],
+    )
+
+
+def _first_of(stretch: Stretch, limit: int) -> Stretch:
+    """Return the stretch with at most `limit` operations, processes and calls; 0: all."""
+    operations, _ = first(stretch.operations, limit)
+    processes, _ = first(stretch.processes, limit)
+    calls, _ = first(stretch.calls, limit)
+    return replace(stretch, operations=operations, processes=processes, calls=calls)
+
+
+def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
+    """Return the lines above the tables: rates, costs, losses, delays."""
+    now = snapshot.now
+    total = now.total.bios
+    found = [
+        f"biotrail top: {units.duration(now.end_ns - now.begin_ns)}: {total.ios_per_s:,.0f} I/O/s, "
+        f"{units.size(total.bytes_per_s)}/s, {units.count(total.counters['failed'])} failed; "
+        f"recorder {100 * cost.recorder:.1f} %, top {100 * cost.top:.1f} % of a core; "
+        f"lost {units.plural(snapshot.lost_records, 'event')}"
+    ]
+    if snapshot.skipped_ns:
+        found.append(
+            f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
+            "here: choose fewer devices (-d) or operations (--op)"
+        )
+    if snapshot.calls_until_ns is not None:
+        since = units.duration(max(now.end_ns - snapshot.calls_until_ns, 0))
+        found.append(f"calls have not been timed for {since}, as that took too much: --call-budget")
+    if cost.behind_ns > _LATE_NS and not snapshot.last:
+        found.append(f"{units.duration(cost.behind_ns)} behind")
+    return found
+
+
+def _devices(snapshot: Snapshot) -> Table:
+    """Return the table of devices: in flight and active."""
+    busy = sorted(snapshot.devices, key=lambda d: (-d.queue.busy_ns, d.device))
+    rows = []
+    for one in busy:
+        queue, issued = one.queue, one.issued
+        active = 100 * queue.busy_ns / queue.time_ns if queue.time_ns else 0.0
+        rows.append(
+            [
+                one.device,
+                units.count(queue.now),
+                f"{queue.mean:.2f}",
+                units.count(queue.max),
+                units.count(issued.now),
+                f"{issued.mean:.2f}",
+                units.count(issued.max),
+                f"{active:.0f} %",
+            ]
+        )
+    columns = [
+        Column("in flight", left=True),
+        Column("Q-C now"),
+        Column("mean"),
+        Column("max"),
+        Column("D-C now"),
+        Column("mean"),
+        Column("max"),
+        Column("active"),
+    ]
+    return Table(columns, rows)
+
+
+def _work(group: GroupReport | None) -> list[str]:
+    """Return the cells of _WORK; None: no I/O."""
+    if group is None:
+        return ["0", "0 B/s"]
+    return [f"{group.ios_per_s:,.0f}", f"{units.size(group.bytes_per_s)}/s"]
+
+
+def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
+    """Return the stretch's operations by name."""
+    return {tuple(o.bios.name.values()): o for o in stretch.operations}
+
+
+def _cells(one: OperationReport) -> list[str]:
+    """Return the cells for device and operation."""
+    return name_cells(one.bios, ("device", "operation"))
+
+
+def _operations(snapshot: Snapshot) -> Table:
+    """Return the table of operations, of the last minute and now."""
+    now = _named(snapshot.now)
+    rows = []
+    some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.counters["ios"]]
+    for name, one in some:
+        newest = now[name].bios if name in now else None
+        found = times(newest.latency if newest else None, one.bios.latency)
+        rows.append([*_cells(one), *_work(newest), *found])
+    columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *TIMES]
+    return Table(columns, rows)
+
+
+def _stages(snapshot: Snapshot) -> Table:
+    """Return the table of stages, of the last minute and now."""
+    now = _named(snapshot.now)
+    rows = []
+    for name, one in _named(snapshot.minute).items():
+        newest = {s.stage: s.time for s in now[name].bios.stages} if name in now else {}
+        stages = sorted(one.bios.stages, key=lambda s: -s.share)
+        for stage in stages:
+            share = f"{100 * stage.share:.0f} %"
+            found = times(newest.get(stage.stage), stage.time)
+            rows.append([*_cells(one), stage.stage, share, *found])
+    columns = [
+        Column("stages", left=True),
+        Column("", left=True),
+        Column("", left=True),
+        Column("share 1 min"),
+        *TIMES,
+    ]
+    return Table(columns, rows, 2, 2 * PLAIN_ROWS)
+
+
+def _processes(snapshot: Snapshot) -> Table:
+    """Return the table of processes, of the last minute and now."""
+    fields = ("process", "pid")
+    now = {tuple(g.name.values()): g for g in snapshot.now.processes}
+    rows = []
+    for group in snapshot.minute.processes:
+        newest = now.get(tuple(group.name.values()))
+        found = times(newest.latency if newest else None, group.latency)
+        rows.append([*name_cells(group, fields), *_work(newest), *found])
+    columns = [Column("process", left=True), Column("pid"), *_WORK, *TIMES]
+    return Table(columns, rows)
+
+
+def _slowest(snapshot: Snapshot) -> Table:
+    """Return the table of the slowest I/Os."""
+    rows = [
+        [
+            units.duration(one.latency_ns),
+            one.device,
+            one.operation,
+            str(one.sector),
+            units.size(one.bytes),
+            one.process or "(unknown)",
+            str(one.pid or ""),
+            f"{one.stage} {units.duration(one.stage_ns)}" if one.stage else "-",
+            f"{units.duration(max(snapshot.now.end_ns - one.end_ns, 0))} ago",
+        ]
+        for one in snapshot.slowest
+    ]
+    columns = [
+        Column("slowest"),
+        Column("device", left=True),
+        Column("", left=True),
+        Column("sector", 2),
+        Column("size", 2),
+        Column("process", left=True),
+        Column("pid", 3),
+        Column("longest stage", 1, left=True),
+        Column("when", 1),
+    ]
+    return Table(columns, rows)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions and tracepoints of many lives by their time, and the same as a flame graph.
+
+Functions have the time that they took. Where a log has tracepoints alone, these have the time until
+the life's next hit: what came after them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from biotrail.converters.analysis.lives.merged import Figures
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.sites.frames import KIND_NAMES, ContextKind
+from biotrail.converters.sites.trees import ContextRun, Life, Node, NodeKind
+
+MOST_STACKS = 50_000
+"""Stacks of a flame graph at most; further ones are counted."""
+
+
+@dataclass
+class Function:
+    """A function or tracepoint in all lives and places."""
+
+    kind: NodeKind
+    name: str
+    module: str
+    calls: int = 0
+    lives: int = 0
+    last: int = 0
+    """Number of the life that was counted last."""
+    unfinished: int = 0
+    took: Figures = field(default_factory=Figures)
+    """Of functions from entry to return; of tracepoints until the life's next hit."""
+    own: Figures = field(default_factory=Figures)
+    """Of functions the part of `took` in the function itself."""
+
+
+class Functions:
+    """Adds up the functions and tracepoints of lives, and their stacks."""
+
+    def __init__(self, functions: bool) -> None:
+        """Start without lives. functions: whether the log has functions with times of their own."""
+        self.has_functions = functions
+        self.lives = 0
+        self.time = 0
+        """ns of all lives."""
+        self.left_out = 0
+        """Calls whose stacks had no room."""
+        self._by_name: dict[tuple[NodeKind, str, str], Function] = {}
+        self._stacks: dict[tuple[str, ...], tuple[int, int]] = {}
+        """Names from the context inwards → (calls, ns)."""
+
+    def rows(self) -> list[Function]:
+        """Return all functions and tracepoints, those with the most time first."""
+        return sorted(self._by_name.values(), key=lambda f: (-f.took.total, -f.calls, f.name))
+
+    def stacks(self) -> list[tuple[tuple[str, ...], int, int]]:
+        """Return (names from the context inwards, calls, ns) of each stack, by names.
+
+        ns are those of the innermost function itself; without functions until the next hit.
+        """
+        return sorted((names, *values) for names, values in self._stacks.items())
+
+    def add(self, life: Life) -> None:
+        """Add a life."""
+        self.lives += 1
+        self.time += max(life.span, 0)
+        following = until_next(life)
+        for run in life.contexts:
+            above = [context_name(run)]
+            for node in life.walk(run.roots):
+                del above[1 + node.depth :]
+                above.append(node.name)
+                if node.kind != NodeKind.FRAME:
+                    self._add(node, tuple(above), following[node.hit])
+
+    def _add(self, node: Node, stack: tuple[str, ...], following: int) -> None:
+        """Add a call. following: ns until the life's next hit."""
+        key = node.kind, node.name, node.module
+        found = self._by_name.get(key)
+        if found is None:
+            found = self._by_name[key] = Function(*key)
+        found.calls += 1
+        if found.last != self.lives:
+            found.last = self.lives
+            found.lives += 1
+        own = 0
+        if node.kind == NodeKind.FUNCTION:
+            if node.end == NEVER:
+                found.unfinished += 1
+            else:
+                found.took.add(node.took)
+                found.own.add(node.own)
+                own = node.own
+        elif not self.has_functions:
+            found.took.add(following)
+            own = following
+        self._add_stack(stack, own)
+
+    def _add_stack(self, stack: tuple[str, ...], own: int) -> None:
+        """Add a call's time to its stack."""
+        calls, time = self._stacks.get(stack, (0, 0))
+        if not calls and len(self._stacks) >= MOST_STACKS:
+            self.left_out += 1
+            return
+        self._stacks[stack] = calls + 1, time + own
+
+
+def context_name(run: ContextRun) -> str:
+    """Return what contexts of one kind share, as the outermost frame: `fio`, `softirq`."""
+    return run.comm or KIND_NAMES[run.kind] if run.kind == ContextKind.TASK else _kind(run)
+
+
+def _kind(run: ContextRun) -> str:
+    """Return the kind's name, with what a worker or thread of the kernel runs."""
+    name = KIND_NAMES[run.kind]
+    return f"{name} {run.what}" if run.what and run.kind <= ContextKind.THREAD else name
+
+
+def until_next(life: Life) -> list[int]:
+    """Return per hit of a life the ns until the next one; of the last one 0.
+
+    A death that is not the last hit (functions return after it) ends the time of the one before.
+    """
+    times = [0] * len(life.node_of)
+    for at, following in _pairs(life):
+        times[at] = following
+    return times
+
+
+def _pairs(life: Life) -> Iterator[tuple[int, int]]:
+    """Yield (hit, ns until the next) of all hits but the last."""
+    before = -1
+    for at, index in enumerate(life.node_of):
+        node = life.nodes[index]
+        time = node.begin if node.hit == at else node.end
+        if before >= 0:
+            yield at - 1, max(time - before, 0)
+        before = time

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of many lives as one: what has the same place in each is one node, with its figures."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.sites.frames import KIND_NAMES, ContextKind
+from biotrail.converters.sites.trees import ContextRun, Life, Node, NodeKind
+
+MOST_NODES = 50_000
+"""Nodes of a merged tree at most; the figures of more are not kept, but counted."""
+_OCCURRENCES = 3
+"""Contexts of one kind in a life are told apart by which one they are; from the third on not."""
+_BUFFER = 512
+
+
+class Figures:
+    """Figures of a quantity (ns): count, sum, percentiles, in bounded memory."""
+
+    __slots__ = ("_all", "_new", "total")
+
+    def __init__(self) -> None:
+        """Start without values."""
+        self._all = Distribution()
+        self._new: list[int] = []
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        """Add a value of at least 0."""
+        self._new.append(value)
+        self.total += value
+        if len(self._new) >= _BUFFER:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._all.add(np.array(self._new, np.int64))
+        self._new = []
+
+    @property
+    def of(self) -> Distribution:
+        """The distribution of all values."""
+        if self._new:
+            self._flush()
+        return self._all
+
+    def percentile(self, share: float) -> int:
+        """Return the value below which a share of the values lies; 0 without values."""
+        return self.of.percentiles([share])[0]
+
+
+@dataclass
+class MergedNode:
+    """A function or tracepoint at one place of the lives' trees."""
+
+    kind: NodeKind
+    name: str
+    module: str
+    calls: int = 0
+    lives: int = 0
+    """Lives that have it."""
+    last: int = 0
+    """Number of the life that was counted last."""
+    unfinished: int = 0
+    """Calls without a return."""
+    start: Figures = field(default_factory=Figures)
+    """From the life's begin to the first call in the life."""
+    took: Figures = field(default_factory=Figures)
+    """From entry to return, of calls that have both; of tracepoints and frames nothing."""
+    own: Figures = field(default_factory=Figures)
+    """The part of `took` in the function itself."""
+    below: "dict[tuple[str, bool], MergedNode]" = field(default_factory=dict)
+    """By name, and whether the node has times of its own."""
+
+    def ordered(self) -> "list[MergedNode]":
+        """Return the nodes directly below in the order of their mean starts."""
+        return in_order(self.below.values())
+
+
+@dataclass
+class MergedContext:
+    """Contexts of one kind that came at the same place in the lives."""
+
+    kind: ContextKind
+    name: str
+    """Of a task the name of its thread, of others that of the kind: as texts begin."""
+    what: str
+    """As `ContextRun.what`."""
+    which: int
+    """From 1: the first such context in a life, the second, the third and all later ones."""
+    runs: int = 0
+    lives: int = 0
+    last: int = 0
+    """As `MergedNode.last`."""
+    start: Figures = field(default_factory=Figures)
+    """From the life's begin to the context's first hit, of the first in the life."""
+    waited: Figures = field(default_factory=Figures)
+    """From the last hit before, in any context, to the first in it; of those where there is time
+    between."""
+    took: Figures = field(default_factory=Figures)
+    """From the first hit in it to the last."""
+    roots: dict[tuple[str, bool], MergedNode] = field(default_factory=dict)
+
+    def ordered(self) -> list[MergedNode]:
+        """Return the outermost nodes in the order of their mean starts."""
+        return in_order(self.roots.values())
+
+
+def in_order(nodes: Iterable[MergedNode]) -> list[MergedNode]:
+    """Return nodes in the order of their mean starts; of equal ones, that of most lives first."""
+    return sorted(nodes, key=_place)
+
+
+def _place(one: MergedNode | MergedContext) -> tuple[float, int]:
+    """Return what nodes, or contexts, of one place are sorted by."""
+    return one.start.total / max(one.start.of.count, 1), -one.lives
+
+
+class Merged:
+    """The trees of many lives as one."""
+
+    def __init__(self) -> None:
+        """Start without lives."""
+        self.lives = 0
+        self.took = Figures()
+        """From birth to death of the lives that have both."""
+        self.spans = Figures()
+        """The time of each life that is known: from birth, or the first hit, to the last."""
+        self.hits = 0
+        self.unfinished = 0
+        self.alone = 0
+        """Returns whose entry is not recorded."""
+        self.lost = 0
+        """Lives during which records were lost, or for some of whose hits there was no room."""
+        self.left_out = 0
+        """Nodes of lives for which there was no room."""
+        self._contexts: dict[tuple[object, ...], MergedContext] = {}
+        self._nodes = 0
+
+    def contexts(self) -> list[MergedContext]:
+        """Return the contexts in the order of their mean starts, as `in_order` does nodes."""
+        return sorted(self._contexts.values(), key=_place)
+
+    def add(self, life: Life) -> None:
+        """Add a life's tree."""
+        self.lives += 1
+        self.hits += life.hits
+        self.unfinished += life.unfinished
+        self.alone += life.alone
+        self.lost += life.lost or life.cut
+        self.spans.add(max(life.span, 0))
+        if life.took != NEVER:
+            self.took.add(life.took)
+        seen: dict[tuple[object, ...], int] = {}
+        until = life.begin
+        for run in life.contexts:
+            self._add_run(life, run, seen, run.begin - until)
+            until = max(until, run.end)
+
+    def _add_run(
+        self, life: Life, run: ContextRun, seen: dict[tuple[object, ...], int], waited: int
+    ) -> None:
+        """Add a context of a life. seen: number of contexts so far by key; this one is added."""
+        name = run.comm if run.kind == ContextKind.TASK else KIND_NAMES[run.kind]
+        like = run.kind, name, run.what
+        seen[like] = min(seen.get(like, 0) + 1, _OCCURRENCES)
+        key = (*like, seen[like])
+        context = self._contexts.get(key)
+        if context is None:
+            if not self._has_room(life, run.roots):
+                return
+            context = self._contexts[key] = MergedContext(run.kind, name, run.what, seen[like])
+        context.runs += 1
+        if context.last != self.lives:
+            context.last = self.lives
+            context.lives += 1
+            context.start.add(max(run.begin - life.begin, 0))
+        if waited > 0:
+            context.waited.add(waited)
+        context.took.add(run.end - run.begin)
+        self._add_nodes(life, run.roots, context.roots)
+
+    def _has_room(self, life: Life, roots: list[int]) -> bool:
+        """Return whether one node more may be kept; if not, count those at `roots` and below."""
+        if self._nodes < MOST_NODES:
+            self._nodes += 1
+            return True
+        self.left_out += sum(1 for _ in life.walk(roots))
+        return False
+
+    def _add_nodes(
+        self, life: Life, roots: list[int], into: dict[tuple[str, bool], MergedNode]
+    ) -> None:
+        """Add the nodes at `roots`, and all below, to the nodes of one place."""
+        rest = [(index, into) for index in reversed(roots)]
+        while rest:
+            index, beside = rest.pop()
+            node = life.nodes[index]
+            key = node.name, node.kind != NodeKind.FRAME
+            found = beside.get(key)
+            if found is None:
+                if not self._has_room(life, [index]):
+                    continue
+                found = beside[key] = MergedNode(node.kind, node.name, node.module)
+            self._add_node(life, node, found)
+            rest += [(below, found.below) for below in reversed(node.below)]
+
+    def _add_node(self, life: Life, node: Node, into: MergedNode) -> None:
+        """Add the figures of one call."""
+        into.calls += 1
+        if into.last != self.lives:
+            into.last = self.lives
+            into.lives += 1
+            into.start.add(max(node.begin - life.begin, 0))
+        if node.kind != NodeKind.FUNCTION:
+            return
+        if node.end == NEVER:
+            into.unfinished += 1
+        else:
+            into.took.add(node.took)
+            into.own.add(node.own)

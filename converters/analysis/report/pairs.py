@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of pairs of events: of each pair, its values of --by, and its keys."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.report.figures import Summary
+from biotrail.converters.analysis.report.pair_intervals import PairSeries
+from biotrail.converters.analysis.report.pair_tree import (
+    PairGroup,
+    PairInterval,
+    PairKey,
+    PairReport,
+)
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.site_tables import Pairs
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.pair_names import PairNames
+
+MOST_GROUPS = 1_000
+"""Values of --by that have figures of their own; pairs of further ones are in the total alone."""
+MOST_KEYS = 10_000
+"""Keys of a pair that are counted; those of further ones are in the total alone."""
+SHOWN_KEYS = 100
+"""Keys in a report: those with the most time."""
+
+
+@dataclass
+class _Figures:
+    """Figures of one pair."""
+
+    time: Distribution = field(default_factory=Distribution)
+    groups: dict[int, Distribution] = field(default_factory=dict)
+    """By value of --by."""
+    keys: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """By (key0, key1): [count, sum, max], ns."""
+    without_group: int = 0
+    without_key: int = 0
+
+    def add(self, pairs: Pairs, has_by: bool) -> None:
+        """Add rows of this pair."""
+        self.time.add(pairs.latency)
+        if has_by:
+            self._add_groups(pairs)
+        self._add_keys(pairs)
+
+    def _add_groups(self, pairs: Pairs) -> None:
+        """Add latencies by value of --by."""
+        rows, of = distinct(pairs.by)
+        for (value,) in rows:
+            if value not in self.groups and len(self.groups) < MOST_GROUPS:
+                self.groups[value] = Distribution()
+        known = np.array([value in self.groups for (value,) in rows], dtype=np.bool_)[of]
+        self.without_group += int((~known).sum())
+        into = [self.groups.get(value, self.time) for (value,) in rows]
+        add_grouped(of[known], pairs.latency[known], into)
+
+    def _add_keys(self, pairs: Pairs) -> None:
+        """Add counts, sums and maxima by key."""
+        keys, of = distinct(pairs.key0, pairs.key1)
+        counts = np.bincount(of, minlength=len(keys))
+        sums, most = np.zeros((2, len(keys)), np.int64)
+        np.add.at(sums, of, pairs.latency)
+        np.maximum.at(most, of, pairs.latency)
+        columns = (keys, counts.tolist(), sums.tolist(), most.tolist())
+        for (key0, key1), count, total, longest in zip(*columns, strict=True):
+            held = self.keys.get((key0, key1))
+            if held is not None:
+                held[:] = held[0] + count, held[1] + total, max(held[2], longest)
+            elif len(self.keys) < MOST_KEYS:
+                self.keys[key0, key1] = [count, total, longest]
+            else:
+                self.without_key += count
+
+
+class PairFigures:
+    """Figures of all pairs of a log, window after window."""
+
+    def __init__(self, context: Context, interval: int = 0) -> None:
+        """Start without pairs. context: the log's, whose header declares them.
+
+        interval: ns of each interval of `intervals`; 0: there are none.
+        """
+        self._series = PairSeries(interval) if interval else None
+        self._names = PairNames(context)
+        self._figures: dict[int, _Figures] = {}
+
+    def add(self, window: Lifecycles, begin: int) -> None:
+        """Add the pairs of the log's next window. begin: ns where the first interval begins."""
+        if window.sites is None or not len(window.sites.pairs):
+            return
+        pairs = window.sites.pairs
+        for number in np.unique(pairs.pair).tolist():
+            figures = self._figures.setdefault(number, _Figures())
+            figures.add(pairs.take(pairs.pair == number), self._names.has_by(number))
+        if self._series is not None:
+            self._series.add(pairs, begin, window.end)
+
+    @property
+    def late(self) -> int:
+        """Number of pairs that are in no interval, as they came after it was closed."""
+        return 0 if self._series is None else self._series.left_out
+
+    def intervals(self) -> dict[int, list[PairInterval]]:
+        """Return interval → the pairs that ended in it, in the header's order; others are absent.
+
+        To be called after the last window.
+        """
+        found: dict[int, list[PairInterval]] = {}
+        if self._series is not None:
+            self._series.finish()
+            for (place, number), time in sorted(self._series.closed.items()):
+                one = PairInterval(self._names.name(number), time)
+                found.setdefault(place, []).append(one)
+        return found
+
+    def reports(self, trace: Trace) -> list[PairReport]:
+        """Return a report for each pair, in the order of the header; those that occurred or not.
+
+        trace: read to its end.
+        """
+        self._names.finish(trace.reader.end)
+        numbers = sorted(set(range(len(self._names))) | set(self._figures))
+        return [self._report(number) for number in numbers]
+
+    def _report(self, number: int) -> PairReport:
+        names, figures = self._names, self._figures.get(number, _Figures())
+        groups = sorted(figures.groups.items(), key=lambda item: (-item[1].sum, item[0]))
+        keys = sorted(figures.keys.items(), key=lambda item: (-item[1][1], item[0]))
+        return PairReport(
+            name=names.name(number),
+            begin=str(names.fact(number, "begin")),
+            end=str(names.fact(number, "end")),
+            keys=names.fields(number),
+            by=str(names.fact(number, "by")),
+            time=Summary.of(figures.time),
+            groups=[
+                PairGroup(names.by(number, value), value, Summary.of(times))
+                for value, times in groups
+            ],
+            groups_left_out=figures.without_group,
+            slowest_keys=[
+                PairKey(names.key(number, *key), list(key), *counts)
+                for key, counts in keys[:SHOWN_KEYS]
+            ],
+            keys_known=len(figures.keys),
+            keys_left_out=figures.without_key,
+            unpaired=names.unpaired(number),
+        )

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True
+"""The loops of `decoding`, for Cython: a chunk's records found, and brought into order of time.
+
+Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
+tests. `decoding` does the same in numpy where this is not compiled.
+"""
+
+import cython
+
+COMPILED = cython.compiled
+"""Whether this runs compiled; uncompiled it takes microseconds for a record."""
+
+_TIME_MASK = cython.declare(cython.longlong, 0xFFFFFFFFFFFFFF)
+_HALF = cython.declare(cython.longlong, 0x80000000000000)
+_WHOLE = cython.declare(cython.longlong, 0x100000000000000)
+_BLOCK_WORDS = cython.declare(cython.longlong, 512)
+_PAD = cython.declare(cython.longlong, 255)
+_LAST = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+
+
+def find_records(
+    words: cython.const[cython.longlong][::1],
+    position: cython.longlong,
+    sizes: cython.const[cython.longlong][::1],
+    known: cython.const[cython.uchar][::1],
+    now: cython.longlong,
+    at_word: cython.longlong,
+    found: cython.longlong[::1],
+    times: cython.longlong[::1],
+    count: cython.longlong,
+    unknown: cython.longlong[::1],
+) -> tuple[cython.longlong, cython.longlong]:
+    """Find a segment's records; return (how many in all, words that are no record of the schema).
+
+    words: of the ring, from `position` (in words) on. sizes: by kind, 0 for none and PAD. known:
+    by kind, whether to take it; others are counted in `unknown` by kind. now: CLOCK_MONOTONIC (ns)
+    to which the 56-bit times are nearest. at_word: what is added to a record's index. found: index
+    of each record's first word; times: ns; both are filled from `count` on.
+    """
+    total: cython.longlong = words.shape[0]
+    at: cython.longlong = 0
+    end: cython.longlong
+    kind: cython.longlong
+    size: cython.longlong
+    low: cython.longlong = now & _TIME_MASK
+    distance: cython.longlong
+    unread: cython.longlong = 0
+    while at < total:
+        end = at + _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
+        if end > total:
+            end = total
+        while at < end:
+            kind = (words[at] >> 56) & 0xFF
+            size = sizes[kind]
+            if size == 0 or at + size > end:
+                if kind != _PAD:
+                    unread += end - at
+                break
+            if known[kind]:
+                distance = ((words[at] & _TIME_MASK) - low) & _TIME_MASK
+                if distance >= _HALF:
+                    distance -= _WHOLE
+                found[count] = at_word + at
+                times[count] = now + distance
+                count += 1
+            else:
+                unknown[kind] += 1
+            at += size
+        at = end
+    return count, unread
+
+
+def is_sorted(times: cython.const[cython.longlong][::1]) -> cython.int:
+    """Return whether times do not descend."""
+    i: cython.longlong
+    for i in range(1, times.shape[0]):
+        if times[i] < times[i - 1]:
+            return False
+    return True
+
+
+def merge(
+    times: cython.const[cython.longlong][::1],
+    starts: cython.longlong[::1],
+    ends: cython.const[cython.longlong][::1],
+    order: cython.longlong[::1],
+) -> cython.void:
+    """Fill `order` with the rows by (time, run). Each run [start, end) is sorted; starts change.
+
+    As long as a run is before all others its rows are taken without a look at these.
+    """
+    runs: cython.longlong = starts.shape[0]
+    out: cython.longlong = 0
+    run: cython.longlong
+    best: cython.longlong
+    row: cython.longlong
+    least: cython.longlong
+    bound: cython.longlong
+    after: cython.longlong
+    while True:
+        best = -1
+        least = 0
+        bound = _LAST
+        after = runs
+        for run in range(runs):
+            if starts[run] < ends[run]:
+                if best < 0 or times[starts[run]] < least:
+                    if best >= 0:
+                        bound = least
+                        after = best
+                    best = run
+                    least = times[starts[run]]
+                elif times[starts[run]] < bound:
+                    bound = times[starts[run]]
+                    after = run
+        if best < 0:
+            return
+        row = starts[best]
+        while row < ends[best] and (times[row] < bound or (times[row] == bound and best < after)):
+            order[out] = row
+            out += 1
+            row += 1
+        if row == starts[best]:  # equal to the end of time
+            order[out] = row
+            out += 1
+            row += 1
+        starts[best] = row
+
+
+def gather(
+    words: cython.const[cython.longlong][::1],
+    found: cython.const[cython.longlong][::1],
+    order: cython.const[cython.longlong][::1],
+    cpus: cython.const[cython.ushort][::1],
+    times: cython.const[cython.longlong][::1],
+    raw: cython.longlong[:, ::1],
+    cpu_out: cython.ushort[::1],
+    time_out: cython.longlong[::1],
+) -> cython.void:
+    """Copy records into columns: row i is the record `order[i]`, with eight words.
+
+    words: with seven more behind the last record. cpus, times: by record, before the order.
+    """
+    i: cython.longlong
+    at: cython.longlong
+    for i in range(order.shape[0]):
+        at = found[order[i]]
+        cpu_out[i] = cpus[order[i]]
+        time_out[i] = times[order[i]]
+        raw[0, i] = words[at]
+        raw[1, i] = words[at + 1]
+        raw[2, i] = words[at + 2]
+        raw[3, i] = words[at + 3]
+        raw[4, i] = words[at + 4]
+        raw[5, i] = words[at + 5]
+        raw[6, i] = words[at + 6]
+        raw[7, i] = words[at + 7]

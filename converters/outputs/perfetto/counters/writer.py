@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the samples of counters: queue depths and throughput per device, and lost records."""
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Lifecycles, LossWindows
+from biotrail.converters.outputs.counters import Samples
+from biotrail.converters.outputs.perfetto.counters.gauges import Gauges, Passage
+from biotrail.converters.outputs.perfetto.counters.loss_total import LossTotal
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.outputs.perfetto.tracks.tracks import Streams
+from biotrail.converters.outputs.perfetto.tracks.tree import LOST, Tree
+from biotrail.converters.outputs.perfetto.writing.events import encode_samples
+from biotrail.converters.outputs.perfetto.writing.file import PacketFile
+
+
+class CounterWriter:
+    """Writes the counters of one log, window by window, then the samples that were held back.
+
+    fine: whether few changes within a short time are a sample each (`Gauges.fine`). Adds to
+    `summary.samples`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        file: PacketFile,
+        streams: Streams,
+        tree: Tree,
+        summary: PerfettoSummary,
+        *,
+        fine: bool,
+    ) -> None:
+        """Begin without counters; nothing is written.
+
+        file, streams, tree, summary: those of the whole trace. fine: as of the class.
+        """
+        self._context = context
+        self._file = file
+        self._streams = streams
+        self._tree = tree
+        self._summary = summary
+        self._fine = fine
+        self._gauges: dict[int, Gauges] = {}
+        """Per dev_t: its counters."""
+        self._stream_of: dict[tuple[str, int], int] = {}
+        """(name of a counter, dev_t) → index in Streams; from the counter's first sample on."""
+        self._lost = LossTotal()
+        self.last = 0
+        """ns: the latest sample written; 0 before the first."""
+
+    def add_losses(self, table: LossWindows) -> None:
+        """Add a window's loss windows to the counter of lost records, which `finish` writes."""
+        self._lost.add(table.end, table.count)
+
+    def update(
+        self, window: Lifecycles, bios: Slices, open_bios: Slices, origin: int, end: int
+    ) -> None:
+        """Update the counters of each device with a group or a bio in flight; write their samples.
+
+        The counter of lost records is not among them. bios, open_bios: slices of `window.bios` and
+        `window.open_bios`. origin: the trace's begin, ns, where each counter begins. end: when the
+        trace's last packet is, ns: bins that end later are left to a later call, as their samples
+        would extend the trace. Sets `last`. Raises OutputError where writing fails.
+        """
+        begin = max(window.begin, origin)
+        known_until = max(min(window.end, end + 1), begin)
+        in_flight_on = np.unique(open_bios.group).tolist()
+        for dev in dict.fromkeys([*self._tree.devices(), *in_flight_on]):
+            gauges = self._gauges.setdefault(dev, Gauges(origin, self._fine))
+            ended = Passage.of(self._context, bios, window.bios, dev)
+            in_flight = Passage.of(self._context, open_bios, window.open_bios, dev)
+            self._write(dev, gauges.update(begin, known_until, ended, in_flight))
+
+    def finish(self, begin: int, end: int) -> None:
+        """Write the samples that were held back, and the counter of lost records.
+
+        begin, end: the trace's, ns. Every device with a group gets the same counter of lost
+        records, of all devices together; none is written where no loss has a known count. Sets
+        `last`, which may be after `end`. Raises OutputError where writing fails.
+        """
+        for dev, gauges in self._gauges.items():
+            self._write(dev, gauges.finish(end))
+        if self._lost.some:
+            for dev in self._tree.devices():
+                self._write(dev, {LOST: self._lost.samples(begin)})
+
+    def _write(self, dev: int, samples: dict[str, Samples]) -> None:
+        """Write samples of a device's counters, each on its own packet sequence, and count them.
+
+        samples: per counter's name, (times in ns, values), sorted by time and not before the
+        counter's last sample. A counter gets its track, and its device a group, at its first
+        sample; one without samples is skipped. Sets `last`, the latest time of all. Raises
+        OutputError where writing fails.
+        """
+        for name, (times, values) in samples.items():
+            if not len(times):
+                continue
+            stream = self._stream_of.get((name, dev))
+            if stream is None:
+                descriptor = self._tree.counter(name, dev)
+                stream = self._streams.add(descriptor, "", int(times[0]))
+                self._stream_of[name, dev] = stream
+                self._file.packets(self._tree.announcements())
+            self._file.write(self._streams.prepare(np.array([stream]), ()))
+            since = np.diff(times, prepend=self._streams.last[stream])
+            sequence = np.full(len(times), self._streams.sequence[stream], dtype=np.uint64)
+            self.last = max(self.last, int(times[-1]))
+            self._file.write(encode_samples(since, sequence, values))
+            self._streams.last[stream] = times[-1]
+            self._summary.samples += len(times)

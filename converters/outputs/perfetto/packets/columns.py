@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices of one category as columns: times, names, arguments, stages."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
+from biotrail.converters.outputs.perfetto.packets.encode import Unsigned
+
+_UINT, _BOOL = 0x18, 0x10
+_STRING = b"\x88\x01"
+
+
+@dataclass
+class Column:
+    """One argument of every slice, or of the slices in `where`."""
+
+    iid: int
+    """Interned id of the argument's name."""
+    head: bytes
+    """DebugAnnotation up to its value: tag, length (filled in later), name_iid, value's tag."""
+    values: Unsigned
+    """Per slice (n,): its value, or the id of an interned string."""
+    where: Bool | None
+    """Slices that have the argument; None: all."""
+    interned: bool = False
+    """Whether the values are ids of interned strings."""
+
+
+@dataclass
+class StageColumns:
+    """Stages that take time, ordered by slice, then by time.
+
+    Slice i has the rows first[i] to first[i] + count[i] - 1.
+    """
+
+    first: I64
+    count: I64
+    name: U8
+    """Per stage: interned id of its name."""
+    start: I64
+    """Per stage: ns."""
+    end: I64
+    flow: U64 | None = None
+    """Per stage: id of its flow, 0: it has none; None: no stage has one."""
+
+
+@dataclass
+class Flows:
+    """Ids of the flows that slices have, ordered by slice.
+
+    Slice i has the ids first[i] to first[i] + count[i] - 1.
+    """
+
+    first: I64
+    count: I64
+    id: U64
+    """Per slice and flow: the flow's id."""
+
+
+@dataclass
+class Slices:
+    """A window's slices of one category. Shape (n,) each; times in ns."""
+
+    category: str
+    number: I64
+    """The bio's, request's or loss window's number."""
+    group: I64
+    """What the lane belongs to: the disk's dev_t; 0 for loss windows."""
+    start: I64
+    end: I64
+    """FOREVER: open to the trace's end."""
+    name: U64
+    """Id of the interned event name."""
+    family: U64 | None
+    """Correlation ids; None: no slice has one."""
+    in_family: Bool | None = None
+    """Which slices have a correlation id; None: all of them."""
+    callstack: U64 | None = None
+    """Ids of call stacks, 0: the slice has none; None: no slice has one."""
+    columns: list[Column] = field(default_factory=list)
+    stages: StageColumns | None = None
+    flows: Flows | None = None
+    """None: no slice has a flow."""
+    rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Index of each slice's row in the table that the slices were made from."""
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def uint(self, name: str, values: NDArray[Any], where: Bool | None = None) -> None:
+        """Append an unsigned argument.
+
+        name: of ARGUMENTS. values: per slice (n,). where: slices that have the argument; None: all.
+        Only values outside of `where` may be negative. Nothing is appended if no slice has the
+        argument.
+        """
+        if where is not None:
+            values = np.where(where, values, values.dtype.type(0))
+        if values.dtype.kind == "i":
+            values = values.astype(np.uint64)
+        self._add(name, bytes([_UINT]), values, where)
+
+    def true(self, name: str, where: Bool) -> None:
+        """Append an argument that is `true` for slices in `where` and absent for the others."""
+        self._add(name, bytes([_BOOL]), np.ones(len(where), dtype=np.uint8), where)
+
+    def text(self, name: str, ids: U64) -> None:
+        """Append an interned string argument; a slice with id 0 has none."""
+        where = ids > 0
+        self._add(name, _STRING, ids, None if where.all() else where, interned=True)
+
+    def _add(
+        self, name: str, kind: bytes, values: Unsigned, where: Bool | None, interned: bool = False
+    ) -> None:
+        """Append a column to `columns`, unless no slice has it.
+
+        name: of ARGUMENTS. kind: the protobuf tag of the value's field in DebugAnnotation. values:
+        per slice (n,), or ids of interned strings if `interned`. where: slices that have it; None:
+        all.
+        """
+        iid = ARGUMENT_IIDS[name]
+        head = b"\x22\x00\x08" + bytes([iid]) + kind
+        if where is None or where.any():
+            self.columns.append(Column(iid, head, values, where, interned))

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices of system calls, on their threads' own tracks, with the waits of each call nested."""
+
+import errno
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.calls.waiting import PendingWaits
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import Calls, PathTables
+from biotrail.converters.events.tables import (
+    NEVER,
+    U8,
+    Bool,
+    Tasks,
+)
+from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
+from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.packets.encode import distinct
+from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
+from biotrail.recorder.schema.syscalls import call_name
+
+_MOST_HELD = 1 << 16
+"""Calls that are held back at most: beyond, all are drawn."""
+
+
+@dataclass
+class CallMaker:
+    """Makes slices of the calls of each window, in the order of the windows."""
+
+    context: Context
+    names: Interned
+    """Event names."""
+    strings: Interned
+    """Values of text arguments."""
+    threads: dict[int, tuple[int, str]]
+    """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
+    flows: FlowMaker | None = None
+    """Arrows to the calls' bios and from these to waits, with the window's bios; None: none."""
+    _pending: PendingWaits = field(default_factory=PendingWaits)
+    """Waits of calls that have no slice in the windows so far."""
+    _held: Calls | None = None
+    """Calls that have returned, and have no slice yet."""
+    _runnable: int = 0
+    """Event name id of RUNNABLE: interned early, as it has to be below 128."""
+    _names_of: U8 = field(default_factory=lambda: np.zeros(len(WaitReason), dtype=np.uint8))
+    """Per WaitReason: event name id of such a wait, likewise."""
+    _numbered: int = 0
+    """Calls so far, which numbers them."""
+
+    def __post_init__(self) -> None:
+        """Intern the names of the reasons, if the log says what waits were for."""
+        if "fs" in self.context.path_parts:
+            self._intern()
+
+    def _intern(self) -> None:
+        """Set the name ids of waits, `_names_of` and `_runnable`, and intern the names.
+
+        A wait has its reason's name; BLOCKED if the reason is UNKNOWN or the log has no part `fs`
+        of the path.
+        """
+        said = "fs" in self.context.path_parts
+        for reason in WaitReason:
+            named = said and reason != WaitReason.UNKNOWN
+            self._names_of[reason] = self.names.id(WAIT_REASON_NAMES[reason] if named else BLOCKED)
+        self._runnable = self.names.id(RUNNABLE)
+
+    def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
+        """Return slices of timed calls, a slice per call, in the order of (entry, number).
+
+        path: the window's; None: it has no calls. tasks: the window's threads, rows of
+        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls that return
+        at or after `FlowMaker.settled` are held back for a later window or `rest`, as more of their
+        bios' completions may follow; if more than 65,536 calls are held, all are returned. Adds the
+        threads of the returned calls to `threads`; keeps waits of calls without a slice so far.
+        """
+        if path is not None:
+            known = path.calls.take(path.calls.entry != NEVER)
+            held = [] if self._held is None else [self._held]
+            self._held = Calls.concatenate([*held, known])
+            self._pending.add(path.waits)
+        if self._held is None:
+            return self._slices(None)
+        ready = np.ones(len(self._held), dtype=np.bool_)
+        if self.flows is not None and len(ready) <= _MOST_HELD:
+            ready = self._held.exit < self.flows.settled
+        return self._take(ready, tasks)
+
+    def rest(self, tasks: Tasks) -> Slices:
+        """Return slices of the calls that were held back; no window follows.
+
+        In the order of (entry, number), as full slices. tasks: the last window's threads, rows of
+        `Calls.task`. Adds the threads of these calls to `threads`.
+        """
+        if self._held is None:
+            return self._slices(None)
+        return self._take(np.ones(len(self._held), dtype=np.bool_), tasks)
+
+    def _take(self, ready: Bool, tasks: Tasks) -> Slices:
+        """Return slices of the held calls that are `ready` (n,); these are held no longer.
+
+        The slices are sorted by entry, and have arguments, waits and, with `flows`, the ids of
+        flows, which then forget these calls. Adds to `threads`. `_held` must not be None. tasks:
+        the window's threads.
+        """
+        assert self._held is not None
+        self._intern()
+        table = self._held.take(ready)
+        table = table.take(np.argsort(table.entry, kind="stable"))
+        self._held = self._held.take(~ready)
+        self._add_threads(table, tasks)
+        slices = self._slices(table)
+        self._arguments(slices, table)
+        self._add_waits(slices, table)
+        if self.flows is not None:
+            slices.flows = self.flows.of_calls(table)
+            self.flows.forget(table)
+        return slices
+
+    def _add_threads(self, table: Calls, tasks: Tasks) -> None:
+        """Add (process id, name) of each call's thread, at its last row, to `threads`.
+
+        By thread id. Where the thread is not known (task -1): (tid, "").
+        """
+        tids, last = np.unique(table.tid[::-1], return_index=True)
+        rows = table.task[::-1][last]
+        for tid, row in zip(tids.tolist(), rows.tolist(), strict=True):
+            known = row >= 0
+            named = (int(tasks.tgid[row]), str(tasks.comm[row])) if known else (int(tid), "")
+            self.threads[int(tid)] = named
+
+    def _slices(self, table: Calls | None) -> Slices:
+        """Return slices of the calls, in the table's order, without arguments; None: no call.
+
+        table: sorted by entry, entries known. group: the thread id. name: the system call's, by the
+        log's machine, or `32-bit system call`. end: the exit, at least the entry. Numbers count on
+        from call to call in `_numbered`.
+        """
+        none = np.zeros(0, dtype=np.int64)
+        if table is None or not len(table):
+            return Slices(CALL, none, none, none, none, none.astype(np.uint64), None)
+        machine = str(self.context.header.get("host", {}).get("machine", ""))
+        found, codes = distinct(table.number)
+        texts = [call_name(int(number), machine) for number in found]
+        ids = np.array([self.names.id(text) for text in texts], dtype=np.uint64)[codes]
+        if table.foreign.any():
+            ids[table.foreign] = self.names.id("32-bit system call")
+        number = self._numbered + np.arange(len(table))
+        self._numbered += len(table)
+        return Slices(
+            CALL,
+            number=number,
+            group=table.tid.astype(np.int64),
+            start=table.entry,
+            end=np.maximum(table.exit, table.entry),
+            name=ids,
+            family=None,
+            rows=np.arange(len(table)),
+        )
+
+    def _arguments(self, slices: Slices, table: Calls) -> None:
+        """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
+
+        Only calls that did not fail have `result`, only those with a negative result `error`: the
+        errno's name (`EIO`), or `errno N`. blocked_ns, runnable_ns, queued_bios and waits are left
+        out where 0; running_ns is the rest of the time, at least 0. New texts are added to
+        `strings`. `commit` is added by `_add_waits`.
+        """
+        if not len(table):
+            return
+        blocked, runnable = table.blocked, table.runnable
+        slices.uint("tid", table.tid)
+        slices.uint("fd", table.arg0)
+        slices.uint("result", table.result, table.result >= 0)
+        failed = table.result < 0
+        if failed.any():
+            found, codes = distinct(np.where(failed, -table.result, 0))
+            texts = [errno.errorcode.get(int(code), f"errno {code}") for code in found]
+            ids = np.array([self.strings.id(text) for text in texts], dtype=np.uint64)[codes]
+            slices.text("error", np.where(failed, ids, np.uint64(0)))
+        slices.uint("blocked_ns", blocked, blocked > 0)
+        slices.uint("runnable_ns", runnable, runnable > 0)
+        slices.uint("running_ns", np.maximum(slices.end - slices.start - blocked - runnable, 0))
+        slices.uint("queued_bios", table.bios, table.bios > 0)
+        slices.uint("waits", table.waits, table.waits > 0)
+
+    def _add_waits(self, slices: Slices, table: Calls) -> None:
+        """Set `slices.stages` to the waits of these calls, which are no longer pending then.
+
+        table: the call of each slice. A wait has two stages: off the CPU until woken, named by the
+        reason, and from there until it ran, which has the flow of the bio that ended the wait. They
+        are clipped to the call; those of no length are left out. Calls that waited for a journal's
+        commit get the argument `commit`, the highest transaction. Without waits nothing is done.
+        """
+        row, waits = self._pending.take(table)
+        if waits is None or not len(waits):
+            return
+        commit = np.full(len(slices), NEVER)
+        np.maximum.at(commit, row, waits.commit)
+        slices.uint("commit", commit, commit != NEVER)
+        blocked = self._names_of[waits.reason]
+        names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
+        start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)
+        end = np.stack([waits.woken, waits.run], axis=1).reshape(-1)
+        rows = np.repeat(row, 2)
+        start = np.clip(start, slices.start[rows], slices.end[rows])
+        end = np.clip(end, start, slices.end[rows])
+        lasting = np.flatnonzero(end > start)
+        flow = None
+        if self.flows is not None:
+            by = self.flows.of_waits(waits)
+            flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
+        count = np.bincount(rows[lasting], minlength=len(slices))
+        slices.stages = StageColumns(
+            first=np.cumsum(count) - count,
+            count=count,
+            name=names[lasting],
+            start=start[lasting],
+            end=end[lasting],
+            flow=flow,
+        )

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices of io_uring's requests and aio's iocbs, on lanes below their process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.calls.names import name_of_error
+from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
+from biotrail.converters.events.tables import I64, NEVER, U64, Tasks
+from biotrail.converters.outputs.perfetto.names import SUBMISSION, Interned
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.packets.encode import distinct
+from biotrail.converters.submissions.arrow import operation_name, operations_of
+from biotrail.converters.submissions.names import JOINED_NAMES, RUNNER_NAMES
+
+_STEPS = {
+    "submit_to_queue_ns": ("submitted", "queued"),
+    "queue_to_end_ns": ("queued", "ended"),
+    "end_to_complete_ns": ("ended", "completed"),
+    "complete_to_reap_ns": ("completed", "reaped"),
+}
+"""Argument → the columns of Submissions at which the step begins and ends."""
+
+
+@dataclass
+class SubmissionMaker:
+    """Makes slices of the submissions of each window."""
+
+    names: Interned
+    """Event names."""
+    strings: Interned
+    """Values of text arguments."""
+    processes: dict[int, str]
+    """Per process id that has a submission: the name of a thread that queued one; filled here."""
+
+    def submissions(self, path: PathTables | None, tasks: Tasks) -> Slices:
+        """Return a slice per submission of the window, in the order of (start, number).
+
+        From the submission, or the first Q where that is not known, to the completion, or the end
+        of the last bio; those without a known start are left out, the end is at least the start.
+        `group` is the process id. path: the window's; None: no submissions. tasks: rows of
+        `Submissions.task`. Adds processes to `processes`.
+        """
+        none = np.zeros(0, dtype=np.int64)
+        if path is None or not len(path.submissions):
+            return Slices(SUBMISSION, none, none, none, none, none.astype(np.uint64), None)
+        rows = path.submissions
+        start = np.where(rows.submitted != NEVER, rows.submitted, rows.queued)
+        rows = rows.take(start != NEVER)
+        start = start[start != NEVER]
+        order = np.lexsort((rows.number, start))
+        rows, start = rows.take(order), start[order]
+        end = np.where(rows.completed != NEVER, rows.completed, rows.ended)
+        slices = Slices(
+            SUBMISSION,
+            number=rows.number,
+            group=self._process(rows, tasks),
+            start=start,
+            end=np.maximum(end, start),
+            name=_interned(self.names, operations_of(rows), operation_name),
+            family=None,
+            rows=np.arange(len(rows)),
+        )
+        self._arguments(slices, rows)
+        return slices
+
+    def _process(self, rows: Submissions, tasks: Tasks) -> I64:
+        """Return per row its process id, int64 (n,), the thread's id where the task is not known.
+
+        Adds each new id to `processes`, with the name of the thread that queued the first bio of
+        the first such row, "" if not known; nothing is added if `tasks` is empty.
+        """
+        known = rows.task >= 0
+        if not len(tasks):
+            return rows.tid.astype(np.int64)
+        task = np.maximum(rows.task, 0)
+        process = np.where(known, tasks.tgid[task].astype(np.int64), rows.tid.astype(np.int64))
+        for pid, at in zip(*np.unique(process, return_index=True), strict=True):
+            name = str(tasks.comm[task[at]]) if known[at] else ""
+            self.processes.setdefault(int(pid), name)
+        return process
+
+    def _arguments(self, slices: Slices, rows: Submissions) -> None:
+        """Add the arguments of names.SUBMISSION_ARGUMENTS to the slices of `rows`.
+
+        number, fd and offset are left out where negative. `result` and `error` need a completion:
+        `result` has those that are not negative, `error` the errno's name of the others ("none"
+        where there is no such errno). Steps (ns) need both ends, in order. New texts are added to
+        `strings`.
+        """
+        slices.uint("number", rows.number, rows.number >= 0)
+        slices.uint("user_data", rows.user_data)
+        slices.uint("tid", rows.tid)
+        slices.uint("fd", rows.fd, rows.fd >= 0)
+        slices.uint("offset", rows.offset, rows.offset >= 0)
+        slices.uint("bytes", rows.bytes)
+        slices.uint("queued_bios", rows.bios)
+        runners = _interned(self.strings, rows.runner, lambda one: RUNNER_NAMES[Runner(one)])
+        slices.text("mode", runners)
+        how = _interned(self.strings, rows.joined, lambda one: JOINED_NAMES[Joined(one)])
+        slices.text("joined", how)
+        over = rows.completed != NEVER
+        slices.uint("result", rows.result, over & (rows.result >= 0))
+        failed = over & (rows.result < 0)
+        if failed.any():
+            results = np.where(failed, rows.result, 0)
+            ids = _interned(self.strings, results, lambda one: name_of_error(one) or "none")
+            slices.text("error", np.where(failed, ids, np.uint64(0)))
+        for name, (begin, end) in _STEPS.items():
+            first, last = getattr(rows, begin), getattr(rows, end)
+            known = (first != NEVER) & (last != NEVER) & (last >= first)
+            slices.uint(name, last - first, known)
+
+
+def _interned(table: Interned, values: NDArray[np.integer[Any]], name: Callable[[int], str]) -> U64:
+    """Return the interned id of each value's name."""
+    found, codes = distinct(values)
+    return np.array([table.id(name(int(one))) for one in found], dtype=np.uint64)[codes]

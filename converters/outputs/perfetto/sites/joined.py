@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Followed requests and bios: the argument `life` of their slices, and an arrow to the life."""
+
+import numpy as np
+
+from biotrail.converters.events.array_steps import take_or
+from biotrail.converters.events.site_tables import JoinedLives
+from biotrail.converters.events.tables import I64, U32, U64, Bool, Lifecycles
+from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices
+from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+
+
+def life_flow(identity: Identity, life: int) -> int:
+    """Return the id of the flow between a life's slice and that of its request or bio."""
+    return identity.uuid(f"I/O of life {life}")
+
+
+def mark_lives(
+    window: Lifecycles, kind: str, bios: Slices, requests: Slices, identity: Identity
+) -> None:
+    """Add the argument `life` and a flow to the slices of followed requests or bios.
+
+    window: whose slices `bios` and `requests` are; changed here. kind: the struct that the log
+    follows. A bio whose last request was followed has the argument too, without a flow. Of several
+    lives of a request, its slice has the first one's number, and a flow to each.
+    """
+    joined = None if window.sites is None else window.sites.joined
+    if joined is None or not len(joined):
+        return
+    joined = joined.take(np.lexsort((joined.life, joined.number)))
+    drawn = requests if kind == "request" else bios
+    drawn.uint("life", *_life_of(drawn.number, joined))
+    if kind == "request":
+        served = window.bios.request[bios.rows]
+        bios.uint("life", *_life_of(served, joined))
+    _add_flows(drawn, joined, identity)
+
+
+def _life_of(number: I64, joined: JoinedLives) -> tuple[U32, Bool]:
+    """Return (first life of each number, whether it has one), (n,) each. joined: by number."""
+    place = np.searchsorted(joined.number, number)
+    found = np.minimum(place, len(joined) - 1)
+    has = joined.number[found] == number
+    return take_or(joined.life, np.where(has, found, -1), 0), has
+
+
+def _add_flows(slices: Slices, joined: JoinedLives, identity: Identity) -> None:
+    """Add to `slices.flows` one for each life of a slice."""
+    order = np.argsort(slices.number)
+    place = np.minimum(np.searchsorted(slices.number[order], joined.number), len(slices) - 1)
+    if not len(slices):
+        return
+    at = order[place]
+    known = slices.number[at] == joined.number
+    ids = [life_flow(identity, life) for life in joined.life[known].tolist()]
+    slices.flows = _together(slices.flows, len(slices), at[known], np.array(ids, np.uint64))
+
+
+def _together(flows: Flows | None, count: int, row: I64, ids: U64) -> Flows | None:
+    """Return flows with further ones: `ids` of the slices `row`. count: number of slices."""
+    if flows is not None:
+        row = np.concatenate([np.repeat(np.arange(count), flows.count), row])
+        each = np.repeat(flows.first, flows.count)
+        step = np.arange(len(each)) - np.repeat(np.cumsum(flows.count) - flows.count, flows.count)
+        ids = np.concatenate([flows.id[each + step], ids])
+    if not len(ids):
+        return flows
+    counts = np.bincount(row, minlength=count)
+    return Flows(np.cumsum(counts) - counts, counts, ids[np.argsort(row, kind="stable")])

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn bios, requests and loss windows into slices: columns of times, names and arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    OP_MASK,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    Certainty,
+    Lifecycles,
+    LossWindows,
+    RequestKind,
+    Requests,
+    Stages,
+    Tasks,
+)
+from biotrail.converters.outputs.perfetto.names import (
+    BIO,
+    DEVICE_FLUSH,
+    FLUSH,
+    LOSS,
+    REQUEST,
+    Colour,
+    Interned,
+)
+from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.packets.encode import distinct
+from biotrail.converters.outputs.perfetto.path.arguments import add_bio_path, add_interrupts
+from biotrail.converters.outputs.perfetto.path.drivers import add_steps
+from biotrail.converters.outputs.perfetto.slices.times import (
+    Seen,
+    add_stages,
+    no_stages,
+    seen_of,
+)
+from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.tracks.place import Place
+from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
+
+_IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
+_CERTAINTIES = [c.name.lower() for c in Certainty]
+
+
+@dataclass
+class SliceMaker:
+    """Makes slices from a window's tables, and interns the names and texts that they refer to."""
+
+    context: Context
+    names: Interned
+    """Event names."""
+    strings: Interned
+    """Values of text arguments."""
+    callstacks: CallStacks
+    place: Place
+    colour: Colour = Colour.AUTO
+    stacked: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Families (bio numbers) seen on several devices, of those that may appear again."""
+    path: PathTables | None = None
+    """The path beside the block layer of the window whose slices are made; None: not recorded."""
+
+    def note_stacked(self, window: Lifecycles) -> None:
+        """Update `stacked`: add families with a bio or request of a lower device in the window.
+
+        A family (number of the topmost bio) is what one bio of the topmost device caused; a lower
+        device's bio or request has a parent. Families that are not in the window at all are
+        dropped.
+        """
+        tables = window.bios, window.open_bios, window.requests, window.open_requests
+        present = np.concatenate([table.family for table in tables])
+        known = self.stacked[np.isin(self.stacked, present)]
+        lower = [table.family[table.parent >= 0] for table in tables]
+        self.stacked = np.unique(np.concatenate([known, *lower]))
+
+    def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
+        """Return a slice per bio of which any time is known, in the order of (start, number).
+
+        table: a window's bios; stages: of these bios; tasks: threads' names, to which `table.task`
+        refers; `path` must be the window's. A slice ends at the completion; without one, at the
+        last known time if the bio's end was lost (`Seen.lost`: marked LOST, or with neither Q nor
+        cut), else it is open to the trace's end (FOREVER). It has all arguments that
+        docs/perfetto.md lists, stages, and a call stack where one is known. Interns names and
+        texts.
+        """
+        seen = seen_of(table, stages)
+        slices = self._begin(BIO, table, seen)
+        table = table.take(slices.rows)
+        self._process(slices, table, tasks)
+        self._size(slices, table)
+        slices.uint("tid", table.tid, table.tid > 0)
+        if (table.task >= 0).any():
+            slices.uint("pid", tasks.tgid[np.maximum(table.task, 0)], table.task >= 0)
+        self._common(slices, table, seen)
+        part = self._mapped(table.part, self.context.device_label)
+        slices.text("partition", np.where(table.part == table.dev, np.uint64(0), part))
+        slices.uint("request", table.request, table.request >= 0)
+        slices.uint("parent", table.parent, table.parent >= 0)
+        slices.uint("fragments", table.fragments, table.fragments != 1)
+        slices.uint("requests", table.requests, table.requests > 1)
+        slices.text("ioprio", self._mapped(table.ioprio, ioprio_text))
+        if (table.file >= 0).any():
+            slices.text("file", self._mapped(table.file, self._file))
+        if self.callstacks.names is not None and (table.stack >= 0).any():
+            slices.callstack = self.callstacks.ids(table.stack)
+            slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
+        add_bio_path(slices, table, self.path, tasks, self.context, self.strings)
+        add_stages(slices, stages)
+        return slices
+
+    def _file(self, row: int) -> str:
+        """Return the path of a row of `Context.files`; empty: -1, or the device's own pages."""
+        return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
+
+    def requests(self, table: Requests, stages: Stages) -> Slices:
+        """Return a slice per request of which any time is known, in the order of (start, number).
+
+        table: a window's requests; stages: of these requests; `path` must be the window's. A slice
+        ends at the completion; without one, at the last known time if the request was merged into
+        another (`absorbed_by`) or its end was lost (marked LOST), else it is open to the trace's
+        end (FOREVER). It has all arguments that docs/perfetto.md lists, and stages. Interns names
+        and texts.
+        """
+        seen = seen_of(table, stages)
+        absorbed = table.absorbed_by >= 0
+        seen.over |= absorbed
+        seen.lost &= ~absorbed
+        slices = self._begin(REQUEST, table, seen)
+        table = table.take(slices.rows)
+        self._size(slices, table)
+        self._common(slices, table, seen)
+        slices.uint("bios", table.bios)
+        slices.uint("others", table.others, table.others > 0)
+        slices.uint("tag", table.tag, table.tag != NO_TAG)
+        slices.uint("sched_tag", table.sched_tag, table.sched_tag != NO_TAG)
+        slices.uint("hctx", table.hctx, table.hctx != NO_TAG)
+        kind = self._mapped(table.kind, lambda k: RequestKind(k).name.lower())
+        slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
+        slices.uint("parent", table.parent, table.parent >= 0)
+        slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
+        add_interrupts(slices, table, self.path, self.strings)
+        add_steps(slices, table, self.path, self.strings)
+        add_stages(slices, stages)
+        return slices
+
+    def losses(self, table: LossWindows, first: int) -> Slices:
+        """Return a slice per loss window (records lost, to full rings or damage), sorted by start.
+
+        first: number of the first slice, from which on they are numbered. A slice has the kind of
+        record (`unknown` where it is not known), CPU and count, left out where not known, and the
+        host where the trace has several logs. A start before 0 becomes 0, an end before the start
+        the start. Interns names and texts.
+        """
+        rows = np.argsort(table.start, kind="stable")
+        n = len(rows)
+        start = np.maximum(table.start[rows], 0)
+        slices = Slices(
+            LOSS,
+            number=first + np.arange(n),
+            group=np.zeros(n, dtype=np.int64),
+            start=start,
+            end=np.maximum(table.end[rows], start),
+            name=np.full(n, self.names.id("lost events"), dtype=np.uint64),
+            family=None,
+        )
+        cpu, count = table.cpu[rows], table.count[rows]
+        slices.uint("cpu", cpu, cpu >= 0)
+        slices.text("kind", self._mapped(table.kind[rows], record_name))
+        slices.uint("count", count, count >= 0)
+        self._host(slices)
+        return slices
+
+    def in_flight(self, table: Bios | Requests) -> Slices:
+        """Return slices without arguments and stages for a window's open bios or open requests.
+
+        They end at FOREVER; an entry that has completed but is still in the open table ends at its
+        completion. In the order of (start, number); rows without any known time have no slice.
+        Interns names.
+        """
+        category = BIO if isinstance(table, Bios) else REQUEST
+        seen = seen_of(table, no_stages())
+        seen.over[:] = seen.lost[:] = False
+        return self._begin(category, table, seen)
+
+    def _begin(self, category: str, table: Bios | Requests, seen: Seen) -> Slices:
+        """Return slices of the rows with a known time, sorted by (start, number).
+
+        They have neither arguments nor stages. category: BIO or REQUEST. table: rows (n,); seen:
+        their times, also (n,). A slice ends at the completion, else at the last known time where
+        `seen.over`, else at FOREVER, but not before its start. `Slices.rows` says which row of
+        `table` each slice is. Interns names.
+        """
+        timed = np.flatnonzero(seen.first >= 0)
+        rows = timed[_order(seen.first[timed], table.number[timed])]
+        complete = table.complete[rows]
+        end = np.where(complete >= 0, complete, np.where(seen.over[rows], seen.last[rows], FOREVER))
+        start = seen.first[rows]
+        family, in_family = self._families(table.family[rows])
+        return Slices(
+            category,
+            number=table.number[rows],
+            group=table.dev[rows].astype(np.int64),
+            start=start,
+            end=np.maximum(end, start),
+            name=self._names(table, rows),
+            family=family,
+            in_family=in_family,
+            rows=rows,
+        )
+
+    def _families(self, family: I64) -> tuple[U64 | None, Bool | None]:
+        """Return correlation ids (n,), and which slices (n,) have one.
+
+        The UI gives slices with the same id one colour. family: per slice, number of the topmost
+        bio; the id is that plus the log's offset in the trace. (ids, None): all have one; (None,
+        None): none has. With Colour.FAMILY all have one, with OPERATION none, else those whose
+        family is in `stacked`.
+        """
+        ids = (family + self.place.families).astype(np.uint64)
+        if self.colour == Colour.FAMILY:
+            return ids, None
+        stacked = np.isin(family, self.stacked)
+        if self.colour == Colour.OPERATION or not stacked.any():
+            return None, None
+        return ids, stacked
+
+    def _names(self, table: Bios | Requests, rows: I64) -> U64:
+        """Return the interned name of each of `rows` (n,) of `table`.
+
+        It is DEVICE_FLUSH for a request that the kernel's flush machinery issues, else FLUSH for an
+        empty bio or request with PREFLUSH, else the operation's name. Interns new names.
+        """
+        if not len(rows):
+            return np.zeros(0, dtype=np.uint64)
+        opf = table.opf[rows]
+        opfs, codes = distinct(opf)
+        texts = [self.context.op_name(int(o)) for o in opfs]
+        ids = np.array([self.names.id(t) for t in texts], dtype=np.uint64)[codes]
+        preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
+        flush = (table.bytes[rows] == 0) & preflush
+        if flush.any():
+            ids[flush] = self.names.id(FLUSH)
+        if isinstance(table, Requests) and (internal := self._internal(table, rows)).any():
+            ids[internal] = self.names.id(DEVICE_FLUSH)
+        return ids
+
+    def _internal(self, table: Requests, rows: I64) -> Bool:
+        """Mark the requests in `rows` that blk-flush.c issues for bios waiting for a flush."""
+        operation = self.context.op_number(FLUSH)
+        named = table.opf[rows] & np.uint32(OP_MASK) == operation
+        flush: Bool = (table.kind[rows] == RequestKind.FLUSH) & named
+        return flush
+
+    def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
+        """Add to slices of bios the argument `process`: the submitting thread's name, where known.
+
+        table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns
+        names.
+        """
+        known = table.task >= 0
+        if not known.any():
+            return
+        used, inverse = distinct(np.maximum(table.task, 0))
+        names = [str(c) for c in tasks.comm[used]]
+        ids = np.array([self.strings.id(c) if c else 0 for c in names], dtype=np.uint64)
+        slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
+
+    def _size(self, slices: Slices, table: Bios | Requests) -> None:
+        """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
+
+        table: per slice (n,) its bio or request. Latency, the slice's length, is left out unless
+        the begin (a bio's Q, a request's start) and the completion are known; the sector is left
+        out where there is none.
+        """
+        begin = table.queue if isinstance(table, Bios) else table.start
+        both_known = (table.complete >= 0) & (begin >= 0)
+        slices.uint("latency_ns", slices.end - slices.start, both_known)
+        slices.uint("sector", table.sector, table.sector != NO_SECTOR)
+        slices.uint("bytes", table.bytes)
+
+    def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
+        """Add to slices the arguments that bios and requests share.
+
+        These are flags (where there are any), status (`OK` without an error), certainty, device,
+        number, done_bytes (where completed and other than the bytes), requeues (where more than 0),
+        and those of `_marks`. New texts are interned.
+
+        table: per slice (n,) its bio or request. seen: per row of the table that the slices were
+        made from (`slices.rows`).
+        """
+        flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
+        slices.text("flags", flags)
+        slices.text("status", self._status(table))
+        slices.text("certainty", self._certainty(table))
+        slices.text("device", self._mapped(table.dev, self.context.device_label))
+        slices.uint("number", table.number)
+        ended = table.complete >= 0
+        slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
+        slices.uint("requeues", table.requeues, table.requeues > 0)
+        self._marks(slices, table, seen)
+
+    def _marks(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
+        """Add to slices what was cut off or not recorded, whose I/O it is, and the host.
+
+        These arguments are `begin_not_seen` (neither Q, or a request's start, nor a cut is known),
+        `begin_cut` (it was in flight at the begin of the part of the log that was chosen),
+        `open_at_end` (the slice ends at FOREVER), `end_not_seen` (`seen.lost`), `own` (I/O of the
+        recording itself), all `true` or left out, and, where the trace has several logs, `host`.
+
+        table: per slice (n,) its bio or request. seen: per row of the table that the slices were
+        made from (`slices.rows`).
+        """
+        begin = table.queue if isinstance(table, Bios) else table.start
+        slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
+        slices.true("begin_cut", table.cut != NEVER)
+        slices.true("open_at_end", slices.end == FOREVER)
+        slices.true("end_not_seen", seen.lost[slices.rows])
+        slices.true("own", table.own)
+        self._host(slices)
+
+    def _host(self, slices: Slices) -> None:
+        """Add the host's name where the trace holds several logs."""
+        if self.place.host and len(slices):
+            iid = self.strings.id(self.place.host)
+            slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
+
+    def _status(self, table: Bios | Requests) -> U64:
+        """Return per row the interned name of its status."""
+        return self._mapped(table.status, self.context.status_name)
+
+    def _certainty(self, table: Bios | Requests) -> U64:
+        """Return per row the interned name of its certainty."""
+        certainty = [self.strings.id(name) for name in _CERTAINTIES]
+        return np.array(certainty, dtype=np.uint64)[table.certainty]
+
+    def _mapped(
+        self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
+    ) -> U64:
+        """Return per value (n,) the interned id of `text(value)`; 0 for an empty text.
+
+        `text` is called once for each distinct value. New texts are interned.
+        """
+        if not len(values):
+            return np.zeros(0, dtype=np.uint64)
+        once, inverse = distinct(values)
+        texts = [text(int(v)) for v in once]
+        ids = [self.strings.id(t) if t else 0 for t in texts]
+        return np.array(ids, dtype=np.uint64)[inverse]
+
+
+def _order(first: I64, second: I64) -> I64:
+    """Return np.lexsort((second, first)), without a sort where rows are in that order already."""
+    a, b = first[:-1], first[1:]
+    if ((a < b) | ((a == b) & (second[:-1] < second[1:]))).all():
+        return np.arange(len(first))
+    return np.lexsort((second, first))
+
+
+def record_name(kind: int) -> str:
+    """Return a record kind's name: `issue`, `queue`, …; `unknown` for 0; `kind 99` if newer."""
+    known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
+    return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
+
+
+def ioprio_text(ioprio: int) -> str:
+    """Return an I/O priority as ionice shows it, `best-effort 4`; empty for 0.
+
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). The level is shown for
+    realtime and best-effort only, a hint behind it (`idle, hint 1`). A class beyond idle is shown
+    as `class 4 level 0`, without a hint.
+    """
+    kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
+    if not ioprio:
+        return ""
+    if kind >= len(_IOPRIO_CLASSES):
+        return f"class {kind} level {level}"
+    text = _IOPRIO_CLASSES[kind]
+    if kind in (1, 2):
+        text += f" {level}"
+    return f"{text}, hint {hint}" if hint else text

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When bios and requests were first and last seen, and their stages within their slices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+    Certainty,
+    Requests,
+    Stage,
+    Stages,
+)
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
+from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, stage_argument
+from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
+
+
+@dataclass
+class Seen:
+    """When a bio or request was first and last seen. Per row of its table; ns, NEVER: no time."""
+
+    first: I64
+    last: I64
+    lost: Bool
+    """Its end was lost: it is not complete, and is marked LOST or (a bio) has no Q either."""
+    over: Bool
+    """It is known to have ended although no completion was recorded: it is lost, or was merged."""
+
+
+def no_stages() -> Stages:
+    """Return Stages without a row."""
+    none = np.zeros(0, dtype=np.int64)
+    return Stages(none, np.zeros(0, dtype=np.uint8), none, none)
+
+
+def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
+    """Return when each row of `table` was first and last seen, by its own times and its stages'.
+
+    table: rows (n,). stages: of these rows, or of none. A cut at which the row was in flight counts
+    as one of its times. Both are NEVER for a row without any time. A row without a completion is
+    `lost`, and `over`, if its certainty is LOST, or if it is a bio with neither Q nor a cut (the
+    begin of the chosen part of the log): then nothing says that it is still in flight. A request
+    merged into another is not yet `over` here.
+    """
+    first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
+    if len(stages.owner):
+        first = np.where(first == NEVER, FOREVER, first)
+        rows = _rows_of(table.number, stages.owner)
+        np.maximum.at(last, rows, stages.end)
+        np.minimum.at(first, rows, stages.start)
+        first = np.where(first == FOREVER, NEVER, first)
+    lost = table.certainty == Certainty.LOST
+    if isinstance(table, Bios):
+        lost |= (table.queue < 0) & (table.cut < 0)
+    lost &= table.complete < 0
+    return Seen(first, last, lost, lost.copy())
+
+
+def _rows_of(number: I64, owner: I64) -> I64:
+    """Return per owner (n,) its row in `number`, which has all owners; equal ones are adjacent."""
+    change = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))
+    order = np.argsort(number, kind="stable")
+    rows = order[np.searchsorted(number[order], owner[change])]
+    return np.repeat(rows, np.diff(np.append(change, len(owner))))
+
+
+def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
+    """Set `slices.stages` to the stages that take time; add a `…_ns` argument per kind of stage.
+
+    stages: of the bios or requests of the slices; those of others are ignored. arguments: False
+    adds no arguments; True adds, to the slices with such a stage, the total ns of all of them, also
+    if that is 0. Stages are clipped to their slice before that. Without slices or stages nothing is
+    done.
+    """
+    if not len(slices) or not len(stages.owner):
+        return
+    kept = np.isin(stages.owner, slices.number)
+    table = stages if kept.all() else stages.take(kept)
+    rows = _rows_of(slices.number, table.owner)
+    start = np.maximum(table.start, slices.start[rows])
+    end = np.minimum(np.maximum(table.end, start), slices.end[rows])
+    for kind in np.flatnonzero(np.bincount(table.stage)).tolist() if arguments else ():
+        here = table.stage == kind
+        total = np.zeros(len(slices), dtype=np.int64)
+        present = np.zeros(len(slices), dtype=np.bool_)
+        np.add.at(total, rows[here], (end - start)[here])
+        present[rows[here]] = True
+        slices.uint(stage_argument(Stage(kind)), total, present)
+    lasting = np.flatnonzero(end > start)
+    order = lasting[np.argsort(rows[lasting], kind="stable")]
+    count = np.bincount(rows[order], minlength=len(slices))
+    iids = np.array([STAGE_IIDS[s] for s in Stage], dtype=np.uint8)
+    slices.stages = StageColumns(
+        first=np.cumsum(count) - count,
+        count=count,
+        name=iids[table.stage[order]],
+        start=start[order],
+        end=end[order],
+    )

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define tracks, and the packet sequences that write to them.
+
+Every lane and every counter has a packet sequence of its own. So a packet does not name its track
+(the sequence's defaults do), its timestamp is the time since the packet before (an incremental
+clock; a lane's slices are in order by construction), and it is small.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    ClockSnapshot,
+    TracePacket,
+    TrackDescriptor,
+)
+
+from biotrail.converters.events.tables import I64, U64, Bool
+from biotrail.converters.outputs.perfetto.names import (
+    ARGUMENT_IIDS,
+    ARGUMENTS,
+    CALL,
+    CATEGORY_IIDS,
+    COMMIT,
+    INTERRUPT,
+    STAGE,
+    STAGE_IIDS,
+    STAGE_TITLES,
+    Interned,
+)
+from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks, Defined
+from biotrail.converters.outputs.perfetto.packets.clocks import MONOTONIC, SLICE_CLOCK, ClockBook
+from biotrail.converters.outputs.perfetto.packets.encode import tag, varint
+
+_FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
+"""Ids that take three bytes as a varint; Perfetto's own ids count up from 1."""
+_CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_STRINGS = 256
+"""Columns that `Streams._defined` begins with; it grows with the number of strings."""
+
+
+class Identity:
+    """Hashes track uuids and sequence ids that are unique to a log, so that traces concatenate.
+
+    Logs of one trace share the range of sequence ids, which begins where `trace` says.
+    """
+
+    def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
+        """Take the texts that this log's uuids and sequence ids are hashed from.
+
+        key: of track uuids; no other log has it. trace: of the range of sequence ids, which all
+        logs of one trace share; None: `key`. taken: how many ids of that range the logs before this
+        one use.
+        """
+        self._key = key
+        self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken
+
+    def uuid(self, path: str) -> int:
+        """Return a track's uuid, 63 bits and not zero. path: its name within the log."""
+        return _hash(f"{self._key} track {path}") >> 1 | 1
+
+    def flow(self) -> int:
+        """Return the id of the log's first flow, below 2^64, from which on they are numbered."""
+        return _hash(f"{self._key} flows")
+
+    def sequence(self, index: int) -> int:
+        """Return the packet sequence id of the log's sequence number `index`."""
+        return _FIRST_SEQUENCE + (self._first + index) % _SEQUENCES
+
+
+def _hash(text: str) -> int:
+    """Return the text's 64-bit BLAKE2b hash."""
+    digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def framed(packets: Iterable[TracePacket]) -> bytes:
+    """Return the packets as they stand in a file: `Trace.packet` fields, one after the other."""
+    out = []
+    for packet in packets:
+        data = packet.SerializeToString()
+        out += [tag(1, 2), varint(len(data)), data]
+    return b"".join(out)
+
+
+@dataclass
+class _Stream:
+    """One packet sequence's track."""
+
+    descriptor: TrackDescriptor
+    category: str
+    """The category whose names the sequence interns; empty for a counter."""
+
+
+@dataclass
+class Streams:
+    """All packet sequences of a log, one per lane and per counter; an index numbers them from 0."""
+
+    identity: Identity
+    clocks: ClockBook
+    names: Interned
+    strings: Interned
+    callstacks: CallStacks
+    sequence: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    """Per stream: its packet sequence id. Arrays may be longer than there are streams."""
+    last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Per stream: the time of its last packet, ns."""
+    _streams: list[_Stream] = field(default_factory=list)
+    _state: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Per stream: the `_current` for which its names and clock were written; -1 before its first
+    packet."""
+    _defined: Bool = field(default_factory=lambda: np.zeros((0, _STRINGS), dtype=np.bool_))
+    """(streams, strings): whether the stream has defined the interned string."""
+    _defined_stacks: dict[int, Defined] = field(default_factory=dict)
+    """Per stream: the interned call stack data that it has defined."""
+    _used: set[tuple[str, int]] = field(default_factory=set)
+    """(category, interned id) of the arguments and stages that occurred so far."""
+    _counts: tuple[int, int, int] = (-1, -1, -1)
+    """Counts of names, clock offset changes and used arguments that `_current` stands for."""
+    _current: int = 0
+    """Version of the names and clocks; a stream with another one must write them again."""
+
+    def add(self, descriptor: TrackDescriptor, category: str, start: int) -> int:
+        """Add a packet sequence for a new track, and return its index.
+
+        descriptor: the track's. category: whose names (event names, arguments) the sequence
+        interns, empty for a counter. start: ns; its first packet has this time or a later one.
+        Nothing is written before `prepare`.
+        """
+        index = len(self._streams)
+        self._streams.append(_Stream(descriptor, category))
+        if index == len(self.sequence):
+            self._grow(max(2 * index, 64))
+        # Number 0 is the converter's own sequence.
+        self.sequence[index] = self.identity.sequence(index + 1)
+        self.last[index] = start
+        self._state[index] = -1
+        return index
+
+    def _grow(self, size: int) -> None:
+        """Resize the arrays to `size` streams. Callers double it, so that adding stays linear."""
+        more = (0, size - len(self.sequence))
+        self.sequence = np.pad(self.sequence, more)
+        self.last, self._state = np.pad(self.last, more), np.pad(self._state, more)
+        self._defined = np.pad(self._defined, (more, (0, 0)))
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def forget_strings(self) -> Interned:
+        """Begin a new `strings` table and return it; every stream redefines its strings."""
+        self.strings = Interned()
+        self._defined[:] = False
+        self._current += 1
+        return self.strings
+
+    def use(self, category: str, arguments: Iterable[int], stages: Iterable[int]) -> None:
+        """Note arguments and stages (interned ids) of the next slices; others are not interned."""
+        self._used.update((category, iid) for iid in arguments)
+        self._used.update((STAGE, iid) for iid in stages)
+
+    def prepare(
+        self,
+        used: I64,
+        strings: Iterable[tuple[I64, U64]],
+        callstacks: Iterable[tuple[I64, U64]] = (),
+    ) -> bytes:
+        """Return, encoded, the packets that must precede new packets of the streams `used`.
+
+        used: distinct indices of streams. These packets are a reset, with names and clocks, of each
+        stream whose names or clocks are outdated, and definitions of strings and call stacks that a
+        stream uses for the first time since its reset. strings, callstacks: pairs of arrays (n,),
+        the stream and the interned id of each use; id 0: none. Remembers what is defined. b"" where
+        nothing is needed.
+        """
+        # Every sequence has to repeat names and clocks when any of them changes.
+        counts = (len(self.names), self.clocks.offset_changes, len(self._used))
+        if counts != self._counts:
+            self._counts, self._current = counts, self._current + 1
+        packets: list[TracePacket] = []
+        for index in used[self._state[used] != self._current].tolist():
+            packets += self._begin(index)
+        return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
+
+    def _begin(self, index: int) -> list[TracePacket]:
+        """Return a stream's reset packet, with its track if it is new, and its clock snapshot.
+
+        index: of the stream. Sets the stream's `_state`, and forgets its defined strings and call
+        stacks.
+        """
+        stream, sequence = self._streams[index], int(self.sequence[index])
+        first = bool(self._state[index] < 0)
+        self._state[index] = self._current
+        self._defined[index] = False
+        self._defined_stacks.pop(index, None)
+        head = TracePacket(
+            trusted_packet_sequence_id=sequence,
+            sequence_flags=_CLEARED,
+            first_packet_on_sequence=first or None,
+            track_descriptor=stream.descriptor if first else None,
+        )
+        defaults = head.trace_packet_defaults
+        defaults.timestamp_clock_id = SLICE_CLOCK
+        defaults.track_event_defaults.track_uuid = stream.descriptor.uuid
+        if stream.category:
+            self._intern(head, stream.category)
+        clock = TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=_NEEDED)
+        clock.clock_snapshot.CopyFrom(self._snapshot(int(self.last[index])))
+        return [head, clock]
+
+    def _intern(self, packet: TracePacket, category: str) -> None:
+        """Add to a reset packet what a stream of that category may refer to.
+
+        packet: its `interned_data` gets the category, all event names so far, and the stages and
+        arguments that have occurred so far (`_used`).
+        """
+        data = packet.interned_data
+        data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
+        stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
+        if stages or category in (CALL, COMMIT, INTERRUPT):
+            data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
+        for stage in stages:
+            data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
+        for iid, name in self.names.items():
+            data.event_names.add(iid=iid, name=name)
+        for argument in ARGUMENTS[category]:
+            iid = ARGUMENT_IIDS[argument.name]
+            if (category, iid) in self._used:
+                data.debug_annotation_names.add(iid=iid, name=argument.name)
+
+    def _snapshot(self, at: int) -> ClockSnapshot:
+        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns).
+
+        The trace's are the pairs of `ClockBook.at`; MONOTONIC is named as the primary clock where
+        BOOTTIME is not known.
+        """
+        snapshot = ClockSnapshot()
+        snapshot.clocks.add(clock_id=SLICE_CLOCK, timestamp=at, is_incremental=True)
+        for clock, time in self.clocks.at(at):
+            snapshot.clocks.add(clock_id=clock, timestamp=time)
+        if self.clocks.primary:
+            snapshot.primary_trace_clock = MONOTONIC
+        return snapshot
+
+    def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
+        """Return, encoded, packets that define the strings that a stream uses for the first time.
+
+        strings: pairs of arrays (n,), stream and id of each use; id 0: none. Marks them in
+        `_defined`.
+        """
+        wanted = np.zeros((len(self._streams), len(self.strings) + 1), dtype=np.bool_)
+        for stream, ids in strings:
+            wanted[stream, ids.astype(np.int64)] = True
+        wanted[:, 0] = False
+        if wanted.shape[1] > self._defined.shape[1]:
+            more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]
+            self._defined = np.pad(self._defined, ((0, 0), (0, more)))
+        known = self._defined[: len(wanted), : wanted.shape[1]]
+        new = wanted & ~known
+        known |= wanted
+        packets = []
+        for index in np.flatnonzero(new.any(axis=1)).tolist():
+            packet = TracePacket(
+                trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
+            )
+            for iid in np.flatnonzero(new[index]).tolist():
+                packet.interned_data.debug_annotation_string_values.add(
+                    iid=iid, str=self.strings.text(iid).encode()
+                )
+            packets.append(packet)
+        return framed(packets)
+
+    def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
+        """Return, encoded, packets that define the call stacks that a stream uses first now.
+
+        callstacks: pairs of arrays (n,), stream and id of each use; id 0: none. Adds them to
+        `_defined_stacks`.
+        """
+        packets = []
+        for stream, ids in callstacks:
+            pairs = np.unique(stream << 32 | ids.astype(np.int64))
+            cuts = np.flatnonzero(np.diff(pairs >> 32)) + 1
+            for part in np.split(pairs, cuts):
+                index = int(part[0] >> 32)
+                packet = TracePacket(
+                    trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
+                )
+                defined = self._defined_stacks.setdefault(index, set())
+                wanted = (part & 0xFFFFFFFF).tolist()
+                self.callstacks.define(packet.interned_data, wanted, defined)
+                if packet.interned_data.callstacks:
+                    packets.append(packet)
+        return framed(packets)

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree of tracks of one log, below its host's root.
+
+db1: block I/O
+  recording                       metadata
+  slowest I/Os                    lanes
+  lost events                     lanes: a slice per loss window, where there are any
+  journal of nvme0n1p2            a slice per commit, where they were recorded
+  nvme0n1 (259:0)                 one per device with I/O, in the header's order
+    queued · in device · reads · writes · lost events, where there are any
+    bios                          lanes
+    requests                      lanes
+    more bios                     lanes beyond what a screen holds
+    more requests
+    interrupts                    lanes, where they were recorded
+"""
+
+from dataclasses import dataclass, field
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    TracePacket,
+    TrackDescriptor,
+)
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.outputs.perfetto.names import (
+    BIO,
+    CALL,
+    COMMIT,
+    IN_DEVICE,
+    INTERRUPT,
+    LOSS,
+    PAIR,
+    QUEUED,
+    REQUEST,
+    SLOWEST,
+    SLOWEST_TRACK,
+    SUBMISSION,
+)
+from biotrail.converters.outputs.perfetto.tracks.help import (
+    BIOS,
+    INTERRUPTS,
+    JOURNAL,
+    LOSSES,
+    MORE,
+    REQUESTS,
+    ROOT,
+    SLOW,
+)
+from biotrail.converters.outputs.perfetto.tracks.pairs import PairTrack
+from biotrail.converters.outputs.perfetto.tracks.place import Place
+from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+
+SCREEN = 16
+"""Lanes of bios, or of requests, that are drawn together: with stages, 36 pixels each."""
+
+_EXPLICIT = TrackDescriptor.EXPLICIT
+_BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
+_CALLS, _JOURNALS, _PAIRS = 3, 4, 5
+_FIRST_DEVICE = 10
+"""Rank of the first device's group, below the lanes of the whole log."""
+
+READS, WRITES = "read bytes/s", "written bytes/s"
+LOST = "lost events"
+RINGS = "io_uring and aio"
+"""Name of the lanes of submissions."""
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """A stack of lanes with one name and merge key, which the UI draws as one track."""
+
+    name: str
+    rank: int
+    description: str
+
+
+_LANES = {
+    SLOWEST: _Lanes(SLOWEST_TRACK, 1, SLOW),
+    LOSS: _Lanes(LOST, 2, LOSSES),
+    BIO: _Lanes("bios", 10, BIOS),
+    REQUEST: _Lanes("requests", 11, REQUESTS),
+    INTERRUPT: _Lanes("interrupts", 14, INTERRUPTS),
+}
+_OF_DEVICE = (BIO, REQUEST, INTERRUPT)
+"""Categories of slices that are below their device's group."""
+_MORE = {
+    BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
+    REQUEST: _Lanes("more requests", 13, MORE.format(SCREEN, "requests")),
+}
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """A device's counter. share: counters with the same key share their y axis in the UI."""
+
+    name: str
+    rank: int
+    unit: str
+    share: str
+    description: str
+
+
+COUNTERS = {
+    c.name: c
+    for c in (
+        _Counter(QUEUED, 0, "bios", "depth", "Q to D: bios that are queued and not yet issued."),
+        _Counter(IN_DEVICE, 1, "bios", "depth", "D to C: bios that are issued, not yet complete."),
+        # "bytes" is a unit that the UI knows: 3.5 GB.
+        _Counter(READS, 2, "bytes", "throughput", "Bytes that reads completed, per second."),
+        _Counter(WRITES, 3, "bytes", "throughput", "Bytes that writes completed, per second."),
+        _Counter(LOST, 4, "events", "lost", "Records lost so far, on all devices together."),
+    )
+}
+
+
+@dataclass
+class Tree:
+    """Makes the descriptors of a log's tracks; a device's group is created with its first child."""
+
+    identity: Identity
+    context: Context
+    place: Place
+    _groups: list[TracePacket] = field(default_factory=list)
+    """Packets of groups that `announcements` has not returned yet."""
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
+    processes: dict[int, str] = field(default_factory=dict)
+    """Name by process id, of processes with submissions; whoever writes submissions fills it."""
+    pairs: dict[int, PairTrack] = field(default_factory=dict)
+    """Tracks of pairs of events by number; whoever writes pairs fills it."""
+    _of_pair: dict[int, int] = field(default_factory=dict)
+    """Per pair that has a group: the group's uuid."""
+    _devices: dict[int, int] = field(default_factory=dict)
+    """Per device that has a group: the group's uuid."""
+    _of_process: dict[int, int] = field(default_factory=dict)
+    """Per process with submissions: its track's uuid."""
+
+    def __post_init__(self) -> None:
+        """Create the log's root and its group "recording", as packets for `announcements`.
+
+        The root is below one that several logs of a host share, if there is one, which is created
+        first. Sets `root` and `recording`, their uuids.
+        """
+        self.root = self.identity.uuid("host")
+        self.recording = self.identity.uuid("recording")
+        shared = self._shared_root()
+        root = self._group(self.root, self.place.label)
+        root.child_ordering = _EXPLICIT
+        root.description = ROOT
+        if shared:
+            root.parent_uuid, root.sibling_order_rank = shared, self.place.number
+        recording = self._group(self.recording, "recording")
+        recording.parent_uuid = self.root
+        recording.sibling_order_rank = 0
+
+    def _shared_root(self) -> int:
+        """Create the root that several logs of a host share; return its uuid.
+
+        Returns 0, and creates nothing, where the log has a root of its own.
+        """
+        if not self.place.above:
+            return 0
+        uuid = Identity(self.place.above_key).uuid("host")
+        self._group(uuid, self.place.above).child_ordering = _EXPLICIT
+        return uuid
+
+    def announcements(self) -> list[TracePacket]:
+        """Return descriptors of groups created since the last call; they precede their children."""
+        given, self._groups = self._groups, []
+        return given
+
+    def devices(self) -> list[int]:
+        """Return the dev_t of each device that has a group, in the order of their creation."""
+        return list(self._devices)
+
+    def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane, one of those that slices of a category are drawn on.
+
+        category: BIO, REQUEST and INTERRUPT lanes are below their device's group, which is created
+        if it is new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their
+        uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION lane is below
+        its process, and `dev` the process's id; a COMMIT lane is a journal's, and `dev` its file
+        system's. lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios"
+        and "more requests". Only the first lane of such a part has the description.
+        """
+        if category == CALL:
+            return self._thread(dev, lane)
+        if category == COMMIT:
+            return self._journal(dev, lane)
+        if category == SUBMISSION:
+            return self._submissions(dev, lane)
+        if category == PAIR:
+            return self._pairs(dev, lane)
+        lanes, first = _LANES[category], 0
+        if category in _MORE and lane >= SCREEN:
+            lanes, first = _MORE[category], SCREEN
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"{category} {dev} {lane}"),
+            parent_uuid=self._device(dev) if category in _OF_DEVICE else self.root,
+            name=lanes.name,
+            # Lanes are drawn as one track: one description, at the lane with the first slice.
+            description=lanes.description if lane == first else None,
+            sibling_order_rank=lanes.rank,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=lanes.name,
+        )
+
+    def _thread(self, tid: int, lane: int) -> TrackDescriptor:
+        """Return the track of a thread's calls. Its process and name are those in `threads`.
+
+        Without them the process has the thread's id, and the name is empty. Alone in a trace it is
+        the thread's own track, which other data sources of the machine have too; of several logs it
+        is a track below the log's root, as their thread ids can be equal. Lanes beyond the first,
+        which only a reused thread id needs, are below the root as well.
+        """
+        pid, name = self.threads.get(tid, (tid, ""))
+        descriptor = TrackDescriptor(uuid=self.identity.uuid(f"{CALL} {tid} {lane}"))
+        if lane or self.place.number != 1 or self.place.host:
+            descriptor.parent_uuid = self.root
+            descriptor.name = f"{name or 'thread'} {tid}"
+            descriptor.sibling_order_rank = _CALLS
+        else:
+            descriptor.thread.pid, descriptor.thread.tid = pid, tid
+            descriptor.thread.thread_name = name
+        return descriptor
+
+    def _journal(self, dev: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane of the commits of a file system's journal, below the root.
+
+        dev: dev_t of the file system. All lanes of a journal have one name, and are drawn as one.
+        """
+        name = f"journal of {self.context.device_name(dev)}"
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"{COMMIT} {dev} {lane}"),
+            parent_uuid=self.root,
+            name=name,
+            description=JOURNAL,
+            sibling_order_rank=_JOURNALS,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=name,
+        )
+
+    def _pairs(self, code: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane of a key's pairs, below the group of its pair.
+
+        code: of `pairs`. All lanes of a key have one name, and are drawn as one.
+        """
+        track = self.pairs[code]
+        above = self._of_pair.get(track.pair)
+        if above is None:
+            above = self._of_pair[track.pair] = self.identity.uuid(f"pairs {track.pair}")
+            group = self._group(above, f"pairs: {track.name}")
+            group.parent_uuid, group.sibling_order_rank = self.root, _PAIRS
+            group.child_ordering = _EXPLICIT
+        name = track.key or track.name
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"{PAIR} {code} {lane}"),
+            parent_uuid=above,
+            name=name,
+            sibling_order_rank=track.rank,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=name,
+        )
+
+    def _submissions(self, pid: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane of a process's submissions; its name is that in `processes`.
+
+        Alone in a trace it is below the process, which other data sources of the machine have too,
+        and whose track is created at its first lane, as a packet for `announcements`; of several
+        logs it is below the log's root.
+        """
+        name = self.processes.get(pid, "")
+        descriptor = TrackDescriptor(
+            uuid=self.identity.uuid(f"{SUBMISSION} {pid} {lane}"),
+            name=RINGS,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=RINGS,
+        )
+        if self.place.number != 1 or self.place.host:
+            descriptor.parent_uuid = self.root
+            descriptor.name = f"{name or 'process'} {pid}: {RINGS}"
+            descriptor.sibling_merge_key = descriptor.name
+            descriptor.sibling_order_rank = _CALLS
+            return descriptor
+        above = self._of_process.get(pid)
+        if above is None:
+            above = self._of_process[pid] = self.identity.uuid(f"process {pid}")
+            group = self._group(above, "")
+            group.ClearField("name")
+            group.process.pid, group.process.process_name = pid, name
+        descriptor.parent_uuid = above
+        return descriptor
+
+    def counter(self, name: str, dev: int) -> TrackDescriptor:
+        """Return the track of a device's counter, below the device's group.
+
+        name: of COUNTERS. dev: dev_t; its group is created if it is new, as a packet for
+        `announcements`. The same name and dev have the same uuid.
+        """
+        counter = COUNTERS[name]
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"counter {name} {dev}"),
+            parent_uuid=self._device(dev),
+            name=name,
+            description=counter.description,
+            sibling_order_rank=counter.rank,
+            counter=CounterDescriptor(unit_name=counter.unit, y_axis_share_key=counter.share),
+        )
+
+    def _device(self, dev: int) -> int:
+        """Return the uuid of a device's group; create the group on first use.
+
+        dev: dev_t. Groups are drawn in the order of the devices in the log's header, others behind
+        them.
+        """
+        uuid = self._devices.get(dev)
+        if uuid is None:
+            uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")
+            group = self._group(uuid, self.context.device_label(dev))
+            group.parent_uuid = self.root
+            group.child_ordering = _EXPLICIT
+            devices = list(self.context.devices)
+            place = devices.index(dev) if dev in devices else len(devices)
+            group.sibling_order_rank = _FIRST_DEVICE + place
+        return uuid
+
+    def _group(self, uuid: int, name: str) -> TrackDescriptor:
+        """Add a group's descriptor to `_groups` and return it, to be completed by the caller."""
+        packet = TracePacket()
+        packet.track_descriptor.uuid, packet.track_descriptor.name = uuid, name
+        self._groups.append(packet)
+        return packet.track_descriptor

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put slices on lanes and write them: one pool of lanes per category and device."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
+from biotrail.converters.outputs.perfetto.tracks.tracks import Streams
+from biotrail.converters.outputs.perfetto.tracks.tree import Tree
+from biotrail.converters.outputs.perfetto.writing.events import (
+    Placed,
+    encode_ends,
+    encode_slices,
+    last_packet,
+)
+from biotrail.converters.outputs.perfetto.writing.file import PacketFile
+
+
+@dataclass
+class _Pool:
+    """The lanes of one device's bios or requests, or of the loss windows."""
+
+    lanes: LanePool = field(default_factory=LanePool)
+    streams: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Per lane (lanes,): its index in Streams, or -1 before the lane's first slice."""
+
+
+class SliceWriter:
+    """Writes the slices of one log, window by window, then the ends of open slices.
+
+    Adds to `summary.slices`.
+    """
+
+    def __init__(
+        self, file: PacketFile, streams: Streams, tree: Tree, summary: PerfettoSummary
+    ) -> None:
+        """Begin without lanes; nothing is written.
+
+        file, streams, tree, summary: of the whole trace; all are changed by `write` and `finish`.
+        """
+        self._file = file
+        self._streams = streams
+        self._tree = tree
+        self._summary = summary
+        self._pools: dict[tuple[str, int], _Pool] = {}
+        """Per (category, dev_t): its lanes. Loss windows have dev_t 0."""
+        self._open_streams: list[int] = []
+        """Streams whose last slice is open: `finish` writes its END."""
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes of all pools."""
+        return sum(len(pool.lanes) for pool in self._pools.values())
+
+    def write(self, slices: Slices, in_flight: Slices) -> None:
+        """Put a window's slices of one category on lanes, and write them.
+
+        in_flight: slices of the same category that a later call has among its `slices`. Those that
+        began before the end of what is written only reserve a lane until the next call. Both in the
+        order of (start, number). A slice with end FOREVER keeps its lane to the trace's end, and
+        gets its END by `finish`. Raises OutputError where writing fails.
+        """
+        stream = np.zeros(len(slices), dtype=np.int64)
+        groups = np.unique(np.concatenate([slices.group, in_flight.group]))
+        pooled = [dev for category, dev in self._pools if category == slices.category]
+        for dev in sorted({*groups.tolist(), *pooled}):
+            rows = np.flatnonzero(slices.group == dev)
+            reserving = self._concurrent(slices, rows, in_flight, dev)
+            stream[rows] = self._assign_lanes(slices, rows, in_flight, reserving, dev)
+        if len(slices):
+            self._write_slices(slices, stream)
+
+    def _concurrent(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
+        """Return the rows (k,) of `in_flight` on `dev` that need a lane in this window.
+
+        rows: those of `slices` on `dev` (dev_t). In flight slices need a lane if they began no
+        later than the latest end so far of the pool, or the last begin or end among `rows`; an end
+        that is FOREVER does not count. Later ones overlap nothing in this window, so they can wait.
+        Changes nothing.
+        """
+        pool = self._pools.get((slices.category, dev))
+        ends = slices.end[rows]
+        ended = int(ends[ends != FOREVER].max(initial=-1))
+        until = max(
+            ended, pool.lanes.frontier if pool else -1, int(slices.start[rows].max(initial=-1))
+        )
+        return np.flatnonzero((in_flight.group == dev) & (in_flight.start <= until))
+
+    def _assign_lanes(
+        self, slices: Slices, rows: I64, in_flight: Slices, reserving: I64, dev: int
+    ) -> I64:
+        """Put the rows `rows` of `slices` on lanes of `dev`; return the stream of each of `rows`.
+
+        A stream is an index in Streams, one per lane. reserving: rows of `in_flight` that reserve
+        lanes. dev: dev_t. Slices with end FOREVER keep their lane to the trace's end. Makes the
+        pool of lanes if `dev` has none for the category, adds lanes to it, and adds streams for the
+        lanes that get their first slice (not for lanes that are only reserved).
+        """
+        pool = self._pools.setdefault((slices.category, dev), _Pool())
+        number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
+        start = np.concatenate([slices.start[rows], in_flight.start[reserving]])
+        end = np.concatenate([slices.end[rows], in_flight.end[reserving]])
+        order = np.lexsort((number, start)) if len(reserving) else slice(None)
+        lane = np.empty(len(number), dtype=np.int64)
+        reserves = np.zeros(len(reserving), dtype=np.bool_)
+        stays = np.concatenate([end[: len(rows)] == FOREVER, reserves])
+        lane[order] = pool.lanes.assign(number[order], start[order], end[order], stays[order])
+        lane, start = lane[: len(rows)], start[: len(rows)]
+        self._add_streams(pool, slices.category, dev, lane, start)
+        return pool.streams[lane]
+
+    def _add_streams(self, pool: _Pool, category: str, dev: int, lane: I64, start: I64) -> None:
+        """Add a stream to `pool.streams` for each lane that has its first slice.
+
+        pool: the lanes of `category` and `dev` (dev_t). lane, start: per slice (n,), its lane in
+        the pool and begin (ns).
+        """
+        lanes = int(lane.max(initial=-1)) + 1
+        more = np.full(max(lanes - len(pool.streams), 0), -1, dtype=np.int64)
+        pool.streams = np.concatenate([pool.streams, more])
+        first = np.full(len(pool.streams), FOREVER)
+        np.minimum.at(first, lane, start)
+        for new in np.flatnonzero((pool.streams < 0) & (first != FOREVER)).tolist():
+            descriptor = self._tree.lane(category, dev, new)
+            pool.streams[new] = self._streams.add(descriptor, category, int(first[new]))
+
+    def _write_slices(self, slices: Slices, stream: I64) -> None:
+        """Write slices, each on its `stream` (n,), and the interned data that must precede them.
+
+        stream: index in Streams per slice, at least one; a stream's slices are in order of start.
+        Before them come the groups of tracks created since the last call. Updates the last packet's
+        time of each stream, the streams that end with an open slice, and the count of slices, in
+        which each stage counts too. Raises OutputError where writing fails.
+        """
+        order = np.argsort(_small(stream), kind="stable")
+        ordered = stream[order]
+        last = last_packet(slices)[order]
+        change = np.flatnonzero(np.diff(ordered, prepend=-1))
+        before = np.concatenate([[0], last[:-1]])
+        before[change] = self._streams.last[ordered[change]]
+        uses = [
+            (stream, c.values if c.where is None else np.where(c.where, c.values, np.uint64(0)))
+            for c in slices.columns
+            if c.interned
+        ]
+        used = ordered[change]
+        stages = [] if slices.stages is None else np.unique(slices.stages.name).tolist()
+        self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
+        self._file.packets(self._tree.announcements())
+        callstacks = [] if slices.callstack is None else [(stream, slices.callstack)]
+        self._file.write(self._streams.prepare(used, uses, callstacks))
+        for data in encode_slices(Placed(slices, order, self._streams.sequence[ordered], before)):
+            self._file.write(data)
+        final = np.append(change[1:], len(ordered)) - 1
+        self._streams.last[used] = last[final]
+        self._open_streams += stream[slices.end == FOREVER].tolist()
+        nested = 0 if slices.stages is None else len(slices.stages.name)
+        self._summary.slices += len(slices) + nested
+
+    def finish(self, end: int) -> None:
+        """Write an END at `end`, the trace's last time (ns), for every open slice."""
+        stream = np.array(sorted(self._open_streams), dtype=np.int64)
+        self._file.write(self._streams.prepare(stream, ()))
+        since = np.maximum(end - self._streams.last[stream], 0)
+        self._file.write(encode_ends(since, self._streams.sequence[stream]))
+
+
+def _small(stream: I64) -> I64 | np.ndarray:
+    """Return the stream indices as int16 where they fit, which a stable argsort radix-sorts."""
+    return stream.astype(np.int16) if int(stream.max(initial=0)) < 1 << 15 else stream

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a window's tables from its plain I/O and, for the rest, by the column model."""
+
+from dataclasses import fields, replace
+from types import ModuleType
+from typing import TypeVar
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.plain_events import PlainEvents
+from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.tables import I64, Edges, Stages, Table
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.settling.settler import Settled, Settler
+from biotrail.converters.sites.hits import follows
+
+T = TypeVar("T", bound=Table)
+
+
+def builder(
+    context: Context,
+    tasks: TaskNames,
+    stacks: StackNames,
+    *,
+    by_intervals: bool,
+    module: ModuleType | None,
+) -> "Builder | SettlingBuilder":
+    """Return what builds a log's windows, for callers that need only the tables.
+
+    Plain I/O is settled first, but not where the log has more than the block layer's events (the
+    path, followed objects), whose tables are made from the association, nor without pointers.
+    module: None: nothing is compiled.
+    """
+    if module is None or by_intervals or context.path_parts or follows(context.header):
+        return Builder(context, tasks, stacks)
+    return SettlingBuilder(context, tasks, stacks, module)
+
+
+class SettlingBuilder:
+    """A `Builder` that has the plain I/O of each window settled first."""
+
+    def __init__(
+        self, context: Context, tasks: TaskNames, stacks: StackNames, module: ModuleType
+    ) -> None:
+        """As `Builder`. `module`: the compiled pass, `settling.plain`."""
+        self._builder = Builder(context, tasks, stacks)
+        self._settler = Settler(context, Submitters(tasks, stacks), module)
+
+    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+        """As `Builder.build`, with the same tables; the order of edges differs.
+
+        `association`, `kept`, `own`, `bio_number` and `request_number` of the result are of the
+        events that are not plain, which were associated alone.
+        """
+        plain = self._settler.settle(events, settled)
+        if plain is None:
+            return self._builder.build(events, settled=settled, final=final)
+        self._builder.request_devices.add(plain.requests.dev, plain.requests.number)
+        rest = events.take(plain.rest)
+        result = self._builder.build(rest, settled=settled, final=final)
+        return _with_plain(result, plain, events)
+
+
+def _with_plain(result: Result, plain: Settled, events: Events) -> Result:
+    """Return the result with the rows of plain I/O among those of the model."""
+    return replace(
+        result,
+        bios=_merged(plain.bios, result.bios, plain.bios.number, result.bios.number),
+        requests=_merged(
+            plain.requests, result.requests, plain.requests.number, result.requests.number
+        ),
+        edges=Edges.concatenate([plain.edges, result.edges]),
+        bio_stages=_merged_stages(plain.bio_stages, result.bio_stages),
+        request_stages=_merged_stages(plain.request_stages, result.request_stages),
+        plain=PlainEvents(events, plain.rest, plain.counts),
+    )
+
+
+def _merged_stages(plain: Stages, rest: Stages) -> Stages:
+    """Return the stages of both, sorted by owner; each owner is in one of them."""
+    return _merged(plain, rest, plain.owner, rest.owner)
+
+
+def _merged(plain: T, rest: T, plain_key: I64, rest_key: I64) -> T:
+    """Return the rows of two tables that are sorted by their keys, sorted by key."""
+    if not len(rest):
+        return plain
+    at = np.searchsorted(plain_key, rest_key)
+    names = [f.name for f in fields(plain)]
+    return type(plain)(**{n: np.insert(getattr(plain, n), at, getattr(rest, n)) for n in names})

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settles the plain I/O of a window before the column model sees it.
+
+The compiled pass (`plain`) finds families of bios and requests that are over and plain in all;
+this module gives their rows. All other events remain, for the model.
+"""
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.files import files_of
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    OP_MASK,
+    Bios,
+    Certainty,
+    Edges,
+    EventRows,
+    RequestKind,
+    Requests,
+    Stages,
+)
+from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.recorder.schema.records import CHAIN_SLOTS, Kind
+
+try:
+    from biotrail.converters.settling import plain as _plain
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    compiled: ModuleType | None = None
+else:
+    compiled = _plain if _plain.COMPILED else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
+def _struct(names: str) -> np.dtype[np.void]:
+    """Return a dtype of int64 members."""
+    return np.dtype([(name, "<i8") for name in _names(names)])
+
+
+_BIO = _struct(
+    "address remap queue got joined request state doubt successor root sector left sibling opf dev "
+    "pieces final fragments requests"
+)
+"""`plain.Bio`."""
+_REQUEST = _struct(
+    "address start insert issue complete head state doubt successor first bios sector end last "
+    "lowest named"
+)
+"""`plain.Request`."""
+_FEWEST_SLOTS = 1 << 12
+BIO_COLUMNS = [
+    "row",
+    "number",
+    "queue",
+    "getrq",
+    "merge",
+    "insert",
+    "issue",
+    "complete",
+    "request",
+    "fragments",
+    "requests",
+    "dev",
+]
+"""What the pass tells of each plain bio, as int64; `row` is that of its Q."""
+REQUEST_COLUMNS = _names("row number start insert issue complete family bios")
+"""What the pass tells of each plain request; `row` is that of its D."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a log's header says that decides what is plain."""
+
+    odd_flags: int
+    """Flags of opf that are never plain."""
+    fua: int
+    discard: int
+    """Operation number; `flush` likewise."""
+    flush: int
+    has_start: int
+    """Whether s was recorded: then each request begins with one."""
+    has_got: int
+    """Whether s or G was recorded: then each bio that was not merged has one."""
+
+    @classmethod
+    def of(cls, context: Context) -> "Facts":
+        """Return the facts of a log."""
+        letters = context.header.get("events", {}).get("letters", ())
+        return cls(
+            context.flag_mask("PREFLUSH"),
+            context.flag_mask("FUA"),
+            context.op_number("discard") & OP_MASK,
+            context.op_number("flush") & OP_MASK,
+            int("s" in letters),
+            int("s" in letters or "G" in letters),
+        )
+
+
+@dataclass
+class Work:
+    """Tables that a pass fills, used again by the next one."""
+
+    slots: int = _FEWEST_SLOTS
+    """Of each table of addresses: a power of two."""
+    bios: Any = field(default_factory=lambda: _lives(_BIO, 0))
+    requests: Any = field(default_factory=lambda: _lives(_REQUEST, 0))
+    owner: Any = field(default_factory=lambda: np.zeros(0, np.int32))
+    bio_keys: Any = None
+    bio_values: Any = None
+    request_keys: Any = None
+    request_values: Any = None
+
+    def prepare(self, events: int, chains: int, slots: int) -> None:
+        """Make room for `events` events, `chains` of them CHAIN, and for `slots` addresses.
+
+        The tables of addresses are empty then.
+        """
+        # An event begins the life of one bio and one request at most; a CHAIN names six bios.
+        if len(self.bios) < events + CHAIN_SLOTS * chains:
+            self.bios = _lives(_BIO, (events + CHAIN_SLOTS * chains) * 5 // 4)
+        if len(self.requests) < events:
+            self.requests = _lives(_REQUEST, events * 5 // 4)
+            self.owner = np.zeros(events * 5 // 4, np.int32)
+        if self.bio_keys is None or len(self.bio_keys) != slots:
+            self.bio_values = np.zeros(slots, np.int32)
+            self.request_values = np.zeros(slots, np.int32)
+        self.bio_keys, self.request_keys = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+        self.slots = slots
+
+
+def _lives(dtype: np.dtype[np.void], count: int) -> Any:
+    """Return room for `count` lives; memory is taken when it is used."""
+    return np.empty(count, dtype).view(np.recarray)
+
+
+@dataclass
+class Settled:
+    """The plain I/O of a window: its rows, sorted by number, and counts of its events."""
+
+    bios: Bios
+    requests: Requests
+    edges: Edges
+    bio_stages: Stages
+    request_stages: Stages
+    rest: EventRows
+    """Rows of all other events, which are the model's, ascending."""
+    counts: dict[tuple[int, int], int]
+    """Number of plain events by (dev_t, kind)."""
+
+
+class Settler:
+    """Settler of one log's windows; it keeps nothing of a window but memory."""
+
+    def __init__(self, context: Context, submitters: Submitters, module: ModuleType) -> None:
+        """`module`: the compiled pass, or the same uncompiled (`plain`)."""
+        self._facts = Facts.of(context)
+        self._submitters = submitters
+        self._module = module
+        self._context = context
+        self._work = Work()
+
+    def settle(self, events: Events, settled: int) -> Settled | None:
+        """Return the plain I/O among a window's events that is over before `settled` (ns).
+
+        None: there is none.
+        """
+        devices = plain_devices(self._context)
+        if not len(devices) or not len(events):
+            return None
+        lives = self._walk(events, devices, partitions_of(self._context, devices))
+        pieces, requests = lives.families(events.ts, settled)
+        if not pieces:
+            return None
+        rest = np.empty(len(events), np.int64)
+        counts = np.zeros((len(devices), 256), np.int64)
+        rest = rest[: lives.rest(counts, rest)].copy()
+        used = np.argwhere(counts)
+        named, kinds = used.T.tolist()
+        keys = zip(devices[named].tolist(), kinds, strict=True)
+        bios, bio_stages = _bios(events, lives, pieces, self._submitters)
+        rows, request_stages = _requests(events, lives, requests)
+        return Settled(
+            bios,
+            rows,
+            _edges(events, lives, pieces),
+            bio_stages,
+            request_stages,
+            rest,
+            dict(zip(keys, counts[tuple(used.T)].tolist(), strict=True)),
+        )
+
+    def _walk(self, events: Events, devices: I64, partitions: I64) -> Any:
+        """Return the lives of the events, after one pass over them."""
+        raw = np.ascontiguousarray(events.raw.T).view(np.int64)
+        chains = int(np.count_nonzero(events.kind == Kind.CHAIN))
+        slots = self._work.slots
+        while True:
+            self._work.prepare(len(events), chains, slots)
+            lives = self._module.Lives(raw, self._work, devices, partitions, self._facts)
+            if lives.walk():
+                return lives
+            slots *= 2
+
+
+def plain_devices(context: Context) -> I64:
+    """Return the disks (dev_t) whose I/O may be plain: none that stand on each other.
+
+    I/O of stacked devices belongs to families over several devices, which the model finds.
+    """
+    stacked: set[int] = set()
+    for dev in context.devices:
+        below = {context.disk_of(lower) for lower in context.lower_devices(dev)}
+        if below:
+            stacked |= {dev, *below}
+    return np.array(sorted(set(context.devices) - stacked), np.int64)
+
+
+def partitions_of(context: Context, disks: I64) -> I64:
+    """Return (2, n) dev_t: partitions of these disks, and the disk of each."""
+    pairs = [(dev, context.disk_of(dev)) for dev in context.devices]
+    known = set(disks.tolist())
+    found = [(dev, disk) for dev, disk in pairs if dev != disk and disk in known]
+    return np.array(found, np.int64).reshape(-1, 2).T.copy()
+
+
+def _bios(events: Events, lives: Any, pieces: int, submitters: Submitters) -> tuple[Bios, Stages]:
+    """Return the rows of whole plain bios, and their stages. pieces: as many bios at most."""
+    out = np.empty((len(BIO_COLUMNS), pieces), np.int64)
+    stages = np.empty((4, 4 * pieces), np.int64)
+    rows, stage_rows = lives.bio_rows(events.ts, events.number, out, stages)
+    of = dict(zip(BIO_COLUMNS, out[:, :rows], strict=True))
+    queued, number = of["row"], of["number"]
+    dev = of["dev"].astype(np.uint32)
+    size = events.field(Kind.Q, "bytes", queued)
+    nothing = np.full(rows, NEVER, np.int64)
+    bios = Bios(
+        number=number,
+        dev=dev,
+        sector=events.field(Kind.Q, "sector", queued),
+        bytes=size,
+        opf=events.field(Kind.Q, "opf", queued),
+        **submitters.columns(events, queued, of["queue"], dev),
+        file=files_of(events, queued, nothing),
+        queue=of["queue"],
+        getrq=of["getrq"],
+        merge=of["merge"],
+        insert=of["insert"],
+        issue=of["issue"],
+        complete=of["complete"],
+        fragments=of["fragments"].astype(np.uint32),
+        requests=of["requests"].astype(np.uint32),
+        requeues=np.zeros(rows, np.uint32),
+        status=np.zeros(rows, np.int32),
+        done_bytes=size.copy(),
+        request=of["request"],
+        parent=nothing,
+        family=number.copy(),
+        certainty=np.full(rows, Certainty.EXACT, np.uint8),
+        own=np.zeros(rows, np.bool_),
+        cut=nothing.copy(),
+    )
+    return bios, _stages(stages[:, :stage_rows])
+
+
+def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages]:
+    """Return the rows of the plain requests, `count` of them, and their stages."""
+    out = np.empty((len(REQUEST_COLUMNS), count), np.int64)
+    stages = np.empty((4, 3 * count), np.int64)
+    rows, stage_rows = lives.request_rows(events.ts, events.number, out, stages)
+    of = dict(zip(REQUEST_COLUMNS, out, strict=True))
+    issued = of["row"]
+    size = events.field(Kind.D, "bytes", issued)
+    nothing = np.full(rows, NEVER, np.int64)
+    requests = Requests(
+        number=of["number"],
+        dev=events.field(Kind.D, "dev", issued),
+        sector=events.field(Kind.D, "sector", issued),
+        bytes=size,
+        opf=events.field(Kind.D, "opf", issued),
+        tag=events.field(Kind.D, "tag", issued),
+        sched_tag=events.field(Kind.D, "sched_tag", issued),
+        hctx=events.field(Kind.D, "hctx", issued),
+        start=of["start"],
+        insert=of["insert"],
+        issue=of["issue"],
+        complete=of["complete"],
+        bios=of["bios"].astype(np.uint32),
+        others=np.zeros(rows, np.uint32),
+        requeues=np.zeros(rows, np.uint32),
+        status=np.zeros(rows, np.int32),
+        done_bytes=size.copy(),
+        kind=np.full(rows, RequestKind.NORMAL, np.uint8),
+        absorbed_by=nothing,
+        parent=nothing.copy(),
+        family=of["family"],
+        certainty=np.full(rows, Certainty.EXACT, np.uint8),
+        own=np.zeros(rows, np.bool_),
+        cut=nothing.copy(),
+    )
+    return requests, _stages(stages[:, :stage_rows])
+
+
+def _stages(rows: I64) -> Stages:
+    """Return stages from (4, n): owner, stage, start and end."""
+    return Stages(rows[0], rows[1].astype(np.uint8), rows[2], rows[3])
+
+
+def _edges(events: Events, lives: Any, pieces: int) -> Edges:
+    """Return an edge for each of the plain pieces."""
+    out = np.empty((4, pieces), np.int64)
+    lives.edge_rows(events.number, out)
+    return Edges(
+        bio=out[0],
+        request=out[1],
+        sector=out[2].view(np.uint64),
+        bytes=out[3].astype(np.uint32),
+        certainty=np.full(pieces, Certainty.EXACT, np.uint8),
+    )

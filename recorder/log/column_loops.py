@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True
+"""The loops of `columns`, for Cython: records in the ring's layout to columns, and back.
+
+Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
+tests. `columns` draws the layout, and does the same in numpy where this is not compiled.
+"""
+
+import cython
+
+COMPILED = cython.compiled
+"""Whether this runs compiled; uncompiled it takes microseconds for a record."""
+
+_TIME_MASK = cython.declare(cython.longlong, 0xFFFFFFFFFFFFFF)
+_BLOCK_WORDS = cython.declare(cython.longlong, 512)
+_PAD = cython.declare(cython.longlong, 255)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def top(kind: cython.longlong) -> cython.longlong:
+    """Return a word with the kind in its top byte; negative from 128 on."""
+    return (kind - ((kind & 128) << 1)) << 56
+
+
+def count_records(
+    words: cython.const[cython.longlong][::1],
+    position: cython.longlong,
+    sizes: cython.const[cython.longlong][::1],
+    counts: cython.longlong[::1],
+) -> cython.longlong:
+    """Count the records of each kind; return how many there are, or -1 if they do not fill `words`.
+
+    words: of a ring, from `position` (in words) on. sizes: words of a record by kind, 0 unknown.
+    counts: (256,) zeros, gets the counts.
+    """
+    total: cython.longlong = words.shape[0]
+    at: cython.longlong = 0
+    count: cython.longlong = 0
+    kind: cython.longlong
+    step: cython.longlong
+    room: cython.longlong
+    while at < total:
+        kind = (words[at] >> 56) & 0xFF
+        room = _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
+        if room > total - at:
+            room = total - at
+        step = room if kind == _PAD else sizes[kind]
+        if step == 0 or step > room:
+            return -1
+        counts[kind] += 1
+        count += 1
+        at += step
+    return count
+
+
+def fill_columns(
+    words: cython.const[cython.longlong][::1],
+    position: cython.longlong,
+    sizes: cython.const[cython.longlong][::1],
+    counts: cython.const[cython.longlong][::1],
+    places: cython.longlong[::1],
+    columns: cython.longlong[::1],
+    kinds: cython.uchar[::1],
+    planes: cython.uchar[:, ::1],
+) -> cython.longlong:
+    """Write records that `count_records` counted as columns; return how many have a time.
+
+    places: (256,) where in `columns` those of each kind begin; changed. kinds: (n,), planes:
+    (7, n less PADs).
+    """
+    total: cython.longlong = words.shape[0]
+    at: cython.longlong = 0
+    record: cython.longlong = 0
+    timed: cython.longlong = 0
+    kind: cython.longlong
+    step: cython.longlong
+    room: cython.longlong
+    place: cython.longlong
+    word: cython.longlong
+    time: cython.longlong
+    before: cython.longlong = 0
+    delta: cython.longlong
+    while at < total:
+        kind = (words[at] >> 56) & 0xFF
+        time = words[at] & _TIME_MASK
+        kinds[record] = kind
+        record += 1
+        place = places[kind]
+        places[kind] = place + 1
+        if kind == _PAD:
+            room = _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
+            step = room if room < total - at else total - at
+            columns[place] = time
+            columns[place + counts[kind]] = step
+            at += step
+            continue
+        step = sizes[kind]
+        for word in range(1, step):
+            columns[place] = words[at + word]
+            place += counts[kind]
+        at += step
+        delta = time - before
+        before = time
+        for word in range(7):
+            planes[word, timed] = delta & 0xFF
+            delta >>= 8
+        timed += 1
+    return timed
+
+
+def fill_records(
+    kinds: cython.const[cython.uchar][::1],
+    widths: cython.const[cython.longlong][::1],
+    counts: cython.const[cython.longlong][::1],
+    places: cython.longlong[::1],
+    columns: cython.const[cython.longlong][::1],
+    planes: cython.const[cython.uchar][:, ::1],
+    words: cython.longlong[::1],
+    left: cython.longlong[::1],
+) -> cython.longlong:
+    """Write columns as records into `words`, which is zeroed; return the words used, or -1.
+
+    -1: the columns do not fit together, or need more words. widths, counts: by kind, words of a
+    record and number of records. places: by kind, where in `columns` its columns begin; changed,
+    as is `left`, a copy of `counts`.
+    """
+    total: cython.longlong = words.shape[0]
+    times: cython.longlong = planes.shape[1]
+    at: cython.longlong = 0
+    timed: cython.longlong = 0
+    record: cython.longlong
+    kind: cython.longlong
+    place: cython.longlong
+    word: cython.longlong
+    step: cython.longlong
+    time: cython.longlong = 0
+    for record in range(kinds.shape[0]):
+        kind = cython.cast(cython.longlong, kinds[record])
+        if left[kind] == 0:
+            return -1
+        left[kind] -= 1
+        place = places[kind]
+        places[kind] = place + 1
+        if kind == _PAD:
+            step = columns[place + counts[kind]]
+            if step <= 0 or step > _BLOCK_WORDS or step > total - at:
+                return -1
+            words[at] = (columns[place] & _TIME_MASK) | top(kind)
+            at += step
+            continue
+        step = widths[kind]
+        if timed >= times or step > total - at:
+            return -1
+        time += cython.cast(cython.longlong, planes[0, timed])
+        time += cython.cast(cython.longlong, planes[1, timed]) << 8
+        time += cython.cast(cython.longlong, planes[2, timed]) << 16
+        time += cython.cast(cython.longlong, planes[3, timed]) << 24
+        time += cython.cast(cython.longlong, planes[4, timed]) << 32
+        time += cython.cast(cython.longlong, planes[5, timed]) << 40
+        time += cython.cast(cython.longlong, planes[6, timed]) << 48
+        time &= _TIME_MASK
+        timed += 1
+        words[at] = time | top(kind)
+        for word in range(1, step):
+            words[at + word] = columns[place]
+            place += counts[kind]
+        at += step
+    for record in range(256):
+        if left[record] != 0:
+            return -1
+    return at

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on sites that were chosen by declaration (`pairs`, `follow`)."""

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records lives of followed objects: programs at the functions and tracepoints that take them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from biotrail.recorder.filters.filters import Filters, check_tasks
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.core import allow_locked_memory
+from biotrail.recorder.probes.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.programs import is_preemptible
+from biotrail.recorder.probes.sites import attaching, constants, functions
+from biotrail.recorder.probes.sites.attaching import Descriptors
+from biotrail.recorder.probes.sites.base import SiteProbes, object_path
+from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps, follow_struct
+from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite, Held
+from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
+from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
+from biotrail.recorder.probes.sites.ways import Way
+from biotrail.recorder.probes.stack_maps import FreshStacks
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
+from biotrail.recorder.schema.payloads import BackendFacts, End
+from biotrail.recorder.schema.records import BY_KIND, Kind, Role
+from biotrail.recorder.sites.following import FollowPlan, PlannedSite
+from biotrail.recorder.symbols.kallsyms import addresses_by_module
+
+_LETTER = BY_KIND[Kind.HIT].letter
+_PREEMPTIBLE = "_p"
+ALL_TEMPLATES = (
+    *("bt_pair_begin", "bt_pair_end", "bt_pair_begin_p", "bt_pair_end_p"),
+    *("bt_pair_begin_f", "bt_pair_end_f", TYPED, TYPED + _PREEMPTIBLE),
+    *("bt_hit_entry_copy", "bt_hit_return_copy", "bt_hit_entry", "bt_hit_return"),
+    "bt_hit_session",
+)
+"""Programs of the object; those that are not needed are not loaded."""
+NO_ADDRESS = "its address is not known"
+"""Reason of functions that kallsyms does not list, as a key of `unseen`."""
+
+
+@dataclass(frozen=True)
+class FollowConfig:
+    """What to follow. devices: (dev_t of the disk, dev_t of the partition or 0); empty: all.
+
+    ring_bytes: of the one ring; None: chosen.
+    """
+
+    plan: FollowPlan
+    way: Way
+    choice: Choice = field(default_factory=Choice)
+    filters: Filters = field(default_factory=Filters)
+    devices: Sequence[tuple[int, int]] = ()
+    ring_bytes: int | None = None
+
+
+class FollowProbes(SiteProbes):
+    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close()."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities("core", site_stacks=True)
+
+    def __init__(self, config: FollowConfig) -> None:
+        """Keep the arguments; nothing is loaded or checked before open()."""
+        super().__init__()
+        self.config = config
+        self.plan = config.plan
+        """What is attached; after attach() with what the kernel refused."""
+        self.attached = Attached()
+        self.counts_skips = False
+        self._maps: FollowMaps | None = None
+        self._counts: dict[str, int] = {}
+        self._functions: list[FunctionSite] = []
+        self._typed = TYPED
+        self._tracepoints: dict[str, int] = {}
+
+    def open(self) -> None:
+        """Load the templates and map the ring. Raises ProbeError; then nothing stays loaded."""
+        require_rights()
+        check_tasks(self.config.filters)
+        if self.config.devices and not self.plan.device.steps:
+            raise ProbeError(
+                f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
+                "`device` (docs/follow.md)"
+            )
+        allow_locked_memory()
+        # Here, as it takes longer than attaching itself.
+        self._functions = self._function_sites()
+        try:
+            with KernelBtf() as btf:
+                self.enums = kernel_enums(btf)
+                self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
+                self._typed = TYPED + (_PREEMPTIBLE if is_preemptible(btf) else "")
+                self._load(btf.has_function("bpf_local_irq_save"))
+        except (OSError, ProbeError):
+            self.close()
+            raise
+
+    def _load(self, hold_irqs: bool) -> None:
+        """Load the object with the templates that are needed."""
+        bpf = self._object = BpfObject(object_path())
+        needed = {self._typed, *functions.templates(self.config.way)}
+        for name in ALL_TEMPLATES:
+            bpf.set_autoload(name, name in needed)
+        constants.set_filters(bpf, self.config.filters, self.config.devices, hold_irqs=hold_irqs)
+        returns = bool(self.plan.functions)
+        bpf.set_initial_value(
+            ".rodata.follow", follow_struct(self.plan, self.config.choice, returns=returns)
+        )
+        self._maps = FollowMaps(
+            bpf, self.config.choice, returns=returns, has_deaths=bool(self.plan.named("death"))
+        )
+        size = ring_bytes(self.config.ring_bytes)
+        bpf.set_map_size("bt_site_ring", 0, size)
+        bpf.load()
+        constants.fill_ids(bpf, self.config.filters)
+        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
+        self._maps.map()
+
+    def attach(self) -> None:
+        """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
+
+        Sets `attached`, and in `plan` what the kernel refused.
+        """
+        bpf, sites = self._opened(), self._functions
+        held = Held(self._programs, self._links)
+        self.attached = functions.attach(bpf, self.config.way, sites, held)
+        refused = dict(self.attached.refused)
+        self._attach_tracepoints(bpf, refused)
+        listed = {site.index for site in sites}
+        missing = [
+            site.taking.name
+            for index, site in enumerate(self.plan.sites)
+            if site.taking.kind == "function" and index not in listed
+        ]
+        if missing:
+            refused[NO_ADDRESS] = missing
+        self.plan = self.plan.without(refused)
+        if not self.attached.functions and not self._tracepoints:
+            raise ProbeError(
+                f"none of the sites of struct {self.plan.struct} could be attached: "
+                + "; ".join(sorted(refused))
+            )
+        if self._maps is not None:
+            self._maps.start()
+
+    def _function_sites(self) -> list[FunctionSite]:
+        """Return the plan's functions with their addresses; those without one are left out."""
+        if not self.plan.functions:
+            return []
+        places = addresses_by_module(site.taking.name for site in self.plan.functions)
+        return [
+            FunctionSite(
+                index,
+                site.taking.name,
+                site.taking.module,
+                _flags(site),
+                site.taking.slot,
+                site.taking.arguments,
+                places[site.taking.name, site.taking.module],
+                site.taking.btf_id,
+            )
+            for index, site in enumerate(self.plan.sites)
+            if site.taking.kind == "function" and (site.taking.name, site.taking.module) in places
+        ]
+
+    def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
+        """Attach a program to each typed tracepoint; adds to `refused` the names by reason."""
+        template = Template.of(bpf, self._typed)
+        with Descriptors() as modules:
+            btfs: dict[str, int] = {"": 0}
+            for index, site in enumerate(self.plan.sites):
+                taking = site.taking
+                if taking.kind != "tracepoint":
+                    continue
+                cookie = FunctionSite(
+                    index, taking.name, "", _flags(site), taking.slot, 0, 0, 0
+                ).cookie(Role.EVENT, taking.slot, 0)
+                try:
+                    if taking.module not in btfs:
+                        btfs[taking.module] = modules.add(attaching.module_btf(taking.module))
+                    place = Place(
+                        ProgramType.TRACING, AttachType.RAW_TP, taking.btf_id, btfs[taking.module]
+                    )
+                    program = self._programs.add(template.load(place, cookie))
+                    self._links.add(attaching.typed(program))
+                    self._tracepoints[taking.shown] = program
+                except (OSError, RefusedError) as error:
+                    said = str(error).splitlines()[0]
+                    refused.setdefault(f"refused: {said}", []).append(taking.shown)
+
+    def detach(self) -> None:
+        """Let no life begin any more, then detach all programs; the ring stays readable."""
+        if self._maps is not None and self._object is not None:
+            self._maps.stop()
+        super().detach()
+
+    def close(self) -> None:
+        """Detach and unload everything. Closing again has no effect."""
+        if self._maps is not None:
+            self._maps.close()
+            self._maps = None
+        self._tracepoints.clear()
+        self.attached.programs.clear()
+        super().close()
+
+    def drain(self) -> list[Segment]:
+        """Copy out all complete records, and those of long lives that ended (--slower)."""
+        if self._maps is None or self._ring is None:
+            return []
+        self._maps.forget_idle(time.monotonic_ns())
+        return self._ring.drain(self._maps.take_kept())
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Return the stacks that are new since the last call. Raises RefusedError."""
+        site = self._maps.fresh_stacks() if self._maps is not None else {}
+        return FreshStacks({}, {}, {}, site)
+
+    def counts(self) -> dict[str, int]:
+        """Return what became of lives and calls: totals of struct bt_follow_counts by name.
+
+        After close() those of the last call before; {} without one.
+        """
+        if self._maps is not None:
+            self._counts = {**self._maps.counts(), "idle": self._maps.idle}
+        return self._counts
+
+    def runs(self) -> int | None:
+        """Return about how often programs ran since open, most of them for other objects."""
+        return self.counts().get("runs", 0)
+
+    def end_facts(self) -> End:
+        """Return the END frame's counts of lives and calls."""
+        return {"sites": {"follow": self.counts()}}
+
+    def backend_facts(self) -> BackendFacts:
+        """Return the header's entries, with "sites"."""
+        chosen = self.config.choice
+        follow = self.plan.facts()
+        follow["every"], follow["max"] = chosen.every, chosen.at_once
+        follow["slower_ns"] = chosen.slower_ns
+        return {
+            "backend": self.capabilities.backend,
+            "counts_skips": self.counts_skips,
+            "sites": {"follow": follow},
+        }
+
+    def programs(self) -> list[ProgramInfo]:
+        """Return the programs, those of functions summed up by what they are for.
+
+        Where each function has a program of its own, their counters are added up.
+        """
+        rows = [
+            self._summed(f"{self.config.way.name} {role}", "", descriptors)
+            for role, descriptors in self.attached.programs.items()
+        ]
+        return rows + [
+            self._summed(f"typed {name}", name, [descriptor])
+            for name, descriptor in self._tracepoints.items()
+        ]
+
+    def _summed(self, name: str, tracepoint: str, programs: Sequence[int]) -> ProgramInfo:
+        """Return the counters of several programs as those of one. Raises OSError."""
+        infos = [self.info(program) for program in programs]
+        return ProgramInfo(
+            name,
+            _LETTER,
+            tracepoint,
+            True,
+            "",
+            sum(int(info.run_cnt) for info in infos),
+            sum(int(info.run_time_ns) for info in infos),
+            sum(int(info.recursion_misses) for info in infos),
+        )
+
+
+def _flags(site: PlannedSite) -> int:
+    """Return the bits of a site's cookie that say what it means for a life."""
+    meanings = {
+        SITE_BIRTH: site.birth,
+        SITE_DEATH: site.death,
+        SITE_NEW: site.new,
+        SITE_LAST: site.last,
+    }
+    return sum(bit for bit, meant in meanings.items() if meant)

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The constants and maps of the programs that follow objects (bpf/objects.h, bpf/open_calls.h)."""
+
+import ctypes
+import mmap
+import os
+import platform
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.probes.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.sites.base import per_cpu
+from biotrail.recorder.probes.sites.ring import SITE_ENTRY
+from biotrail.recorder.probes.stack_maps import before_zero, max_depth
+from biotrail.recorder.schema import follow_structs, site_structs
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.follow_structs import LifeState, Machine
+from biotrail.recorder.schema.limits import VALUE_STEPS
+from biotrail.recorder.schema.shared import plain_class
+from biotrail.recorder.schema.structs import fields
+from biotrail.recorder.sites.expressions import Value
+from biotrail.recorder.sites.following import FollowPlan
+
+CALL_THREADS = 4096
+"""Threads with open calls at one time (BT_CALL_THREADS)."""
+STACKS = 16384
+_MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+_LOOK_NS = 100_000_000
+_IDLE_NS = 200_000_000
+_STACK_MAP = "bt_site_stacks"
+
+
+class ValueStruct(ctypes.Structure):
+    """`struct bt_value`."""
+
+    _fields_ = fields(site_structs.VALUE)
+
+
+class FollowStruct(ctypes.Structure):
+    """`struct bt_follow`."""
+
+    _fields_ = fields(follow_structs.FOLLOW, {"bt_value": ValueStruct})
+
+
+class NumbersStruct(ctypes.Structure):
+    """`struct bt_follow_numbers`."""
+
+    _fields_ = fields(follow_structs.FOLLOW_NUMBERS)
+
+
+_Counts = plain_class(follow_structs.FOLLOW_COUNTS)
+_COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
+_LIFE = np.dtype(
+    [
+        (member.name, {"u32": "<u4", "u64": "<u8"}[member.type])
+        for member in follow_structs.LIFE.members
+    ]
+)
+_HIT_LIFE = 48 - 8
+"""Offset of hit.life in `rest` of an SITE_ENTRY."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which objects are followed, of those that are born.
+
+    every: each n-th. at_once: how many at one time. lives: how many in all; 0: no limit.
+    slower_ns: only lives that took longer are written; 0: all. idle_ns: after so long without a
+    hit, a life of a type without deaths is over.
+    """
+
+    every: int = 1
+    at_once: int = 100
+    lives: int = 0
+    slower_ns: int = 0
+    idle_ns: int = 2_000_000_000
+
+
+def value_struct(value: Value) -> ValueStruct:
+    """Return a compiled expression as the programs read it."""
+    at = (ctypes.c_uint32 * VALUE_STEPS)(*value.at)
+    return ValueStruct(
+        source=value.source,
+        size=value.size,
+        steps=value.steps,
+        shift=value.shift,
+        bits=value.bits,
+        is_signed=value.is_signed,
+        at=at,
+    )
+
+
+def follow_struct(plan: FollowPlan, choice: Choice, *, returns: bool) -> FollowStruct:
+    """Return the constants of the programs. returns: functions' returns are recorded."""
+    births = sum(site.birth for site in plan.sites)
+    chooses = choice.every > 1 or births > 1
+    return FollowStruct(
+        detail=value_struct(plan.detail),
+        device=value_struct(plan.device),
+        process=value_struct(plan.process),
+        slower_ns=choice.slower_ns,
+        lives=choice.lives,
+        every=choice.every,
+        remember=chooses,
+        returns=returns,
+        machine=_MACHINES.get(platform.machine(), 0),
+    )
+
+
+class FollowMaps:
+    """The maps of one object: sized before it is loaded, then filled and read."""
+
+    def __init__(self, bpf: BpfObject, choice: Choice, *, returns: bool, has_deaths: bool) -> None:
+        """Set the sizes of the maps, before `bpf` is loaded.
+
+        returns: functions' returns are recorded. has_deaths: sites where lives end are attached.
+        """
+        self._bpf, self._choice = bpf, choice
+        self._depth = max_depth()
+        self._known: set[int] = set()
+        self._value = ctypes.create_string_buffer(self._depth * 8)
+        slots = choice.at_once
+        self._kept = slots * follow_structs.KEPT_HITS if choice.slower_ns else 1
+        for name, value_size, entries in (
+            ("bt_objects", 4, slots),
+            ("bt_lives", _LIFE.itemsize, slots),
+            ("bt_free_lives", 4, slots),
+            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept),
+            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+            ("bt_calls_of_threads", _calls_bytes(bpf), CALL_THREADS if returns else 1),
+            (_STACK_MAP, self._depth * 8, STACKS),
+        ):
+            bpf.set_map_size(name, value_size, entries)
+        self._lives: NDArray[np.void] = np.empty(0, _LIFE)
+        self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
+        self._mapped: list[mmap.mmap] = []
+        self._has_deaths = has_deaths
+        self._looked = 0
+        self.idle = 0
+        """Lives that ended as nothing more was seen of their object."""
+
+    def map(self) -> None:
+        """Map what is read of candidates, once loaded. Raises ProbeError."""
+        self._lives = self._view("bt_lives", _LIFE, self._choice.at_once)
+        if self._choice.slower_ns:
+            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept)
+
+    def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
+        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
+        size = dtype.itemsize * count
+        try:
+            mapped = mmap.mmap(self._bpf.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except OSError as error:
+            raise ProbeError(
+                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
+            ) from error
+        self._mapped.append(mapped)
+        view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
+        return view
+
+    def start(self) -> None:
+        """Let lives begin."""
+        self._free(range(self._choice.at_once))
+        self._bpf.update_section("bt_follow_numbers", NumbersStruct(open=1))
+
+    def stop(self) -> None:
+        """Let no life begin any more; those that go on are still followed."""
+        self._bpf.update_section("bt_follow_numbers", NumbersStruct())
+
+    def _free(self, slots: "range | list[int]") -> None:
+        library, fd = load_library(), self._bpf.map_fd("bt_free_lives")
+        for slot in slots:
+            number = ctypes.c_uint32(slot)
+            library.call(
+                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
+            )
+
+    def forget_idle(self, now_ns: int) -> None:
+        """End lives without a hit for a while, whose end was not seen.
+
+        So if a site was passed after which only the release comes, which not every way of release
+        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
+        _LOOK_NS.
+        """
+        if now_ns - self._looked < _LOOK_NS:
+            return
+        self._looked = now_ns
+        lives = self._lives
+        idle = now_ns - lives["touched"].astype(np.int64)
+        over = (lives["last"] != 0) & (idle > _IDLE_NS)
+        if not self._has_deaths:
+            over |= idle > self._choice.idle_ns
+        for slot in np.flatnonzero(over & (lives["object"] != 0)):
+            self._forget(int(slot))
+
+    def _forget(self, slot: int) -> None:
+        """End the life in a slot, as bt_death in bpf/objects.h does."""
+        life = self._lives[slot]
+        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
+        fd, library = self._bpf.map_fd("bt_objects"), load_library()
+        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
+        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
+            return
+        delete(fd, ctypes.byref(key))
+        life["object"] = 0
+        self.idle += 1
+        slower = self._choice.slower_ns
+        if slower and int(life["touched"]) - int(life["born"]) >= slower:
+            life["state"] = LifeState.KEPT
+            return
+        life["state"] = LifeState.DROPPED
+        self._free([slot])
+
+    def take_kept(self) -> NDArray[np.void]:
+        """Return the hits (n,) of SITE_ENTRY of long lives that ended since the last call.
+
+        Their slots are free then.
+        """
+        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT)
+        if not len(slots):
+            return np.empty(0, SITE_ENTRY)
+        parts = [self._hits_of(int(slot)) for slot in slots]
+        self._lives["state"][slots] = LifeState.TAKEN
+        self._free(slots.tolist())
+        return np.concatenate(parts)
+
+    def _hits_of(self, slot: int) -> NDArray[np.void]:
+        """Return a copy of a life's hits; places that stayed empty hold those of former lives."""
+        first = slot * follow_structs.KEPT_HITS
+        hits = self._hits[first : first + follow_structs.KEPT_HITS].copy()
+        raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
+        at = SITE_ENTRY.itemsize - 56 + _HIT_LIFE
+        lives = np.ascontiguousarray(raw[:, at : at + 4]).view("<u4")[:, 0]
+        kept: NDArray[np.void] = hits[lives == self._lives["life"][slot]]
+        return kept
+
+    def fresh_stacks(self) -> dict[int, NDArray[np.uint64]]:
+        """Return the stacks that are new since the last call, by id, innermost frame first."""
+        fresh = {}
+        for key in self._bpf.keys(_STACK_MAP):
+            if key not in self._known and self._bpf.read_value(_STACK_MAP, key, self._value):
+                fresh[key] = before_zero(np.frombuffer(self._value.raw, "<u8"))
+        self._known.update(fresh)
+        return fresh
+
+    def counts(self) -> dict[str, int]:
+        """Return running totals by name (struct bt_follow_counts), summed over all CPUs."""
+        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), _Counts)
+        return {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+
+    def close(self) -> None:
+        """Unmap; nothing can be taken any more."""
+        self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
+        while self._mapped:
+            self._mapped.pop().close()
+
+
+def _calls_bytes(bpf: BpfObject) -> int:
+    """Return the size of a thread's open calls (struct bt_open_calls)."""
+    return bpf.value_size("bt_calls_of_threads")

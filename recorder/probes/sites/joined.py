@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Followed requests or bios recorded beside the block layer's events, into one log."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.filters.triggers import Hit
+from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
+from biotrail.recorder.probes.file_maps import Files
+from biotrail.recorder.probes.path_maps import PathChoice, PathRuns
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
+from biotrail.recorder.probes.sites.follow_maps import Choice
+from biotrail.recorder.probes.sites.planning import planned
+from biotrail.recorder.probes.sites.wish import PART, FollowWish
+from biotrail.recorder.probes.stack_maps import FreshStacks
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
+
+
+def follow_beside(
+    block: Probes, wish: FollowWish, filters: Filters, devices: Sequence[tuple[int, int]]
+) -> "JoinedProbes":
+    """Return probes that record what `block` does, and follow what is wished; not open yet.
+
+    filters: those on tasks hold for what is followed too. devices: (dev_t of the disk, of the
+    partition or 0); objects name disks alone, so that those of a whole disk are followed. Raises
+    TraceError: it cannot be followed.
+    """
+    if block.capabilities.backend != "core":
+        raise ProbeError("--follow needs the core backend, and a kernel with type information")
+    made = planned(wish.struct, wish.way, wish.max_functions)
+    choice = Choice(wish.every, wish.at_once, wish.lives, wish.slower_ns)
+    disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
+    config = FollowConfig(made.plan, made.way, choice, filters, disks)
+    return JoinedProbes(block, FollowProbes(config))
+
+
+class JoinedProbes:
+    """Two backends as one: the block layer's events, and followed objects; fits backend.Probes."""
+
+    def __init__(self, block: Probes, follow: FollowProbes) -> None:
+        """Keep both; neither is open."""
+        self._block, self._follow = block, follow
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What both can do."""
+        return self._block.capabilities._replace(site_stacks=True)
+
+    @property
+    def sizes(self) -> RingSizes | None:
+        """Sizes of each CPU's rings, for the block layer's events; None before open()."""
+        return self._block.sizes
+
+    @property
+    def files(self) -> Files:
+        """Which file facts are recorded, once open."""
+        return self._block.files
+
+    @property
+    def path(self) -> PathChoice:
+        """Which parts of the path are recorded, once open."""
+        return self._block.path
+
+    def path_runs(self) -> PathRuns:
+        """Return how often the programs of the path, and those that follow, ran since open."""
+        runs = self._block.path_runs()
+        return replace(runs, by_part={**runs.by_part, PART: self._follow.runs() or 0})
+
+    def stop_timing(self) -> None:
+        """Time no calls and waits any more."""
+        self._block.stop_timing()
+
+    def open(self) -> None:
+        """Load programs and maps of both. Raises ProbeError; then nothing stays loaded."""
+        self._block.open()
+        try:
+            self._follow.open()
+        except BaseException:
+            self._block.close()
+            raise
+
+    def attach(self) -> None:
+        """Start recording. Raises ProbeError.
+
+        What follows is attached last: of a life that is recorded, the events are.
+        """
+        self._block.attach()
+        self._follow.attach()
+
+    def detach(self) -> None:
+        """Stop recording, first the lives; rings and counters stay readable."""
+        self._follow.detach()
+        self._block.detach()
+
+    def close(self) -> None:
+        """Unload all programs and unmap all rings. Closing again has no effect."""
+        self._follow.close()
+        self._block.close()
+
+    def drain(self) -> list[Segment]:
+        """Copy out all committed records of both."""
+        return self._block.drain() + self._follow.drain()
+
+    def fill(self) -> float:
+        """Return the used share of the fullest ring, 0 to 1."""
+        return max(self._block.fill(), self._follow.fill())
+
+    def lost(self) -> NDArray[np.uint64]:
+        """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
+        return self._block.lost() + self._follow.lost()
+
+    def too_deep(self) -> NDArray[np.uint64]:
+        """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
+        return self._block.too_deep()
+
+    def left_out(self) -> LeftOut:
+        """Return running totals of the bios and events that the filters left out."""
+        return self._block.left_out()
+
+    def kernel_enums(self) -> KernelEnums:
+        """Return the header's `op_enum` and `flag_bits`: numbers by name."""
+        return self._block.kernel_enums()
+
+    def backend_facts(self) -> BackendFacts:
+        """Return the header's entries about the backend, with "sites"."""
+        facts: BackendFacts = {**self._block.backend_facts()}
+        facts["sites"] = self._follow.backend_facts()["sites"]
+        return facts
+
+    def programs(self) -> list[ProgramInfo]:
+        """Return every program of both; those that follow have the part PART."""
+        followed = [replace(program, part=PART) for program in self._follow.programs()]
+        return self._block.programs() + followed
+
+    def runs(self) -> int | None:
+        """Return None: the block layer's programs run about once for each event."""
+        return self._block.runs()
+
+    def end_facts(self) -> End:
+        """Return the END frame's entries of both."""
+        facts = self._block.end_facts().copy()
+        facts.update(self._follow.end_facts())
+        return facts
+
+    def count_runs(self, on: bool) -> None:
+        """Switch the kernel's counting of program runs and time, which is the whole machine's."""
+        self._block.count_runs(on)
+
+    def triggered(self) -> list[Hit]:
+        """Return the triggers that fired since the last call, by time."""
+        return self._block.triggered()
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Return the call stacks that are new since the last call, of both."""
+        return self._block.fresh_stacks()._replace(site=self._follow.fresh_stacks().site)
+
+    def own_file(self, file: OwnFile) -> None:
+        """Mark I/O of this file as the recorder's own from now on."""
+        self._block.own_file(file)

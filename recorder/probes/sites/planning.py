@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans what to follow on this kernel: the struct's declaration, and the best way to attach."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from biotrail.recorder.probes import debugfs, tracefs
+from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.sites.ways import WAYS as FUNCTION_WAYS
+from biotrail.recorder.probes.sites.ways import Way, all_ways
+from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS
+from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.sites import declarations, following
+from biotrail.recorder.sites.following import TYPED, FollowPlan
+from biotrail.recorder.sites.functions import KernelFunctions
+from biotrail.recorder.sites.types import TypeTable
+
+WAYS = (*FUNCTION_WAYS, TYPED)
+"""Ways that can be asked for, beside AUTO: the first of them that this kernel has."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is to be attached, and how."""
+
+    plan: FollowPlan
+    way: Way
+
+
+def planned(struct: str, way: str = AUTO, max_functions: int = MAX_FUNCTIONS) -> Planned:
+    """Return what is to be attached for a struct; nothing is attached yet.
+
+    way: AUTO or one of WAYS. max_functions: more are refused. Takes up to a second. Raises
+    TraceError: rights are missing, there is no such struct, or it cannot be followed so.
+    """
+    require_rights()
+    types = TypeTable.kernel()
+    known = declarations.load()
+    declared = known.type(struct)
+    _check_struct(types, struct, list(known.types))
+    chosen = _chosen_way(way)
+    kernel = None if chosen.name == TYPED else _lists(chosen)
+    plan = following.plan(types, declared, chosen.name, kernel, max_functions)
+    return Planned(plan, chosen if plan.functions else Way(TYPED, ""))
+
+
+def _lists(way: Way) -> KernelFunctions:
+    """Return the kernel's lists of functions: what may be traced, and what no probe may touch.
+
+    Raises ProbeError: what may be traced cannot be read, and the kernel would not refuse by itself
+    what must not be touched, as it does for kprobes.
+    """
+    with debugfs.place() as place:
+        lists = KernelFunctions.read(tracefs.find(), blacklist=place / "kprobes" / "blacklist")
+    if lists.traceable is None and way.name != "kprobe":
+        raise ProbeError(
+            f"which functions may be traced is not known ({'; '.join(lists.unread)}): run as root, "
+            "or follow tracepoints alone (--way typed)"
+        )
+    return lists
+
+
+def _check_struct(types: TypeTable, struct: str, declared: Sequence[str]) -> None:
+    """Raise SiteError where BTF has no such struct, with declared types and structs like it."""
+    try:
+        types.struct(struct)
+    except SiteError as error:
+        near = get_close_matches(struct, declared, 3)
+        raise SiteError(f"{error}; ready-made types: {', '.join(near or declared)}") from error
+
+
+def _chosen_way(name: str) -> Way:
+    """Return the way to attach to functions: the one asked for, or the first that works.
+
+    Raises ProbeError: the one asked for does not work here.
+    """
+    if name == TYPED:
+        return Way(TYPED, "")
+    ways = all_ways()
+    if name == AUTO:
+        return next((way for way in ways if way.works), Way(TYPED, ""))
+    way = next(way for way in ways if way.name == name)
+    if way.works:
+        return way
+    there = [each.name for each in ways if each.works] + [TYPED]
+    raise ProbeError(f"way {name}: {way.reason}; this kernel has {', '.join(there)}")

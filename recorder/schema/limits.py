@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that the recorder and its BPF programs share, by their names in C: LIMITS."""
+
+from enum import IntEnum
+
+MAX_FILTERS = 32
+"""Devices that one recording can be limited to."""
+MAX_COMMS = 8
+"""Task names in one recording's filter; the next three likewise."""
+MAX_CGROUPS = 16
+MAX_FLAGS = 8
+MAX_RANGES = 8
+OWN_FILES = 8
+"""Files that the recorder writes, the newest: write-back reaches the disk up to 30 s later."""
+FIRED_SLOTS = 64
+"""Slots for fired triggers: CPUs that have the same number modulo this share one."""
+
+PATH_CPUS = 1024
+"""CPUs whose interrupts and calls are told apart; with more, some share a slot."""
+CALL_WORDS = 8
+"""Words of 64 bits, a bit for each system call's number: those below 512."""
+
+MAX_PAIRS = 8
+"""Pairs of events in one recording."""
+MAX_BEGINS = 4
+"""Events that can begin the same pair."""
+MAX_CONDITIONS = 4
+"""Conditions on one side of a pair."""
+MAX_DEVS = 64
+"""Device numbers that events of sites can be limited to: disks and their partitions."""
+VALUE_STEPS = 6
+"""Steps from a program's context to a value: the first, and pointers that are followed."""
+HIST_SLOTS = 704
+"""Slots of a histogram of latencies: 16 to an octave, up to 2^47 ns (bpf/pairs.h)."""
+COOKIE = 0x5566778811223344
+"""A template program's cookie, by which the loader finds the immediate to replace (bpf/sites.h)."""
+
+
+class Source(IntEnum):
+    """Where a value comes from: bt_value.source. at[] are the struct's own."""
+
+    NONE = 0
+    FIELD = 1
+    """Field of a tracepoint's record; at[0]: its offset in bytes."""
+    ARGUMENT = 2
+    """Argument of a typed tracepoint or a function; at[0]: its index."""
+    TID = 3
+    PID = 4
+    CPU = 5
+    OBJECT = 6
+    """The followed object itself."""
+
+
+class Operator(IntEnum):
+    """How a condition compares its value with its operand: bt_condition.operator."""
+
+    EQ = 0
+    NE = 1
+    LT = 2
+    LE = 3
+    GT = 4
+    GE = 5
+    AND = 6
+    """Any bit of the operand is set."""
+
+
+LIMITS = {
+    "BT_MAX_FILTERS": MAX_FILTERS,
+    "BT_MAX_COMMS": MAX_COMMS,
+    "BT_MAX_CGROUPS": MAX_CGROUPS,
+    "BT_MAX_FLAGS": MAX_FLAGS,
+    "BT_MAX_RANGES": MAX_RANGES,
+    "BT_OWN_FILES": OWN_FILES,
+    "BT_FIRED_SLOTS": FIRED_SLOTS,
+    "BT_CALL_WORDS": CALL_WORDS,
+    "BT_PATH_CPUS": PATH_CPUS,
+    "BT_MAX_PAIRS": MAX_PAIRS,
+    "BT_MAX_BEGINS": MAX_BEGINS,
+    "BT_MAX_CONDITIONS": MAX_CONDITIONS,
+    "BT_MAX_DEVS": MAX_DEVS,
+    "BT_VALUE_STEPS": VALUE_STEPS,
+    "BT_HIST_SLOTS": HIST_SLOTS,
+    "BT_COOKIE": COOKIE,
+    **{f"BT_FROM_{source.name}": int(source) for source in Source},
+    **{f"BT_IS_{operator.name}": int(operator) for operator in Operator},
+}
+"""The same numbers by their names in C."""

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads declarations of pairs and types: the ready-made ones, and a user's own.
+
+A user's file is read by root, so its size is bounded, it has to be a regular file, and whatever is
+wrong in it is one message with the file, the table and the key.
+"""
+
+import os
+import pwd
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.sites.declared import (
+    ANY,
+    Declarations,
+    Event,
+    ObjectType,
+    Pair,
+    Variant,
+    Way,
+)
+from biotrail.recorder.sites.members import choices
+
+READY_MADE = Path(__file__).with_name("declarations.toml")
+_OWN = Path("biotrail") / "pairs.toml"
+_MAX_BYTES = 1 << 18
+_MAX_TEXT = 300
+_MAX_LIST = 64
+_MAX_NAMES = 256
+KEYS = 2
+"""Expressions that a pair's key may have: PAIR records hold so many."""
+WAYS: tuple[Way, ...] = ("", "typed", "format")
+SHOWS = ("dec", "signed", "hex", "dev", "symbol")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_STRUCT = re.compile(r"[A-Za-z_]\w{0,63}")
+_TRACEPOINT = re.compile(r"[A-Za-z0-9_-]{1,64}:\w{1,128}")
+_SITE = re.compile(r"(?:[A-Za-z0-9_-]{1,64}:)?[\w.]{1,128}|\*")
+_PAIR_KEYS = ("about", "names", "show", "variants")
+_VARIANT_KEYS = ("begin", "end", "key", "way", "by", "device", "where", "process")
+_EVENT_KEYS = ("event", "key", "where", "process")
+_SITE_LISTS = ("births", "new", "deaths", "last")
+_EXPRESSIONS = ("detail", "device", "process")
+_TYPE_KEYS = (*_SITE_LISTS, *_EXPRESSIONS, "about", "detail_unit")
+
+Table = Mapping[str, Any]
+
+
+class _Place:
+    """Where in a file a value stands, for messages."""
+
+    def __init__(self, file: str, table: str) -> None:
+        self.file, self.table = file, table
+
+    def within(self, key: str) -> "_Place":
+        """Return the place of a table below this one."""
+        return _Place(self.file, f"{self.table}.{key}")
+
+    def wrong(self, key: str, reason: str) -> NoReturn:
+        """Raise SiteError about a key of this table; key "": about the table."""
+        raise SiteError(f"{self.file}: [{self.table}]{f', {key}' if key else ''}: {reason}")
+
+    def only(self, table: Any, known: tuple[str, ...]) -> Table:
+        """Return `table`, which must be one with no other keys than `known`."""
+        if not isinstance(table, dict):
+            self.wrong("", f"is {_shown(table)}, not a table")
+        for key in table:
+            if key not in known:
+                self.wrong(key, f"no such key; {choices(key, known, 'keys')}")
+        return table
+
+    def text(self, table: Table, key: str, default: str | None = "") -> str:
+        """Return a string; default None: it has to be there."""
+        value = table.get(key, default)
+        if value is None:
+            self.wrong(key, "is missing")
+        return self._text(key, value)
+
+    def _text(self, key: str, value: Any) -> str:
+        if not isinstance(value, str):
+            self.wrong(key, f"is {_shown(value)}, not a text")
+        if len(value) > _MAX_TEXT or not value.isprintable():
+            self.wrong(key, f"is longer than {_MAX_TEXT} characters, or has some that do not print")
+        return value
+
+    def texts(self, table: Table, key: str) -> tuple[str, ...]:
+        """Return a list of strings; a single one is a list of one, a missing one is empty."""
+        value = table.get(key, [])
+        values = value if isinstance(value, list) else [value]
+        if len(values) > _MAX_LIST:
+            self.wrong(key, f"has more than {_MAX_LIST} elements")
+        found = tuple(self._text(key, one) for one in values)
+        if any(not one.strip() for one in found):
+            self.wrong(key, "is empty")
+        return found
+
+
+def _shown(value: Any) -> str:
+    return {bool: "true or false", int: "a number", list: "a list", dict: "a table"}.get(
+        type(value), f"a {type(value).__name__}"
+    )
+
+
+def load(own: Path | None = None) -> Declarations:
+    """Return the ready-made declarations merged with those of the user's file.
+
+    own: the user's file; None: `own_file()`. It may be missing. Raises SiteError: a file is wrong.
+    """
+    ready = read(READY_MADE)
+    mine = read(own or own_file(), missing=True)
+    return Declarations({**ready.pairs, **mine.pairs}, {**ready.types, **mine.types})
+
+
+def own_file() -> Path:
+    """Return where a user's declarations are: ~/.config/biotrail/pairs.toml, if there are any.
+
+    XDG_CONFIG_HOME counts. Under sudo it is the invoking user's directory, and XDG_CONFIG_HOME,
+    which then would be root's, does not.
+    """
+    user = os.environ.get("SUDO_UID", "")
+    if os.geteuid() == 0 and user.isdigit() and int(user) != 0:
+        try:
+            return Path(pwd.getpwuid(int(user)).pw_dir) / ".config" / _OWN
+        except (KeyError, OverflowError):
+            pass
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    # The specification (XDG base directories) ignores relative paths.
+    return (Path(base) if base.startswith("/") else Path.home() / ".config") / _OWN
+
+
+def read(path: Path, missing: bool = False) -> Declarations:
+    """Return what a file declares; missing: without the file nothing, else SiteError as usual."""
+    try:
+        data = _bytes(path)
+    except FileNotFoundError:
+        if missing:
+            return Declarations({}, {})
+        raise SiteError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise SiteError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        content = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SiteError(f"{path}: is no TOML: {error}") from error
+    return parse(content, str(path))
+
+
+def _bytes(path: Path) -> bytes:
+    """Return a file's content. Raises OSError; SiteError: it is no regular file, or too large."""
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SiteError(f"{path}: is no regular file")
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise SiteError(f"{path}: has more than {_MAX_BYTES >> 10} KiB")
+    return data
+
+
+def parse(content: Table, origin: str) -> Declarations:
+    """Return the declarations in a parsed file. SiteError names the file, table and key."""
+    place = _Place(origin, "file")
+    place.only(content, ("pairs", "types"))
+    pairs = _named_tables(place, content, "pairs", _NAME)
+    types = _named_tables(place, content, "types", _STRUCT)
+    return Declarations(
+        {n: _pair(n, table, _Place(origin, f"pairs.{n}")) for n, table in pairs.items()},
+        {n: _type(n, table, _Place(origin, f"types.{n}")) for n, table in types.items()},
+    )
+
+
+def _named_tables(place: _Place, content: Table, key: str, form: re.Pattern[str]) -> Table:
+    """Return the tables below `key` by their names, which have to be of this form."""
+    tables = content.get(key, {})
+    below = _Place(place.file, key)
+    if not isinstance(tables, dict):
+        below.wrong("", f"is {_shown(tables)}, not a table")
+    for name in tables:
+        if not form.fullmatch(name):
+            below.wrong(name, f"is no name for an entry of {key}: {form.pattern}")
+    return tables
+
+
+def _pair(name: str, table: Any, place: _Place) -> Pair:
+    table = place.only(table, (*_PAIR_KEYS, *_VARIANT_KEYS))
+    show = place.text(table, "show")
+    if show and show not in SHOWS:
+        place.wrong("show", f"'{show}' is none of {', '.join(SHOWS)}")
+    variants = table.get("variants", [{}])
+    if not isinstance(variants, list) or not 0 < len(variants) <= _MAX_LIST:
+        place.wrong("variants", "is no list of tables")
+    common = {key: table[key] for key in _VARIANT_KEYS if key in table}
+    found = []
+    for number, variant in enumerate(variants):
+        at = place.within(f"variants[{number}]") if "variants" in table else place
+        found.append(_variant({**common, **at.only(variant, _VARIANT_KEYS)}, at))
+    names = _value_names(table, place)
+    return Pair(name, place.text(table, "about"), tuple(found), names, show, place.file)
+
+
+def _value_names(table: Table, place: _Place) -> dict[int, str]:
+    names = table.get("names", {})
+    if not isinstance(names, dict) or len(names) > _MAX_NAMES:
+        place.wrong("names", f"is no table of up to {_MAX_NAMES} names by number")
+    found = {}
+    for number in names:
+        if not re.fullmatch(r"\d{1,19}", number):
+            place.wrong("names", f"'{number}' is no number")
+        found[int(number)] = place.within("names").text(names, number)
+    return found
+
+
+def _variant(table: Table, place: _Place) -> Variant:
+    begins = table.get("begin")
+    if begins is None or begins == []:
+        place.wrong("begin", "is missing")
+    way = place.text(table, "way")
+    if way not in WAYS:
+        place.wrong("way", f"'{way}' is neither typed nor format")
+    key = place.texts(table, "key")
+    events = tuple(
+        _event(one, "begin", place) for one in (begins if isinstance(begins, list) else [begins])
+    )
+    if "end" not in table:
+        place.wrong("end", "is missing")
+    end = _event(table["end"], "end", place)
+    counts = {len(event.key or key) for event in (*events, end)}
+    if len(counts) > 1 or not 0 < min(counts) <= KEYS:
+        place.wrong("key", f"has to have one expression or {KEYS}, as many for each event")
+    return Variant(
+        events,
+        end,
+        key,
+        "typed" if way == "typed" else "format" if way == "format" else "",
+        place.texts(table, "by"),
+        place.texts(table, "device"),
+        place.texts(table, "where"),
+        place.text(table, "process"),
+    )
+
+
+def _event(value: Any, key: str, place: _Place) -> Event:
+    """Return an event: "system:name", or a table with what holds for it alone."""
+    table = (
+        place.within(key).only(value, _EVENT_KEYS) if isinstance(value, dict) else {"event": value}
+    )
+    name = place.text(table, "event", None)
+    if not _TRACEPOINT.fullmatch(name):
+        place.wrong(key, f"'{name}' is no tracepoint: write SYSTEM:NAME, as block:block_rq_issue")
+    return Event(
+        name,
+        place.texts(table, "key"),
+        place.texts(table, "where"),
+        place.text(table, "process"),
+    )
+
+
+def _type(name: str, table: Any, place: _Place) -> ObjectType:
+    table = place.only(table, _TYPE_KEYS)
+    lists = {key: place.texts(table, key) for key in (*_SITE_LISTS, *_EXPRESSIONS)}
+    for key in _SITE_LISTS:
+        for site in lists[key]:
+            if not _SITE.fullmatch(site) or (site == ANY and key != "births"):
+                place.wrong(key, f"'{site}' is neither a function nor a tracepoint SYSTEM:NAME")
+    lists["births"] = lists["births"] or (ANY,)
+    unit = place.text(table, "detail_unit")
+    return ObjectType(
+        name=name, about=place.text(table, "about"), detail_unit=unit, origin=place.file, **lists
+    )

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans what `biotrail follow` attaches: the sites that take a struct, and what each means.
+
+Attaches nothing: `--dry-run` shows a plan.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
+
+from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.payloads import FollowFacts, SiteFacts
+from biotrail.recorder.sites.declared import ANY, ObjectType
+from biotrail.recorder.sites.expressions import NO_VALUE, ObjectScope, Value
+from biotrail.recorder.sites.functions import KernelFunctions
+from biotrail.recorder.sites.types import Taking, TypeTable
+
+TYPED = "typed"
+"""The way of a plan without functions, and of each tracepoint."""
+MAX_SITES = 65536
+"""Sites that a HIT record can tell apart."""
+
+
+@dataclass(frozen=True)
+class PlannedSite:
+    """A site to attach to.
+
+    birth, new, death, last: what it means for a life (declared.ObjectType).
+    """
+
+    taking: Taking
+    way: str
+    birth: bool = False
+    new: bool = False
+    death: bool = False
+    last: bool = False
+
+    def facts(self) -> SiteFacts:
+        """Return the header's entry."""
+        taking = self.taking
+        return {
+            "name": taking.shown,
+            "kind": taking.kind,
+            "module": taking.module,
+            "argument": taking.argument,
+            "way": self.way,
+        }
+
+
+@dataclass(frozen=True)
+class FollowPlan:
+    """The sites of a struct, functions first, and what is read of its objects."""
+
+    struct: str
+    way: str
+    """How functions are attached; "typed": only tracepoints are."""
+    sites: tuple[PlannedSite, ...]
+    unseen: dict[str, list[str]] = field(default_factory=dict)
+    """Names of functions that cannot be attached, by reason."""
+    detail: Value = NO_VALUE
+    detail_unit: str = ""
+    device: Value = NO_VALUE
+    process: Value = NO_VALUE
+
+    @property
+    def functions(self) -> tuple[PlannedSite, ...]:
+        """The sites that are functions."""
+        return tuple(site for site in self.sites if site.taking.kind == "function")
+
+    @property
+    def tracepoints(self) -> tuple[PlannedSite, ...]:
+        """The sites that are typed tracepoints."""
+        return tuple(site for site in self.sites if site.taking.kind == "tracepoint")
+
+    def named(self, what: str) -> list[str]:
+        """Return the names of the sites that are a "birth" or a "death"."""
+        return sorted({site.taking.name for site in self.sites if getattr(site, what)})
+
+    def without(self, refused: dict[str, list[str]]) -> "FollowPlan":
+        """Return the plan with refused functions among the unseen; they keep their sites."""
+        unseen = {reason: list(names) for reason, names in self.unseen.items()}
+        for reason, names in refused.items():
+            unseen[reason] = unseen.get(reason, []) + names
+        return replace(self, unseen=unseen)
+
+    def facts(self) -> FollowFacts:
+        """Return the header's entry `sites.follow`, without what the user chose of objects."""
+        return {
+            "type": self.struct,
+            "way": self.way,
+            "sites": [site.facts() for site in self.sites],
+            "births": self.named("birth"),
+            "deaths": self.named("death"),
+            "detail": self.detail.text,
+            "detail_unit": self.detail_unit,
+            "unseen": {reason: len(names) for reason, names in self.unseen.items()},
+        }
+
+
+def plan(
+    types: TypeTable,
+    declared: ObjectType,
+    way: str,
+    kernel: KernelFunctions | None,
+    max_functions: int,
+) -> FollowPlan:
+    """Return what is to be attached for a struct, in the way `way`.
+
+    kernel: its lists of functions; None with the way "typed". Raises SiteError: there is no such
+    struct, nothing takes it, or there are more than `max_functions` functions that do.
+    """
+    tracepoints = types.tracepoints_taking(declared.name, every=True)
+    functions: list[Taking] = []
+    unseen: dict[str, list[str]] = {}
+    taking = types.functions_taking(declared.name)
+    if way != TYPED and kernel is not None:
+        functions, unseen = kernel.attachable(taking)
+        _check_number(declared.name, functions, max_functions)
+    if not functions and not tracepoints:
+        raise SiteError(_nothing(declared.name, way, len(taking)))
+    pairs = [*((each, way) for each in functions), *((each, TYPED) for each in tracepoints)]
+    scope = ObjectScope(types, declared.name)
+    return FollowPlan(
+        declared.name,
+        way if functions else TYPED,
+        _with_meanings(pairs, declared),
+        unseen,
+        _value(scope, declared.detail),
+        declared.detail_unit,
+        _value(scope, declared.device),
+        _value(scope, declared.process),
+    )
+
+
+def _check_number(struct: str, functions: Sequence[Taking], limit: int) -> None:
+    """Raise SiteError where more functions take the struct than may be attached."""
+    if len(functions) > min(limit, MAX_SITES // 2):
+        raise SiteError(
+            f"{len(functions)} functions take a struct {struct}, more than --max-functions "
+            f"({limit}): raise it if this host bears their cost, or follow tracepoints alone "
+            "(--way typed)"
+        )
+
+
+def _nothing(struct: str, way: str, functions: int) -> str:
+    """Return the message where nothing can be attached."""
+    if way == TYPED and functions:
+        return (
+            f"no typed tracepoint takes a struct {struct}, and this kernel lets no functions be "
+            f"attached, of which {functions} take it: `biotrail doctor` says why"
+        )
+    return f"no function or typed tracepoint takes a struct {struct}"
+
+
+def _with_meanings(
+    pairs: Sequence[tuple[Taking, str]], declared: ObjectType
+) -> tuple[PlannedSite, ...]:
+    """Return the sites with what the declaration says of them.
+
+    Where none of the births is there, lives begin anywhere. Where none of the deaths is, the first
+    of `last` that is there stands for them.
+    """
+    there = {_full_name(taking) for taking, _ in pairs}
+    births = _known(declared.births, there)
+    deaths = _known(declared.deaths, there) or _known(declared.last, there)[:1]
+    new, last = _known(declared.new, there), _known(declared.last, there)
+    anywhere = not births and not new
+    return tuple(
+        PlannedSite(
+            taking,
+            way,
+            birth=anywhere or ANY in births or name in births or name in new,
+            new=name in new,
+            death=name in deaths,
+            last=name in last,
+        )
+        for taking, way in pairs
+        for name in [_full_name(taking)]
+    )
+
+
+def _full_name(taking: Taking) -> str:
+    """Return a site's name as declarations have it, a tracepoint's with any system."""
+    return f":{taking.name}" if taking.kind == "tracepoint" else taking.name
+
+
+def _known(declared: Sequence[str], there: Container[str]) -> list[str]:
+    """Return the names of declared sites that are there, a tracepoint's without its system."""
+    names = [":" + name.rpartition(":")[2] if ":" in name else name for name in declared]
+    return [name for name in names if name in there or name == ANY]
+
+
+def _value(scope: ObjectScope, alternatives: Sequence[str]) -> Value:
+    """Compile the first expression that this kernel's struct has; NO_VALUE: none."""
+    for text in alternatives:
+        try:
+            return scope.value(text)
+        except SiteError:
+            continue
+    return NO_VALUE

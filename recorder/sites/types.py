@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel's types say of sites: functions and tracepoints that take a struct, prototypes.
+
+A site's own names are the kernel's: functions by their name in BTF, tracepoints without their
+system. Everything is read on demand: a module's BTF only if a question concerns it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.sites.btf import MODIFIERS, RECORDS, Btf, Kind, Type
+
+PLACE = Path("/sys/kernel/btf")
+_TRACEPOINT = "btf_trace_"
+"""The kernel has a typedef of this name for each tracepoint, of a pointer to its probes' type."""
+_NAMED_AFTER = ("__probestub_", "__traceiter_", "__bpf_trace_")
+"""Functions of a tracepoint's prototype, whose BTF has the arguments' names."""
+GENERATED = (
+    *_NAMED_AFTER,
+    "perf_trace_",
+    "trace_event_raw_event_",
+    "trace_raw_output_",
+    "bpf_prog_",
+)
+"""Prefixes of functions that the tracing macros make of each tracepoint: they are no sites."""
+REGISTERS = 6
+"""Arguments that a site can read: those in the registers of x86-64's calling convention."""
+_WORD = 8
+_SPLIT = 16
+"""Bytes of the largest struct that is passed by value in registers."""
+_STRUCTS = (*RECORDS, Kind.FWD)
+
+
+@dataclass(frozen=True)
+class Taking:
+    """A function or tracepoint with an argument `struct T *`; of several such the first counts.
+
+    module: "": the kernel itself. argument: its index, from 0 on, of `arguments`. slot: the
+    register, or index in a BPF program's context, that has it; not the index where a struct is
+    passed by value before it; -1: on the stack, behind a struct of more than 16 bytes.
+    btf_id: what BPF_PROG_LOAD's attach_btf_id is, in the BTF of `module`.
+    is_static: the function is static, so other units may have one of the same name. passed_as: the
+    argument's name, where a tracepoint passes several such structs; else "".
+    """
+
+    name: str
+    module: str
+    kind: Literal["function", "tracepoint"]
+    argument: int
+    arguments: int
+    slot: int
+    btf_id: int
+    is_static: bool = False
+    passed_as: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The name for people: "sched_switch(next)" where a tracepoint passes several structs."""
+        return f"{self.name}({self.passed_as})" if self.passed_as else self.name
+
+    @property
+    def in_register(self) -> bool:
+        """Whether the argument is among those that are passed in registers."""
+        return 0 <= self.slot < REGISTERS
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a tracepoint. name: "": BTF has none. number: its type's id, in `btf`."""
+
+    name: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """What a tracepoint passes to programs of type tp_btf.
+
+    module and btf_id: as of Taking. btf: where its types are.
+    """
+
+    name: str
+    module: str
+    btf_id: int
+    arguments: tuple[Argument, ...]
+    btf: Btf
+
+
+class TypeTable:
+    """The types of a kernel and its modules."""
+
+    def __init__(self, vmlinux: bytes, modules: Mapping[str, Callable[[], bytes]]) -> None:
+        """Index vmlinux's BTF; `modules`: functions that read a module's, by its name.
+
+        Raises SiteError: vmlinux's BTF is damaged.
+        """
+        self.kernel_btf = Btf(vmlinux)
+        self._readers = dict(modules)
+        self._modules: dict[str, Btf | None] = {}
+        self._masks: dict[tuple[str, str], NDArray[np.bool_]] = {}
+
+    @classmethod
+    def kernel(cls, place: Path = PLACE) -> Self:
+        """Read the running kernel's types below `place`. Raises SiteError: there are none."""
+        try:
+            vmlinux = (place / "vmlinux").read_bytes()
+            names = sorted(path.name for path in place.iterdir() if path.name != "vmlinux")
+        except OSError as error:
+            raise SiteError(
+                f"the kernel's type information (BTF), {place}/vmlinux, cannot be read: "
+                f"{error.strerror}; use a kernel built with CONFIG_DEBUG_INFO_BTF"
+            ) from error
+        return cls(vmlinux, {name: (place / name).read_bytes for name in names})
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Names of the modules that have BTF."""
+        return tuple(self._readers)
+
+    def module(self, name: str) -> Btf | None:
+        """Return the BTF of a module ("": the kernel's own); None: it has none, or was unloaded."""
+        if not name:
+            return self.kernel_btf
+        if name not in self._modules:
+            read = self._readers.get(name)
+            try:
+                self._modules[name] = Btf(read(), name, self.kernel_btf) if read else None
+            except (OSError, SiteError):
+                self._modules[name] = None
+        return self._modules[name]
+
+    def _blobs(self, text: str = "") -> Iterator[Btf]:
+        """Yield the kernel's BTF, then each module's whose own strings hold `text`."""
+        yield self.kernel_btf
+        for name in self._readers:
+            blob = self.module(name)
+            if blob is not None and (not text or blob.holds(text)):
+                yield blob
+
+    def struct(self, name: str) -> tuple[Btf, Type]:
+        """Return where a struct or union is described. Raises SiteError: BTF has none so named."""
+        for blob in self._blobs(name):
+            for kinds in RECORDS:
+                if found := blob.named(name, kinds):
+                    return blob, blob.type(found[-1])
+        near = get_close_matches(name, self.struct_names, 5)
+        hint = f"; near: {', '.join(near)}" if near else ""
+        raise SiteError(f"the kernel's types (BTF) have no struct {name}{hint}")
+
+    @cached_property
+    def struct_names(self) -> list[str]:
+        """Names of the kernel's own structs, those of modules left out."""
+        return list(self.kernel_btf.names(Kind.STRUCT))
+
+    @cached_property
+    def tracepoint_names(self) -> list[str]:
+        """Names of all typed tracepoints, those of modules too."""
+        return [
+            name.removeprefix(_TRACEPOINT)
+            for blob in self._blobs(_TRACEPOINT)
+            for name in blob.names(Kind.TYPEDEF, prefix=_TRACEPOINT)
+        ]
+
+    def functions_taking(self, struct: str) -> list[Taking]:
+        """Return the functions with a `struct STRUCT *` among their arguments, by module and name.
+
+        Through typedefs and const. Those that tracepoints are made of are left out. The kernel's
+        own come first, then those of each module. SiteError: BTF has no such struct.
+        """
+        self.struct(struct)
+        return [taking for blob in self._blobs() for taking in self._functions(blob, struct)]
+
+    def _functions(self, blob: Btf, struct: str) -> list[Taking]:
+        found = self._protos(blob, struct)
+        rows = np.flatnonzero(blob.kinds == Kind.FUNC)
+        rows = rows[np.isin(blob.refs[rows], list(found))]
+        takings = []
+        for row in rows:
+            function = blob.type(int(blob.first + row))
+            if not function.name.startswith(GENERATED):
+                # Of a FUNC, vlen is its linkage: 0 static, 1 global, 2 extern.
+                takings.append(
+                    Taking(
+                        function.name, blob.name, "function", *found[function.extent],
+                        function.number, function.vlen == 0,
+                    )
+                )  # fmt: skip
+        return sorted(takings, key=lambda taking: taking.name)
+
+    def tracepoints_taking(self, struct: str, every: bool = False) -> list[Taking]:
+        """Return the typed tracepoints with a `struct STRUCT *` among their arguments, by name.
+
+        As `functions_taking`; arguments are counted without the probe's own data. every: one Taking
+        for each such argument, as for sched_switch, which passes two tasks.
+        """
+        self.struct(struct)
+        takings = []
+        for blob in self._blobs(_TRACEPOINT):
+            pointers = self._pointers(blob, struct)
+            for name, number in blob.names(Kind.TYPEDEF, prefix=_TRACEPOINT).items():
+                proto = _probe(blob, number)
+                types = [number for _, number in blob.arguments(proto)[1:]] if proto else []
+                at = [index for index, type_ in enumerate(types) if pointers[type_]]
+                short = name.removeprefix(_TRACEPOINT)
+                names = (
+                    _names(blob, short, len(types)) if every and len(at) > 1 else [""] * len(types)
+                )
+                takings += [
+                    Taking(
+                        short, blob.name, "tracepoint", argument, len(types), argument, number,
+                        passed_as=names[argument],
+                    )
+                    for argument in (at if every else at[:1])
+                ]  # fmt: skip
+        return sorted(takings, key=lambda taking: (taking.name, taking.argument))
+
+    def _protos(self, blob: Btf, struct: str) -> dict[int, tuple[int, int, int]]:
+        """Return (argument, arguments, slot) by the id of each function type that takes `struct`.
+
+        The types are those of `blob` and, for a module, of its base.
+        """
+        pointers = self._pointers(blob, struct)
+        found = dict(self._protos(blob.base, struct)) if blob.base else {}
+        parameters = blob.parameters()
+        hits = np.flatnonzero(pointers[parameters.type])
+        protos, first = np.unique(parameters.proto[hits], return_index=True)
+        for proto, at in zip(protos.tolist(), hits[first].tolist(), strict=True):
+            index = int(parameters.place[at])
+            arguments = blob.type(proto).vlen
+            before = parameters.type[at - index : at].tolist()
+            found[proto] = (index, arguments, _slot(blob, before))
+        return found
+
+    def _pointers(self, blob: Btf, struct: str) -> NDArray[np.bool_]:
+        """Return a mask (end,) by type id: pointers to `struct`, through typedefs and const."""
+        known = self._masks.get((blob.name, struct))
+        if known is not None:
+            return known
+        structs = self._structs(blob, struct)
+        mask = np.zeros(blob.end, np.bool_)
+        for one in (blob.base, blob) if blob.base else (blob,):
+            rows = np.flatnonzero(one.kinds == Kind.PTR)
+            mask[one.first + rows[structs[one.refs[rows]]]] = True
+            one.close_over(mask, MODIFIERS)
+        self._masks[blob.name, struct] = mask
+        return mask
+
+    def _structs(self, blob: Btf, struct: str) -> NDArray[np.bool_]:
+        """Return a mask (end,) by type id: `struct`, forward declarations, typedefs and const."""
+        mask = np.zeros(blob.end, np.bool_)
+        for one in (blob.base, blob) if blob.base else (blob,):
+            own = one.has_name(struct) & one.of_kinds(_STRUCTS)
+            mask[one.first : one.end] |= own
+            one.close_over(mask, MODIFIERS)
+        return mask
+
+    def prototype(self, tracepoint: str, module: str | None = None) -> Prototype | None:
+        """Return a tracepoint's prototype; `tracepoint`: with or without its system.
+
+        module: where to look; None: in the kernel, then in its modules. None: it is not there, or
+        its module has no BTF.
+        """
+        name = tracepoint.rpartition(":")[2]
+        wanted = _TRACEPOINT + name
+        blobs = self._blobs(wanted) if module is None else iter([self.module(module)])
+        for blob in blobs:
+            for number in blob.named(wanted, Kind.TYPEDEF) if blob else []:
+                if blob and (proto := _probe(blob, number)):
+                    return Prototype(name, blob.name, number, _arguments(blob, name, proto), blob)
+        return None
+
+
+def _probe(blob: Btf, number: int) -> Type | None:
+    """Return the function type of a tracepoint's typedef; None: the typedef is of another kind."""
+    pointer = blob.strip(number)
+    proto = blob.strip(pointer.extent) if pointer.kind == Kind.PTR else pointer
+    return proto if proto.kind == Kind.FUNC_PROTO else None
+
+
+def _arguments(blob: Btf, name: str, proto: Type) -> tuple[Argument, ...]:
+    """Return a tracepoint's arguments, named as those of a function made from its prototype."""
+    types = [number for _, number in blob.arguments(proto)[1:]]
+    return tuple(
+        Argument(text, number, type_text(blob, number))
+        for text, number in zip(_names(blob, name, len(types)), types, strict=True)
+    )
+
+
+def _names(blob: Btf, tracepoint: str, count: int) -> list[str]:
+    """Return the names of a tracepoint's `count` arguments, "" where they are not known."""
+    names = [""] * count
+    for prefix in _NAMED_AFTER:
+        for number in blob.named(prefix + tracepoint, Kind.FUNC):
+            named = blob.arguments(blob.strip(blob.type(number).extent))[1:]
+            if len(named) == count:
+                names = [text for text, _ in named]
+    return names
+
+
+def _slot(blob: Btf, before: list[int]) -> int:
+    """Return the register of an argument behind those of the types `before`; -1: not known.
+
+    A struct by value takes two registers if it has more than 8 bytes, and the stack or a reference,
+    by machine, if it has more than 16.
+    """
+    slot = 0
+    for number in before:
+        found = blob.strip(number)
+        size = found.extent if found.kind in RECORDS else _WORD
+        if size > _SPLIT:
+            return -1
+        slot += max(1, -(-size // _WORD))
+    return slot
+
+
+def type_text(blob: Btf, number: int) -> str:
+    """Return a type as C writes it, without const: "struct request *", "u64", "char [16]"."""
+    found = blob.type(number)
+    while found.kind in MODIFIERS and found.kind != Kind.TYPEDEF:
+        found = blob.type(found.extent)
+    match found.kind:
+        case Kind.PTR:
+            below = type_text(blob, found.extent)
+            return below + ("*" if below.endswith("*") else " *")
+        case Kind.ARRAY:
+            element, count = blob.array(found)
+            return f"{type_text(blob, element)} [{count}]"
+        case Kind.FUNC_PROTO:
+            return "function"
+        case Kind.STRUCT | Kind.UNION | Kind.ENUM | Kind.ENUM64 | Kind.FWD:
+            word = {Kind.UNION: "union", Kind.ENUM: "enum", Kind.ENUM64: "enum"}
+            return f"{word.get(found.kind, 'struct')} {found.name or '(anonymous)'}"
+    return found.name

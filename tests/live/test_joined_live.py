@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail record --follow` on this kernel: each followed life is joined with its own I/O."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.records import Kind
+from tests.support.cli_runner import Cli
+from tests.support.devices import LoopDevice, fio_arguments
+from tests.support.paths import ROOT
+from tests.support.perfetto_check import Slice, read
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+LOAD = {"rw": "randrw", "bs": "4k", "size": "16m", "ioengine": "libaio", "iodepth": 16}
+"""16 requests at a time use the addresses of few requests again and again."""
+
+
+def record(*arguments: str | Path, status: int = 0) -> str:
+    """Run `biotrail record` to its end; return what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "biotrail.cli.main", "record", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def recorded(log: Path, device: LoopDevice, follow: str, **load: Any) -> str:
+    """Record fio's load on a device, with what is to be followed."""
+    command = ["fio", *fio_arguments(device.path, **{**LOAD, **load})]
+    options = ("--follow", follow, "-d", device.path, "-o", log)
+    return record(*options, "--", *command, "--output=/dev/null")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@dataclass
+class Issue:
+    """What the block layer's own events say of a request."""
+
+    address: int
+    sector: int
+    issued: list[int]
+    """Times of its D (ns)."""
+    first: int
+    last: int
+
+
+@dataclass
+class Told:
+    """A log's requests by number, hits by life, and which life is which request."""
+
+    requests: dict[int, Issue] = field(default_factory=dict)
+    hits: dict[int, list[tuple[int, int, int, str]]] = field(default_factory=dict)
+    """(time, address, sector, site) of each hit."""
+    joined: dict[int, int] = field(default_factory=dict)
+    counts: Any = None
+
+
+def told(log: Path, window: int) -> Told:
+    """Read a log; what the requests are is taken from the events, not from the joined table."""
+    trace, found = Trace(log), Told()
+    sites = [site["name"] for site in trace.context.header["sites"]["follow"]["sites"]]
+
+    def watch(result: Result, one: Lifecycles) -> None:
+        requests, events = result.association.requests, result.association.events
+        issues = np.flatnonzero(events.kind[requests.row_event] == Kind.D)
+        for at, (number, kept) in enumerate(
+            zip(result.request_number.tolist(), result.kept.requests.tolist(), strict=True)
+        ):
+            if kept:
+                continue
+            rows = requests.row_event[issues[requests.row_gen[issues] == at]]
+            found.requests[number] = Issue(
+                int(events.field(Kind.D, "rq", rows[:1])[0]),
+                int(events.sector[rows[0]]),
+                events.ts[rows].tolist(),
+                int(events.ts[requests.birth[at]]),
+                int(events.ts[requests.last_event[at]]),
+            )
+        if one.sites is None:
+            return
+        hits = one.sites.hits
+        for row in range(len(hits)):
+            hit = (int(hits.time[row]), int(hits.object[row]), int(hits.detail[row]))
+            found.hits.setdefault(int(hits.life[row]), []).append((*hit, sites[hits.site[row]]))
+        joined = one.sites.joined
+        if joined is not None:
+            found.joined |= dict(zip(joined.life.tolist(), joined.number.tolist(), strict=True))
+
+    for _ in trace.lifecycles(window, on_window=watch):
+        pass
+    found.counts = trace.account.followed
+    return found
+
+
+def test_each_followed_request_is_its_own(loop_device: LoopDevice, tmp_path: Path) -> None:
+    # GIVEN a load whose requests use few addresses  WHEN all are recorded, and many followed
+    log = tmp_path / "log"
+    said = recorded(log, loop_device, "request,max=4096,way=typed")
+    assert "followed" in said
+    # THEN every life is joined with a request, whatever the windows
+    found = told(log, 700)
+    assert len(found.hits) >= 4000
+    assert (found.counts.lives, found.counts.not_found, found.counts.several) == (
+        len(found.hits),
+        0,
+        0,
+    )
+    assert len(set(found.joined.values())) == len(found.joined) == len(found.hits)
+    assert len({issue.address for issue in found.requests.values()}) < len(found.requests) / 4
+    # AND it is the right one: the address is its own, its sector is what the followed object held,
+    # and its issue is the hit at the issue's tracepoint
+    for life, number in found.joined.items():
+        issue, hits = found.requests[number], found.hits[life]
+        assert {address for _, address, _, _ in hits} == {issue.address}
+        assert hits[0][2] == issue.sector
+        at = [time for time, _, _, site in hits if site == "block_rq_issue"]
+        assert len(at) == len(issue.issued) == 1
+        before = [r for r in found.requests.values() if r.address == issue.address]
+        nearest = min(before, key=lambda r: abs(r.issued[0] - at[0]))
+        assert nearest is issue
+        assert hits[0][0] < issue.last
+        assert hits[-1][0] > issue.first
+    # AND nothing was lost
+    with LogReader(log) as reader:
+        assert reader.losses == []
+
+
+def test_only_some_are_followed_and_slow_shows_them(
+    cli: Cli, loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    # GIVEN a recording that follows each 5th request
+    log = tmp_path / "log"
+    recorded(log, loop_device, "request,every=5,max=4096,way=typed", size="2m", iodepth=4)
+    # WHEN all I/Os are shown with functions
+    ios = json.loads(cli("slow", "--functions", "--json", "-n", "0", log).out)["ios"]
+    with_lives = [io for io in ios if io["followed"]]
+    # THEN a fifth has its request's tree: of its own sector, within its own time
+    assert (len(ios), len(with_lives)) == (512, 512 // 5)
+    for io in with_lives:
+        (life,) = io["functions"]
+        assert life["request"] == io["requests"][0]["number"]
+        assert life["detail"] == io["io"]["sector"]
+        names = {n["name"] for context in life["contexts"] for n in context["nodes"]}
+        assert {"block_rq_issue", "block_rq_complete", "__submit_bio"} <= names
+        issued = [
+            n["begin_ns"]
+            for context in life["contexts"]
+            for n in context["nodes"]
+            if n["name"] == "block_rq_issue"
+        ]
+        begin = life["first_ns"]
+        assert begin <= issued[0] <= begin + io["io"]["latency_ns"] + 1_000_000_000
+    assert all(io["functions"] == [] for io in ios if not io["followed"])
+    # AND the text says how many are
+    text = cli("slow", "--functions", "-n", "3", log).out
+    assert "functions: of " in text
+
+
+def test_followed_bios_and_slow_ones_alone(
+    cli: Cli, loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    # GIVEN requests of which only those slower than any are to be recorded  WHEN recorded
+    quick = tmp_path / "quick"
+    said = recorded(quick, loop_device, "request,slower=1h,way=typed", size="1m")
+    # THEN there is no life, and all lifecycles
+    found = told(quick, 250_000)
+    assert (found.hits, len(found.requests)) == ({}, 256)
+    assert "too quick to be recorded" in said
+    # GIVEN followed bios  WHEN read  THEN each joined life has the sector of its bio
+    log = tmp_path / "bios"
+    recorded(log, loop_device, "bio,max=4096,way=typed", size="1m")
+    trace, sectors, lives, details = Trace(log), dict[int, int](), dict[int, int](), {}
+    for window in trace.lifecycles():
+        sectors |= dict(zip(window.bios.number.tolist(), window.bios.sector.tolist(), strict=True))
+        if window.sites is not None:
+            hits, joined = window.sites.hits, window.sites.joined
+            for life, detail in zip(hits.life.tolist(), hits.detail.tolist(), strict=True):
+                details.setdefault(life, detail)
+            assert joined is not None
+            lives |= dict(zip(joined.life.tolist(), joined.number.tolist(), strict=True))
+    assert lives
+    assert trace.account.followed.not_found == 0
+    assert all(sectors[number] == details[life] for life, number in lives.items())
+
+
+def test_a_trace_leads_from_requests_to_lives(
+    cli: Cli, loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    # GIVEN a recording that follows requests  WHEN converted
+    log, out = tmp_path / "log", tmp_path / "log.pftrace"
+    recorded(log, loop_device, "request,every=7,max=4096,way=typed", size="1m")
+    assert cli("convert", "-o", out, log).status == 0
+    trace = read(out.read_bytes())
+    by_flow: dict[int, list[Slice]] = {}
+    for life in trace.slices("followed"):
+        for flow in life.flows:
+            by_flow.setdefault(flow, []).append(life)
+    followed = [one for one in trace.slices("request") if "life" in one.args]
+    # THEN each followed request's slice has an arrow to its life, which names it
+    assert len(followed) == 256 // 7
+    for one in followed:
+        (life,) = [other for flow in one.flows for other in by_flow.get(flow, ())]
+        assert life.args["life"] == one.args["life"]
+        assert life.args["request"] == one.args["number"]
+
+
+@pytest.mark.parametrize(
+    ("follow", "message"),
+    [
+        ("folio", "is no I/O of the block layer: give request or bio"),
+        ("request,each=3", "there is no setting 'each=3': choose of every="),
+        ("request,every=0", "every=0: give a whole number, 1 or more"),
+        ("request,way=best", "there is no way 'best'"),
+        ("request,max=5000", "max=5000: at most 4096"),
+    ],
+)
+def test_what_cannot_be_followed_is_a_usage_error(follow: str, message: str) -> None:
+    # GIVEN wrong values  THEN one message says what there is
+    assert message in record("--follow", follow, "--duration", "1s", status=2)
+
+
+def test_a_recording_without_follow_is_as_before(
+    loop_device: LoopDevice, tmp_path: Path, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a recording that follows nothing  THEN its header and schema know no sites
+    log = tmp_path / "log"
+    record("-d", loop_device.path, "-o", log, "--duration", "0.2s")
+    with LogReader(log) as reader:
+        assert "sites" not in reader.header
+        assert "hit" not in json.dumps(reader.header["schema"])

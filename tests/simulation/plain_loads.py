@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories that are mostly plain: ordinary I/O on a disk, with a fault here and there.
+
+What `loads` makes is nearly all odd, which proves little about I/O that is settled as plain; here
+nearly all is plain, and what is odd stands beside it.
+"""
+
+import random
+
+from tests.simulation.clockwork import Process, Sim
+from tests.simulation.delivery import deliver
+from tests.simulation.loads import World, draw_kernel
+from tests.simulation.model import SECTOR, History, Kernel
+from tests.simulation.operations import READ, SYNC, WRITE
+from tests.simulation.stacked import Disk
+from tests.simulation.traits import Task, Traits
+from tests.simulation.world import UNIT, VDA, VDB
+
+FAULTS = ("fails_early", "fails_before_issue", "requeues", "partial", "errors")
+RARE = 0.01
+
+
+class PlainWorld(World):
+    """Disks that rarely do anything but serve."""
+
+    def traits(self) -> Traits:
+        """A disk with one kind of rare fault, or none."""
+        sim = self.sim
+        faults = {sim.choose(list(FAULTS)): RARE} if sim.chance(0.5) else {}
+        return Traits(
+            scheduler=sim.choose(["none", "mq-deadline", "bfq", "kyber"]),
+            max_bytes=sim.choose([64, 24, 1024]) * SECTOR,
+            depth=sim.choose([4, 2, 16]),
+            hw_fua=True,
+            slow=sim.choose([1, 1, 8]),
+            **faults,
+        )
+
+    def scattered(self, task: Task, disk: Disk, part: int) -> Process:
+        """Many reads and writes at places of their own."""
+        sim = self.sim
+        for _ in range(sim.choose([20, 60])):
+            opf = sim.choose([READ, WRITE, WRITE | SYNC])
+            size = sim.choose([1, 8, 8, 16]) * SECTOR
+            sector = sim.rng.randrange(1 << 10) * 2
+            yield from disk.submit(task, self.bio(task, disk, part, sector, size, opf))
+
+    def sequential(self, task: Task, disk: Disk, part: int) -> Process:
+        """Runs of neighbours under a plug, forwards."""
+        for _ in range(self.sim.choose([2, 5])):
+            base = self.sim.rng.randrange(64) * 16
+            task.plugged = True
+            for number in range(self.sim.choose([4, 9])):
+                sector = base + number * UNIT
+                bio = self.bio(task, disk, part, sector, UNIT * SECTOR, WRITE)
+                yield from disk.submit(task, bio)
+            task.plugged = False
+            yield from self.unplug(task)
+
+    def wide(self, task: Task, disk: Disk, part: int) -> Process:
+        """Bios that are split, some at the edge of the limit."""
+        sim = self.sim
+        for _ in range(sim.choose([2, 6])):
+            size = sim.choose([64, 65, 100, 128, 129]) * SECTOR
+            sector = sim.rng.randrange(1 << 9)
+            yield from disk.submit(task, self.bio(task, disk, part, sector, size, READ))
+
+
+def plain_history(rng: random.Random) -> History:
+    """One history of several tasks, ended and delivered."""
+    sim = Sim(rng, Kernel())
+    sim.kernel = draw_kernel(sim.choose, sim.chance)
+    sim.cpus = sim.choose([2, 1, 4])
+    world = PlainWorld(sim)
+    world.disk(VDA, "vda")
+    if sim.chance(0.3):
+        world.disk(VDB, "vdb")
+    loads = [world.scattered, world.scattered, world.sequential, world.wide]
+    odd = [world.fsyncs, world.commits, world.discards, world.identical, world.passthrough]
+    for number in range(sim.choose([4, 8])):
+        task = Task(100 + number, sim.rng.randrange(sim.cpus), comm=f"load{number}")
+        disk, parts = sim.choose(world.targets)
+        load = sim.choose(odd if number == 0 and sim.chance(0.5) else loads)
+        sim.spawn(load(task, disk, sim.choose(parts)), sim.delay(0, 1_000_000))
+    sim.run()
+    bios = [b for b in sim.bios if b.records]
+    bios.sort(key=lambda b: b.records[0].order)
+    found = History(sim.kernel, world.devices, sim.records, bios, sim.requests, sim.features)
+    found.label = "plain"
+    deliver(found, rng, whole=True)
+    return found

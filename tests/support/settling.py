@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log read with and without the settling of plain I/O, and what differs."""
+
+import dataclasses
+import importlib.util
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.events.tables import Lifecycles, Table
+from biotrail.converters.pipeline import Trace
+from tests.support.paths import ROOT
+
+TABLES = ("bios", "requests", "bio_stages", "request_stages", "open_bios", "open_requests", "edges")
+
+
+Read = tuple[Trace, list[Lifecycles]]
+
+
+def uncompiled(path: str) -> ModuleType:
+    """The source of a compiled module, such as "converters/settling/plain.py", as a module."""
+    name = "uncompiled_" + Path(path).stem
+    spec = importlib.util.spec_from_loader(name, SourceFileLoader(name, str(ROOT / path)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def windows_of(
+    log: Any, settling: ModuleType | None, window_events: int, associate: str = "auto"
+) -> Read:
+    """The windows of a log; settling: the pass, None: the model alone."""
+    trace = Trace(log, associate)
+    trace.settling = settling
+    return trace, list(trace.lifecycles(window_events))
+
+
+def differences(
+    one: tuple[Trace, list[Lifecycles]], other: tuple[Trace, list[Lifecycles]]
+) -> list[str]:
+    """What differs between two readings: columns of tables by window, entries of the account."""
+    found = []
+    for field in dataclasses.fields(one[0].account):
+        values = getattr(one[0].account, field.name), getattr(other[0].account, field.name)
+        if values[0] != values[1]:
+            found.append(f"account.{field.name}: {values[0]} and {values[1]}")
+    if len(one[1]) != len(other[1]):
+        return [*found, f"{len(one[1])} and {len(other[1])} windows"]
+    for number, (first, second) in enumerate(zip(one[1], other[1], strict=True)):
+        for name in TABLES:
+            where = f"window {number}, {name}"
+            found += _columns(where, getattr(first, name), getattr(second, name))
+    return found
+
+
+def _columns(where: str, first: Table, second: Table) -> list[str]:
+    if len(first) != len(second):
+        return [f"{where}: {len(first)} and {len(second)} rows"]
+    if where.endswith("edges"):  # their order is not part of the tables
+        first, second = _in_order(first), _in_order(second)
+    found = []
+    for field in dataclasses.fields(first):
+        a, b = getattr(first, field.name), getattr(second, field.name)
+        if a.dtype != b.dtype:
+            found.append(f"{where}.{field.name}: {a.dtype} and {b.dtype}")
+        rows = np.flatnonzero(a != b)
+        if len(rows):
+            found.append(f"{where}.{field.name}[{rows[0]}]: {a[rows[0]]} and {b[rows[0]]}")
+    return found
+
+
+def _in_order(edges: Any) -> Any:
+    return edges.take(np.lexsort((edges.sector, edges.request, edges.bio)))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail tree`, and what other commands say of followed objects."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import biotrail
+from tests.support.cli_runner import Cli
+from tests.support.follow_logs import EXIT, IDLE, MS, US, FollowLog, many, read_write
+from tests.support.follow_scenes import by_functions, by_tracepoints
+from tests.support.stack_logs import bio
+from tests.support.stack_logs import write as write_bios
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "rq.biotrail"
+    path.write_bytes(by_functions().data())
+    return path
+
+
+def heads(text: str) -> list[str]:
+    return [
+        line.split(",")[1].strip() for line in text.splitlines() if line.startswith("request 0x")
+    ]
+
+
+def test_the_slowest_come_first(cli: Cli, log: Path) -> None:
+    # GIVEN lives of 907 µs and less  WHEN the slowest two over 100 µs are asked for
+    done = cli("tree", "--slowest", "2", "--slower-than", "100us", log)
+    # THEN they are shown, the slowest first, of equals the first
+    assert heads(done.out) == ["life 1", "life 2"]
+
+
+def test_lives_are_chosen_by_number_address_and_sector(cli: Cli, log: Path) -> None:
+    # GIVEN nine lives  WHEN chosen  THEN those are shown
+    assert heads(cli("tree", "--life", "3", "--life", "5", log).out) == ["life 3", "life 5"]
+    assert heads(cli("tree", "--object", "0xffff88800000f000", log).out) == ["life 6", "life 7"]
+    assert heads(cli("tree", "--sector", "32", log).out) == ["life 4"]
+    assert heads(cli("tree", "--sector", "32", "--comm", "post*", log).out) == ["life 4"]
+
+
+def test_a_single_life_is_a_tree_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of one life  WHEN nothing is chosen  THEN it is not merged
+    log = FollowLog()
+    read_write(log)
+    path = log.write(tmp_path / "one.biotrail")
+    assert heads(cli("tree", path).out) == ["life 1"]
+    # AND it is if asked for
+    assert cli("tree", "--merged", path).out.startswith("1 life of request, 13 hits\n")
+
+
+def test_a_choice_without_lives_says_so(cli: Cli, log: Path) -> None:
+    # GIVEN nine lives  WHEN another is asked for  THEN the answer is no empty page
+    done = cli("tree", "--life", "99", log)
+    assert (done.status, done.out.strip()) == (
+        0,
+        "no life is of this kind: biotrail info shows what the log has",
+    )
+
+
+def test_more_lives_than_are_shown_are_counted(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN 12 lives of one sector  WHEN chosen by it  THEN ten are shown
+    log = FollowLog()
+    for life in range(1, 13):
+        at = life * MS
+        who = {"life": life, "object": 64 * life, "detail": 8}
+        log.passes(at, "block_getrq", (*IDLE, *EXIT), born=True, **who)
+        log.passes(at + US, "block_rq_complete", (*IDLE, *EXIT), ended=True, **who)
+    path = log.write(tmp_path / "rq.biotrail")
+    done = cli("tree", "--sector", "8", path)
+    assert len(heads(done.out)) == 10
+    assert "2 more lives: --limit 0 shows all" in done.out
+    assert len(heads(cli("tree", "--sector", "8", "-n", "0", path).out)) == 12
+
+
+def test_json_has_trees_merged_and_functions(cli: Cli, log: Path) -> None:
+    # GIVEN nine lives  WHEN asked for as JSON
+    one = json.loads(cli("tree", "--life", "4", "--json", log).out)
+    merged = json.loads(cli("tree", "--json", log).out)
+    functions = json.loads(cli("tree", "--functions", "--json", log).out)
+    # THEN each form has its own key
+    assert [run["kind"] for run in one["trees"][0]["contexts"]] == ["task", "interrupt", "softirq"]
+    assert (merged["merged"]["lives"], merged["type"]) == (9, "request")
+    assert functions["functions"][0]["name"] == "blk_mq_dispatch_rq_list"
+    assert one["tally"]["hits"] == 8
+
+
+def test_a_flame_graph_is_written(cli: Cli, log: Path, tmp_path: Path) -> None:
+    # GIVEN nine lives  WHEN a flame graph is asked for
+    out = tmp_path / "rq.svg"
+    done = cli("tree", "--flame", out, log)
+    # THEN it is an SVG of the functions' own time
+    assert done.status == 0
+    assert "blk_mq_end_request" in out.read_text()
+    # AND it is not replaced without --force
+    again = cli("tree", "--flame", out, log)
+    assert again.status == 1
+    assert cli("tree", "--flame", out, "--force", log).status == 0
+
+
+def test_a_folded_line_has_context_and_callers(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN packets by tracepoints  WHEN folded  THEN weights are the times until the next
+    path = by_tracepoints().write(tmp_path / "skb.biotrail")
+    done = cli("tree", "--folded", path)
+    assert "sk_buff;server;entry_SYSCALL_64_after_hwframe;do_syscall_64;__x64_sys_recvfrom;" in (
+        done.out
+    )
+    assert "times are those until the life's next tracepoint" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--merged", "--functions"), "give one of them"),
+        (("--json", "--folded"), "--json: the trees and --functions have it"),
+        (("--flame", "x.html"), "give a name that ends in .svg"),
+        (("--object", "here"), "'here' is no number: write 2048, or 0xffff9b6f83a40000"),
+    ],
+)
+def test_wrong_usage(cli: Cli, log: Path, arguments: tuple[str, ...], message: str) -> None:
+    # GIVEN options that do not go together  WHEN called  THEN the message says what to do
+    done = cli("tree", *arguments, log)
+    assert done.status == 2
+    assert message in done.err
+
+
+def test_a_log_without_followed_objects(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of bios  WHEN its tree is asked for  THEN the message says how to have one
+    path = write_bios(tmp_path / "bios.biotrail", bio(1, 1000, -1), [])
+    done = cli("tree", path)
+    assert (done.status, done.out) == (1, "")
+    assert "record with biotrail follow TYPE -o LOG" in done.err
+
+
+def test_names_of_others_do_not_act_on_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a thread with an escape sequence for a name, and a site with one
+    log = FollowLog()
+    log.passes(0, "\x1b[31mred", (*IDLE, "\x1b]0;x\x07"), born=True, comm=b"\x1b[2Jgone")
+    path = log.write(tmp_path / "rq.biotrail")
+    # WHEN printed in any form  THEN none of them is
+    for form in ((), ("--merged",), ("--functions",), ("--folded",), ("--json",)):
+        assert "\x1b" not in cli("tree", *form, path).out
+    assert "\x1b" not in cli("info", path).out
+    assert "\x1b" not in cli("dump", path).out
+
+
+def test_an_archive_has_the_same_lives(cli: Cli, log: Path, tmp_path: Path) -> None:
+    # GIVEN a log's archive  WHEN its trees, tables and records are asked for
+    archive = tmp_path / "rq.parquet"
+    assert cli("archive", log, "-o", archive).status == 0
+    # THEN all are those of the log
+    for form in (("tree",), ("tree", "--slowest", "9"), ("export", "--what", "hits"), ("dump",)):
+        assert cli(*form, archive).out == cli(*form, log).out
+
+
+def test_rotated_files_are_one_recording(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a life that begins in one file of a recording and ends in the next
+    log = FollowLog()
+    many(log, 2)
+    whole = tmp_path / "whole.biotrail"
+    whole.write_bytes(log.data())
+    rows = sorted(log.sites)
+    series = {"run": "r" * 8, "number": 1}
+    parts = []
+    for number, part in enumerate((rows[:8], rows[8:]), 1):
+        log.sites = part
+        path = tmp_path / f"part-{number}.biotrail"
+        header = {"log_id": str(number) * 32, "series": {**series, "number": number}}
+        path.write_bytes(log.data(**header))
+        parts.append(path)
+    # WHEN both files are read as one  THEN the lives are whole
+    assert cli("tree", "--life", "1", *parts).out == cli("tree", "--life", "1", whole).out
+
+
+def test_the_library_has_lives_spans_and_hits(log: Path) -> None:
+    # GIVEN nine lives  WHEN opened as tables
+    found = biotrail.open(log)
+    # THEN spans add up to what the lives say
+    assert (found.lives.num_rows, found.hits.num_rows) == (9, 73)
+    assert found.spans.num_rows == sum(found.lives["spans"].to_pylist())
+    taken = dict(
+        zip(found.lives["life"].to_pylist(), found.lives["life_ns"].to_pylist(), strict=True)
+    )
+    assert taken[1] == 907 * US
+    # AND a log without any has empty ones
+
+
+def test_a_pipe_is_read(log: Path) -> None:
+    # GIVEN a log on standard input  WHEN its tree is asked for  THEN it is that of the file
+    command = [sys.executable, "-m", "biotrail.cli.main", "tree"]
+    piped = subprocess.run([*command, "-"], stdin=log.open("rb"), capture_output=True, check=True)
+    of_file = subprocess.run([*command, str(log)], capture_output=True, check=True)
+    assert piped.stdout == of_file.stdout

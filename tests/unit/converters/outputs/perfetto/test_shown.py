@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees: colours, names, help, the slowest, the order of tracks."""
+
+import io
+
+import pytest
+
+from biotrail.converters.events.tables import Certainty, Stage
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, Colour
+from biotrail.converters.outputs.perfetto.slices.slowest import size_text
+from tests.support.perfetto_check import read
+from tests.support.perfetto_make import (
+    DISK,
+    HEADER,
+    LOOP,
+    PREFLUSH,
+    WRITE,
+    Scene,
+    bio,
+    context,
+    direct,
+    request,
+)
+from tests.support.perfetto_scenes import LABELS, ROOT, T, trace_of
+
+
+def test_nothing_is_said_of_losses_where_there_are_none():
+    # GIVEN a recording without losses / WHEN it is converted / THEN no track tells of losses
+    trace, _ = trace_of(Scene(bios=[direct(1, T + 10, 10)]))
+    assert not [track for track in trace.tracks.values() if "lost" in track.name]
+
+
+def test_flushes_have_a_name_each():
+    # GIVEN an fsync: its bio, its request, and the flush request that the kernel issues for it
+    stages = [(Stage.FLUSH, T + 10, T + 90)]
+    empty = {"bytes": 0, "opf": WRITE | PREFLUSH, "complete": T + 90, "stages": stages}
+    internal = {"bytes": 0, "opf": 2 | PREFLUSH, "kind": 1, "complete": T + 80}
+    scene = Scene(
+        bios=[bio(1, T + 10, **empty)],
+        requests=[request(2, T + 10, **empty), request(3, T + 20, **internal)],
+    )
+    trace, _ = trace_of(scene)
+    # WHEN it is drawn / THEN an area's sums keep operation, stage and device's flush apart
+    (one,) = trace.slices("bio")
+    assert (one.name, [c.name for c in one.children]) == ("flush", ["flushing"])
+    assert "flush_ns" in one.args
+    assert [s.name for s in trace.slices("request")] == ["flush", "device flush"]
+
+
+def test_tracks_say_what_they_show():
+    # GIVEN a trace / WHEN its tracks' help is read / THEN each stage has a line, and lanes none
+    trace, _ = trace_of(Scene(bios=[direct(n, T + n, 10) for n in range(3)]))
+    told = {track.name: "" for track in trace.tracks.values()}
+    for track in trace.tracks.values():
+        told[track.name] = told[track.name] or track.descriptor.description
+    for title in STAGE_TITLES.values():
+        assert f"\n{title}: " in told["bios"]
+    assert "A lane has no meaning" in told["bios"]
+    assert [name for name, text in told.items() if not text] == ["recording", LABELS[DISK]]
+    # AND a track's lanes say it once
+    lanes = [track.descriptor for track in trace.tracks.values() if track.name == "bios"]
+    assert [bool(lane.description) for lane in lanes] == [True, False, False]
+
+
+def test_arguments_begin_with_what_people_look_for():
+    # GIVEN a bio / WHEN its arguments are read / THEN process and latency come first
+    (one,) = trace_of(Scene(bios=[direct(1, T, 10, ioprio=2 << 13 | 4)]))[0].slices("bio")
+    assert list(one.args)[:4] == ["process", "latency_ns", "sector", "bytes"]
+    assert one.args["ioprio"] == "best-effort 4"
+
+
+@pytest.mark.parametrize(
+    ("ioprio", "text"),
+    [(1 << 13, "realtime 0"), (3 << 13 | 7, "idle"), (5, "none"), (7 << 13 | 2, "class 7 level 2"),
+     (2 << 13 | 3 << 3 | 1, "best-effort 1, hint 3")],
+)  # fmt: skip
+def test_priorities_are_words(ioprio, text):
+    # GIVEN a priority as the kernel has it / WHEN it is told / THEN as ionice does
+    (one,) = trace_of(Scene(bios=[direct(1, T, 10, ioprio=ioprio)]))[0].slices("bio")
+    assert one.args["ioprio"] == text
+
+
+STACK = [
+    direct(1, T + 10, 90_000, dev=LOOP, part=LOOP),
+    direct(2, T + 20, 9_000, parent=1, family=1),
+    direct(3, T + 30, 9_000),
+]
+REQUESTS = [request(n, T + 25, complete=T + 9_000, family=f) for n, f in ((4, 1), (5, 3))]
+
+
+@pytest.mark.parametrize("windows", [(), [T + 30_000]])
+@pytest.mark.parametrize(
+    ("colour", "expected"),
+    [("auto", [1, 1, None, 1, None]), ("operation", [None] * 5), ("family", [1, 1, 3, 1, 3])],
+)
+def test_slices_share_colours_by_operation_or_by_family(colour, expected, windows):
+    # GIVEN a bio of a stacked device and its lower one, and one that passes through a disk alone
+    scene, out = Scene(bios=STACK, requests=REQUESTS), io.BytesIO()
+    # WHEN they are coloured so, in windows or not
+    convert(scene.windows(windows), context(), out, colour=Colour(colour))
+    trace = read(out.getvalue())
+    # THEN a family shares a colour where it is asked for, or where it is on several devices
+    slices = [*trace.slices("bio"), *trace.slices("request")]
+    found = {s.args["number"]: s.correlation for s in slices}
+    assert [found[number] for number in range(1, 6)] == expected
+
+
+def test_the_slowest_have_a_track_of_their_own_above_the_devices():
+    # GIVEN more bios than it holds, of which some are not whole, or lower ones
+    bios = [direct(n, T + 1_000 * n, 10_000 + 10 * n, bytes=n << 10) for n in range(1, 41)]
+    bios += [bio(50, T + 3, certainty=Certainty.INCOMPLETE), direct(51, T, 10**6, parent=1)]
+    whole, summary = trace_of(Scene(bios=bios))
+    cut, _ = trace_of(Scene(bios=bios), range(T, T + 60_000, 7_000))
+    # WHEN they are drawn / THEN the 20 slowest are there by name, whatever the windows are
+    found = whole.slices("slowest")
+    assert [(s.name, s.start, s.dur) for s in found] == [
+        (f"read {n} KiB fio", T + 1_000 * n, 13_000 + 10 * n) for n in range(21, 41)
+    ]
+    assert [s.args for s in cut.slices("slowest")] == [s.args for s in found]
+    assert found[0].args["number"] == 21 and found[0].args["device"] == LABELS[DISK]
+    # AND in their operation's colour
+    assert {s.correlation for s in found} == {"read"}
+    # AND above the devices
+    ranks = {track.name: track.descriptor.sibling_order_rank for track in whole.tracks.values()}
+    assert ranks["recording"] < ranks["slowest I/Os"] < ranks[LABELS[DISK]]
+    assert {whole.path(s.track) for s in found} == {f"{ROOT}/slowest I/Os"}
+    # AND the trace says where to look: around the slowest, in its own time, and within it
+    boot = HEADER["clocks"]["boottime"] - HEADER["clocks"]["monotonic"]
+    begin, end = summary.view.begin - boot, summary.view.end - boot
+    assert (begin, summary.view.device) == (T + 40_000 - 13_400, LABELS[DISK])
+    assert end == min(T + 40_000 + 2 * 13_400, max(i.at for i in whole.instants()))
+    assert whole.attributes["biotrail.view"] == str(summary.view)
+
+
+def test_sizes_are_in_their_units():
+    # GIVEN sizes / WHEN they are named / THEN briefly
+    sizes = {0: "", 512: "512 B", 1024: "1 KiB", 1536: "1.5 KiB", 1 << 20: "1 MiB"}
+    assert {size: size_text(size) for size in sizes} == sizes
+
+
+def test_what_is_beyond_a_screen_is_on_a_track_of_its_own():
+    # GIVEN more bios at once than a screen holds lanes of, one behind the other and again
+    bios = [direct(n, T + n, 100_000) for n in range(40)]
+    bios += [direct(100 + n, T + 500_000 + 200_000 * n, 100) for n in range(5)]
+    trace, _ = trace_of(Scene(bios=bios))
+    # WHEN they are drawn / THEN each takes the lowest lane that is free
+    names = {s.args["number"]: trace.tracks[s.track].name for s in trace.slices("bio")}
+    assert [n for n, name in names.items() if name == "bios"] == [*range(16), *range(100, 105)]
+    assert {names[n] for n in range(16, 40)} == {"more bios"}
+    # AND the other track says so, behind both
+    more = [track.descriptor for track in trace.tracks.values() if track.name == "more bios"]
+    assert "beyond the first 16 lanes" in more[0].description
+    ranks = {track.name: track.descriptor.sibling_order_rank for track in trace.tracks.values()}
+    assert ranks["more bios"] > ranks["bios"]

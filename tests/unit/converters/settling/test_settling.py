@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain I/O that is settled first has the rows that the column model gives it."""
+
+import random
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biotrail.converters import pipeline
+from biotrail.converters.events import decoding
+from biotrail.converters.events.tables import Stage
+from biotrail.converters.settling import settler
+from biotrail.recorder.log import LogReader, columns
+from biotrail.recorder.schema.records import Kind
+from tests.simulation.check import SHORT_HOLD_NS
+from tests.simulation.delivery import log_of
+from tests.simulation.loads import history
+from tests.support.settling import differences, uncompiled, windows_of
+
+DEMO = Path(str(resources.files("biotrail") / "data" / "demo.biotrail"))
+
+
+@pytest.fixture
+def plain():
+    """The compiled pass; set-up compiles it, so it has to be there."""
+    assert settler.compiled is not None, "run scripts/build_compiled.py"
+    return settler.compiled
+
+
+@pytest.fixture
+def short_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pipeline, "HOLD_NS", SHORT_HOLD_NS)
+    monkeypatch.setattr(pipeline, "SETTLE_NS", SHORT_HOLD_NS)
+    yield
+
+
+@pytest.mark.parametrize("window", [700, 4_000, 250_000])
+def test_a_real_log_has_the_same_tables(plain, window) -> None:
+    # GIVEN a real log  WHEN it is read by the model alone, and with plain I/O settled first
+    alone, settled = windows_of(DEMO, None, window), windows_of(DEMO, plain, window)
+    # THEN all tables and the account are the same
+    assert differences(alone, settled) == []
+
+
+def test_most_of_a_real_log_is_plain(plain, monkeypatch) -> None:
+    # GIVEN a real log of an ordinary disk
+    counts: list[int] = []
+    settle = settler.Settler.settle
+
+    def watched(self, events, settled):
+        found = settle(self, events, settled)
+        counts.append(0 if found is None else sum(found.counts.values()))
+        return found
+
+    monkeypatch.setattr(settler.Settler, "settle", watched)
+    # WHEN it is read
+    trace, _ = windows_of(DEMO, plain, 250_000)
+    # THEN more than half of its events are settled by the pass
+    assert sum(counts) > trace.account.total / 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_made_up_histories_have_the_same_tables(plain, short_holds, seed) -> None:
+    # GIVEN a history of all that the block layer does, with losses, cut into small windows
+    made = history(random.Random(seed), 12)
+    # WHEN its log is read both ways  THEN the tables are the same
+    alone = windows_of(log_of(made), None, made.window_events, "identity")
+    settled = windows_of(log_of(made), plain, made.window_events, "identity")
+    assert differences(alone, settled) == []
+
+
+def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
+    # GIVEN a history whose log is read by numpy and the model
+    made = history(random.Random(7), 12)
+    monkeypatch.setattr(columns, "loops", None)
+    monkeypatch.setattr(decoding, "loops", None)
+    alone = windows_of(log_of(made), None, made.window_events, "identity")
+    # WHEN it is read by the sources of the compiled modules
+    monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
+    monkeypatch.setattr(decoding, "loops", uncompiled("converters/events/decoding_loops.py"))
+    module = uncompiled("converters/settling/plain.py")
+    assert not module.COMPILED
+    settled = windows_of(log_of(made), module, made.window_events, "identity")
+    # THEN the tables are the same
+    assert differences(alone, settled) == []
+
+
+def test_numbers_in_the_pass_are_those_of_the_schema() -> None:
+    # GIVEN the pass's own names for kinds and stages, which Cython makes constants
+    module = uncompiled("converters/settling/plain.py")
+    names = {n[1:]: v for n, v in vars(module).items() if n[0] == "_" and n[1:].isupper()}
+    # THEN each has the value of its member
+    for name, value in names.items():
+        member = Kind[name] if name in Kind.__members__ else Stage[name]
+        assert value == member, name
+
+
+def test_structs_of_the_pass_have_the_members_of_its_tables() -> None:
+    # GIVEN the structs that the pass declares
+    module = uncompiled("converters/settling/plain.py")
+    # THEN the tables that are made for it have the same members in the same order
+    for struct, dtype in ((module.Bio, settler._BIO), (module.Request, settler._REQUEST)):
+        assert tuple(struct._members) == dtype.names
+
+
+def test_records_become_columns_and_back_as_numpy_has_it(monkeypatch) -> None:
+    # GIVEN segments of a real log
+    compiled = columns.loops
+    assert compiled is not None
+    with LogReader(DEMO) as log:
+        segments = [s for chunk in log.chunks() for s in chunk.segments]
+    for segment in segments:
+        # WHEN they are packed by numpy and by the compiled loops
+        monkeypatch.setattr(columns, "loops", None)
+        slow = columns.pack(segment.data, segment.position)
+        monkeypatch.setattr(columns, "loops", compiled)
+        fast = columns.pack(segment.data, segment.position)
+        assert slow is not None
+        assert fast is not None
+        packed = b"".join(bytes(np.frombuffer(part, np.uint8)) for part in fast)
+        # THEN the bytes are the same, and become the same records again
+        assert packed == b"".join(bytes(np.frombuffer(part, np.uint8)) for part in slow)
+        assert bytes(columns.unpack(memoryview(packed), len(segment.data))) == bytes(segment.data)

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of lives: nesting, contexts, frames from stacks, and what is missing."""
+
+from biotrail.converters.sites.frames import ContextKind
+from biotrail.converters.sites.trees import Ending, Finish
+from tests.support.follow_logs import (
+    EXIT,
+    IDLE,
+    INTERRUPT,
+    REQUEST,
+    SYSCALL,
+    US,
+    WORKER,
+    FollowLog,
+    lives,
+    read_write,
+    shape,
+)
+
+SUBMIT = (*SYSCALL, "submit_bio")
+FRAMES = ["  entry_SYSCALL_64_after_hwframe frame", "    do_syscall_64 frame"]
+FRAMES += ["      __x64_sys_pread64 frame", "        vfs_read frame"]
+
+
+def test_a_life_of_three_contexts() -> None:
+    # GIVEN a request submitted by a task, issued by a worker and ended in a softirq
+    log = FollowLog()
+    read_write(log)
+    # WHEN its tree is built  THEN each context has its functions below the stack's frames, without
+    # the tracing's own and without what the softirq interrupted
+    (life,) = lives(log)
+    assert shape(life) == [
+        "TASK 42 CPU 0 system call pread64",
+        *FRAMES,
+        "          ext4_file_read_iter frame",
+        "            submit_bio frame",
+        "              blk_mq_submit_bio frame",
+        "                blk_mq_rq_ctx_init 0..2",
+        "                blk_mq_insert_request 5..10",
+        "                  dd_insert_request 6..9",
+        "WORKER 77 CPU 1 work blk_mq_run_work_fn",
+        "  ret_from_fork_asm frame",
+        "    ret_from_fork frame",
+        "      kthread frame",
+        "        worker_thread frame",
+        "          process_one_work frame",
+        "            blk_mq_run_work_fn frame",
+        "              blk_mq_dispatch_rq_list frame",
+        "                virtio_queue_rq 50..61",
+        "                  · block_rq_issue 52",
+        "SOFTIRQ 0 CPU 1 blk_done_softirq",
+        "  handle_softirqs frame",
+        "    blk_done_softirq frame",
+        "      blk_mq_end_request 900..908",
+        "        blk_mq_free_request 905..907",
+    ]
+    assert (life.took, life.ending, life.detail) == (907 * US, Ending.DIED, 2048)
+    assert (life.unfinished, life.alone, life.hits) == (0, 0, 13)
+
+
+def test_the_time_in_a_function_itself_is_without_those_it_calls() -> None:
+    # GIVEN a function of 5 µs that calls one of 3 µs
+    log = FollowLog()
+    read_write(log)
+    own = {node.name: node.own for node in lives(log)[0].nodes}
+    # WHEN both end  THEN 2 µs are its own
+    assert (own["blk_mq_insert_request"], own["dd_insert_request"]) == (2 * US, 3 * US)
+
+
+def test_a_function_that_calls_itself() -> None:
+    # GIVEN submit_bio_noacct, which runs within itself, and returns of both
+    log = FollowLog()
+    log.enter(0, "submit_bio_noacct", SUBMIT, born=True)
+    log.enter(2 * US, "submit_bio_noacct")
+    log.leave(3 * US, "submit_bio_noacct")
+    log.leave(9 * US, "submit_bio_noacct", ended=True)
+    # WHEN built  THEN each return is that of the innermost call
+    assert shape(lives(log)[0])[-2:] == [
+        "            submit_bio_noacct 0..9",
+        "              submit_bio_noacct 2..3",
+    ]
+
+
+def test_an_interrupt_on_top_of_a_function_of_the_same_life() -> None:
+    # GIVEN a request whose completion interrupts the task that is still in submitting it
+    log = FollowLog()
+    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
+    inside = (*SUBMIT, "blk_mq_submit_bio", *INTERRUPT, "vring_interrupt")
+    log.enter(10 * US, "blk_mq_complete_request", inside)
+    log.leave(14 * US, "blk_mq_complete_request")
+    log.passes(15 * US, "block_rq_complete")
+    log.leave(20 * US, "blk_mq_submit_bio", ended=True)
+    # WHEN built  THEN the interrupt is a context of its own, on top of the task's, whose function
+    # goes on after it and does not count the interrupt's time
+    (life,) = lives(log)
+    assert [line.strip() for line in shape(life)[6:]] == [
+        "blk_mq_submit_bio 0..20",
+        "· block_rq_complete 15",
+        "INTERRUPT 42 CPU 0",
+        *(f"{name} frame" for name in (*INTERRUPT, "vring_interrupt")),
+        "blk_mq_complete_request 10..14",
+    ]
+    assert [run.kind for run in life.contexts] == [ContextKind.TASK, ContextKind.INTERRUPT]
+    assert life.contexts[1].on_top == 0
+    submit = next(node for node in life.nodes if node.name == "blk_mq_submit_bio")
+    assert (submit.took, submit.own) == (20 * US, 16 * US)
+    # AND what came after the interrupt without a stack is the task's
+    complete = next(node for node in life.nodes if node.name == "block_rq_complete")
+    assert complete.context == 0
+
+
+def test_a_task_that_moves_to_another_cpu() -> None:
+    # GIVEN a function that is entered on CPU 0 and returns on CPU 3
+    log = FollowLog()
+    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True, cpu=0)
+    log.leave(9 * US, "blk_mq_submit_bio", cpu=3, ended=True)
+    # WHEN built  THEN it is one span of one context on both CPUs
+    (life,) = lives(log)
+    assert shape(life)[0] == "TASK 42 CPU 0,3 system call pread64"
+    node = life.nodes[-1]
+    assert (node.cpu, node.cpu_end, node.took) == (0, 3, 9 * US)
+
+
+def test_a_life_that_ends_inside_a_function() -> None:
+    # GIVEN a death within blk_mq_end_request, whose return comes 3 µs later, while that of the
+    # function around it is not recorded
+    log = FollowLog()
+    log.enter(0, "virtblk_done", (*IDLE, *INTERRUPT), born=True, tid=0)
+    log.enter(1 * US, "blk_mq_end_request", tid=0)
+    log.enter(4 * US, "blk_mq_free_request", ended=True, tid=0)
+    log.leave(6 * US, "blk_mq_free_request", tid=0)
+    log.leave(7 * US, "blk_mq_end_request", tid=0)
+    # WHEN built  THEN the life took 4 µs, and the later returns are in its tree
+    (life,) = lives(log)
+    assert (life.took, life.last - life.first) == (4 * US, 7 * US)
+    assert [line.strip() for line in shape(life)[-3:]] == [
+        "virtblk_done 0..?",
+        "blk_mq_end_request 1..7",
+        "blk_mq_free_request 4..6",
+    ]
+    # AND the function without a return says why
+    open_one = next(node for node in life.nodes if node.name == "virtblk_done")
+    assert (open_one.finish, open_one.seen - open_one.begin) == (Finish.AFTER_DEATH, 7 * US)
+    assert life.unfinished == 1
+
+
+def test_a_return_whose_entry_is_not_recorded() -> None:
+    # GIVEN a life whose first hit is within a function that returns later
+    log = FollowLog()
+    log.passes(0, "block_getrq", SUBMIT, born=True)
+    log.leave(5 * US, "blk_mq_get_request")
+    log.passes(9 * US, "block_rq_complete", SUBMIT, ended=True)
+    # WHEN built  THEN the return is counted, and stands in the tree
+    (life,) = lives(log)
+    assert life.alone == 1
+    assert "  blk_mq_get_request returned 5" in shape(life)
+
+
+def test_returns_that_were_lost() -> None:
+    # GIVEN three functions within each other, of which only the outermost return is recorded
+    log = FollowLog()
+    log.enter(0, "a", SUBMIT, born=True)
+    log.enter(1 * US, "b")
+    log.enter(2 * US, "c")
+    log.leave(9 * US, "a")
+    log.passes(10 * US, "block_rq_complete", SUBMIT, ended=True)
+    # WHEN built  THEN the others have no end, and that it is missing is said
+    (life,) = lives(log)
+    found = {node.name: node for node in life.nodes}
+    assert [found[name].finish for name in "abc"] == [
+        Finish.RETURNED,
+        Finish.MISSING,
+        Finish.MISSING,
+    ]
+    assert (found["a"].own, life.unfinished) == (8 * US, 2)
+
+
+def test_a_lost_return_is_noticed_by_the_next_stack() -> None:
+    # GIVEN a function of a system call whose return is lost, and a later hit of the same thread in
+    # another system call
+    log = FollowLog()
+    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
+    later = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_ioctl", "blkdev_ioctl")
+    log.enter(50 * US, "blk_execute_rq", later)
+    log.leave(60 * US, "blk_execute_rq", ended=True)
+    # WHEN built  THEN the second call is a context of its own, not within the first function
+    (life,) = lives(log)
+    assert [run.what for run in life.contexts] == ["system call pread64", "system call ioctl"]
+    assert (life.nodes[-1].took, life.unfinished) == (10 * US, 1)
+
+
+def test_a_function_that_ended_in_a_jump_to_the_next() -> None:
+    # GIVEN a function that is not on the stack of the one it called last, by a jump
+    log = FollowLog()
+    log.enter(0, "blk_mq_end_request", SUBMIT, born=True)
+    log.enter(2 * US, "__blk_mq_end_request", SUBMIT)
+    log.leave(5 * US, "__blk_mq_end_request")
+    log.leave(5 * US, "blk_mq_end_request", ended=True)
+    # WHEN built  THEN it is still within it, as its return comes later
+    assert [line.strip() for line in shape(lives(log)[0])[-2:]] == [
+        "blk_mq_end_request 0..5",
+        "__blk_mq_end_request 2..5",
+    ]
+
+
+def test_the_idle_tasks_of_two_cpus_are_two_threads() -> None:
+    # GIVEN hits of thread 0 on two CPUs, in interrupts that overlap
+    log = FollowLog()
+    stack = (*IDLE, *EXIT)
+    log.enter(0, "a", stack, born=True, tid=0, cpu=0)
+    log.enter(1 * US, "b", stack, tid=0, cpu=1)
+    log.leave(2 * US, "a", tid=0, cpu=0)
+    log.leave(3 * US, "b", tid=0, cpu=1, ended=True)
+    # WHEN built  THEN each has its context, and neither is within the other
+    (life,) = lives(log)
+    assert [run.cpus for run in life.contexts] == [[0], [1]]
+    assert (life.unfinished, life.alone) == (0, 0)
+
+
+def test_tracepoints_alone_give_a_tree_of_their_stacks() -> None:
+    # GIVEN tracepoints with stacks: two of one path to the driver, one in a softirq
+    log = FollowLog()
+    log.passes(0, "block_getrq", (*SUBMIT, "blk_mq_submit_bio"), born=True)
+    log.passes(3 * US, "block_rq_insert", (*SUBMIT, "blk_mq_submit_bio", "blk_mq_insert_request"))
+    log.passes(90 * US, "block_rq_complete", (*IDLE, *EXIT), tid=0, cpu=1, ended=True)
+    # WHEN built  THEN they are merged by their common callers
+    assert shape(lives(log)[0]) == [
+        "TASK 42 CPU 0 system call pread64",
+        *FRAMES,
+        "          submit_bio frame",
+        "            blk_mq_submit_bio frame",
+        "              · block_getrq 0",
+        "              blk_mq_insert_request frame",
+        "                · block_rq_insert 3",
+        "SOFTIRQ 0 CPU 1 blk_done_softirq",
+        "  handle_softirqs frame",
+        "    blk_done_softirq frame",
+        "      · block_rq_complete 90",
+    ]
+
+
+def test_a_thread_that_comes_back_is_a_new_context() -> None:
+    # GIVEN tracepoints of one worker, between which another CPU's softirq has the request
+    log = FollowLog()
+    run = (*WORKER, "blk_mq_run_work_fn")
+    log.passes(0, "block_rq_issue", run, born=True, tid=77)
+    log.passes(5 * US, "block_rq_requeue", (*IDLE, *EXIT), tid=0, cpu=1)
+    log.passes(9 * US, "block_rq_issue", run, tid=77, ended=True)
+    # WHEN built  THEN there are three contexts in their order
+    kinds = [run.kind for run in lives(log)[0].contexts]
+    assert kinds == [ContextKind.WORKER, ContextKind.SOFTIRQ, ContextKind.WORKER]
+
+
+def test_an_address_that_is_used_again() -> None:
+    # GIVEN a life whose end is not recorded, and a second one at the same address
+    log = FollowLog()
+    log.passes(0, "block_getrq", SUBMIT, born=True, life=1, object=REQUEST)
+    log.passes(50 * US, "block_getrq", SUBMIT, born=True, life=2, object=REQUEST)
+    log.passes(70 * US, "block_rq_complete", SUBMIT, ended=True, life=2, object=REQUEST)
+    # WHEN read  THEN they are two lives, and the first says why it has no end
+    first, second = lives(log)
+    assert (first.number, first.ending, first.took) == (1, Ending.REUSED, -1)
+    assert (second.number, second.ending, second.took) == (2, Ending.DIED, 20 * US)
+
+
+def test_a_life_that_goes_on_at_the_logs_end() -> None:
+    # GIVEN a life without an end, inside a function
+    log = FollowLog()
+    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
+    log.passes(7 * US, "block_rq_insert")
+    # WHEN read  THEN function and life say that the log ended
+    (life,) = lives(log)
+    assert (life.ending, life.span) == (Ending.LOG_ENDED, 7 * US)
+    assert next(n for n in life.nodes if n.name == "blk_mq_submit_bio").finish == Finish.LOG_ENDED
+
+
+def test_a_stack_that_is_not_in_the_log() -> None:
+    # GIVEN a hit whose stack has no note
+    log = FollowLog()
+    log.passes(0, "block_getrq", SUBMIT, born=True)
+    log.passes(5 * US, "block_rq_complete", SUBMIT, ended=True)
+    # WHEN read without notes  THEN it is counted, and the hits stand without callers
+    (life,) = lives(log, notes={})
+    assert life.unknown_stacks == 2
+    assert shape(life) == ["TASK 42 CPU 0", "  · block_getrq 0", "  · block_rq_complete 5"]
+
+
+def test_deep_entries_without_returns_stay_bounded() -> None:
+    # GIVEN 20,000 entries of one thread, none of which returns
+    log = FollowLog()
+    for at in range(20_000):
+        log.enter(at, "a", born=not at)
+    # WHEN built  THEN the tree is no deeper than it may be
+    (life,) = lives(log)
+    assert (len(life.nodes), life.unfinished) == (20_000, 20_000)
+    assert max(node.depth for node in life.nodes) <= 401
+
+
+def test_a_worker_that_comes_back_later_has_a_context_for_each_turn() -> None:
+    # GIVEN a worker that dispatches a request twice, 8 ms apart, with a pause of 0.9 ms in a turn
+    log = FollowLog()
+    run = (*WORKER, "blk_mq_run_work_fn")
+    log.enter(0, "virtio_queue_rq", run, born=True, tid=77)
+    log.leave(9 * US, "virtio_queue_rq", tid=77)
+    log.passes(900 * US, "block_rq_requeue", run, tid=77)
+    log.enter(8900 * US, "virtio_queue_rq", run, tid=77)
+    log.leave(19_000 * US, "virtio_queue_rq", tid=77)
+    log.passes(19_010 * US, "block_rq_issue", run, ended=True, tid=77)
+    # WHEN built  THEN each turn is a context, also where a function in it takes long
+    begins = [(run.begin - run.end) / -US for run in lives(log)[0].contexts]
+    assert begins == [900, 10_110]

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is attached for a type, and what each site means for a life."""
+
+from collections import Counter
+
+import pytest
+
+from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.sites.declared import ObjectType
+from biotrail.recorder.sites.following import TYPED, FollowPlan, PlannedSite, plan
+from biotrail.recorder.sites.functions import KernelFunctions
+from tests.support.crafted_kernel import Crafted, crafted
+
+LISTED = ("blk_start", "blk_end", "blk_hidden", "blk_behind", "drv_queue [drv]")
+
+
+@pytest.fixture(scope="module")
+def made() -> Crafted:
+    return crafted()
+
+
+def kernel(*names: str) -> KernelFunctions:
+    """A kernel that has these functions, all of which may be traced."""
+    return KernelFunctions(Counter(names), frozenset(), frozenset(names), frozenset())
+
+
+def planned(made: Crafted, declared: ObjectType, way: str = "session") -> FollowPlan:
+    return plan(made.table, declared, way, kernel(*LISTED), 100)
+
+
+def by_name(found: FollowPlan) -> dict[str, PlannedSite]:
+    return {site.taking.name: site for site in found.sites}
+
+
+def test_functions_and_tracepoints_are_sites_and_others_are_named(made: Crafted) -> None:
+    # GIVEN a kernel that lists some of the functions that take a request
+    found = planned(made, ObjectType("request"))
+    # THEN these are sites, before the tracepoints, and the others are named with the reason
+    assert [site.taking.name for site in found.functions] == [
+        *("blk_behind", "blk_end", "blk_hidden", "blk_start", "drv_queue")
+    ]
+    assert {site.way for site in found.functions} == {"session"}
+    assert {site.way for site in found.tracepoints} == {TYPED}
+    assert sum(map(len, found.unseen.values())) == 3
+    # AND a site's index is that in the header
+    assert [site["name"] for site in found.facts()["sites"]] == [
+        site.taking.shown for site in found.sites
+    ]
+
+
+def test_a_declaration_gives_sites_their_meaning(made: Crafted) -> None:
+    # GIVEN births by a function and a tracepoint, one of them always of a new object, and an end
+    declared = ObjectType(
+        "request",
+        births=("blk_start", "rq:rq_issue", "not_there"),
+        new=("rq:rq_issue",),
+        deaths=("blk_end",),
+        last=("rq:rq_merge",),
+    )
+    found = by_name(planned(made, declared))
+    # THEN sites have them, a tracepoint whatever its system
+    assert (found["blk_start"].birth, found["blk_start"].new) == (True, False)
+    assert (found["rq_issue"].birth, found["rq_issue"].new) == (True, True)
+    assert (found["blk_end"].death, found["rq_merge"].death) == (True, False)
+    assert found["rq_merge"].last
+    assert not found["blk_hidden"].birth
+
+
+def test_where_no_death_can_be_seen_the_first_last_site_ends_a_life(made: Crafted) -> None:
+    # GIVEN a death in a function, and two sites after which only that comes
+    declared = ObjectType(
+        "request", births=("rq:rq_issue",), deaths=("blk_end",), last=("rq:rq_merge", "rq:rq_issue")
+    )
+    # WHEN tracepoints alone are attached
+    found = by_name(planned(made, declared, TYPED))
+    # THEN the first that is there stands for the death
+    assert {name for name, site in found.items() if site.death} == {"rq_merge"}
+
+
+def test_without_a_birth_that_is_there_lives_begin_anywhere(made: Crafted) -> None:
+    # GIVEN a type whose births this kernel does not have, and one without declaration
+    for declared in (ObjectType("request", births=("nowhere",)), ObjectType("request")):
+        # THEN every site is a birth
+        assert all(site.birth for site in planned(made, declared).sites)
+
+
+def test_the_first_expression_that_the_struct_has_is_taken(made: Crafted) -> None:
+    # GIVEN alternatives for kernels whose structs differ
+    declared = ObjectType("request", detail=("no_such", "__sector"), device=("nothing",))
+    found = planned(made, declared)
+    # THEN the member that is there is compiled, and where none is there is no value
+    assert found.detail.text == "__sector"
+    assert not found.device.steps
+
+
+def test_too_many_functions_are_refused(made: Crafted) -> None:
+    with pytest.raises(SiteError, match=r"5 functions take a struct request, more than"):
+        plan(made.table, ObjectType("request"), "session", kernel(*LISTED), 4)
+
+
+def test_a_struct_that_nothing_takes_is_refused(made: Crafted) -> None:
+    # GIVEN a struct that nothing takes, and one that functions alone take
+    # THEN the message says which it is
+    with pytest.raises(SiteError, match="no function or typed tracepoint takes a struct gendisk"):
+        plan(made.table, ObjectType("gendisk"), "session", kernel(), 4)
+    with pytest.raises(SiteError, match="lets no functions be"):
+        plan(made.table, ObjectType("pair_of_words"), TYPED, None, 4)
+
+
+def test_what_the_kernel_refused_is_added(made: Crafted) -> None:
+    # GIVEN a plan  WHEN the kernel refuses a function
+    found = planned(made, ObjectType("request")).without({"refused: busy": ["blk_end"]})
+    # THEN it is among the unseen, and still has its site
+    assert found.unseen["refused: busy"] == ["blk_end"]
+    assert "blk_end" in by_name(found)
+    assert found.facts()["unseen"]["refused: busy"] == 1

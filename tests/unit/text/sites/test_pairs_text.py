@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs' latencies as text and JSON."""
+
+import json
+
+import numpy as np
+
+from biotrail.recorder.probes.sites.latencies import BOUNDS, Latencies
+from biotrail.recorder.probes.sites.pair_maps import PairCounts
+from biotrail.recorder.schema.limits import HIST_SLOTS
+from biotrail.recorder.sites.resolving import resolve
+from biotrail.text.sites import pairs as text
+from tests.support.named_scopes import scopes_of
+from tests.support.pair_recording import pair
+
+FIELDS = {"a:begin": {"typed": ["rq", "kind"]}, "a:end": {"typed": ["rq"]}}
+
+
+def counted(*values: int) -> Latencies:
+    slots = np.zeros(HIST_SLOTS, np.uint64)
+    for value in values:
+        slots[np.searchsorted(BOUNDS, value, side="right") - 1] += np.uint64(1)
+    return Latencies(len(values), sum(values), max(values), slots)
+
+
+def resolved(**variant):
+    return resolve(pair("a:begin", "a:end", "rq", **variant), scopes_of(FIELDS))
+
+
+def test_a_histogram_is_as_bcc_prints_it() -> None:
+    # GIVEN latencies in two octaves, with an empty one between
+    lines = list(text.histogram(counted(1100, 1100, 5000)))
+    # THEN there is a line for each octave from the first to the last, then the figures
+    assert lines[:4] == [
+        "     nsecs               : count     distribution",
+        "      1024 -> 2047       : 2        |****************************************|",
+        "      2048 -> 4095       : 0        |                                        |",
+        "      4096 -> 8191       : 1        |********************                    |",
+    ]
+    assert lines[4].startswith("3 pairs, mean 2.4 µs, p50 1.1")
+    assert lines[4].endswith("max 5 µs")
+
+
+def test_nothing_is_printed_of_no_pairs() -> None:
+    # GIVEN no latency THEN there is no histogram
+    assert list(text.histogram(Latencies())) == []
+    assert list(text.lines(resolved(), Latencies(), {}, {})) == []
+
+
+def test_values_come_by_their_number_of_pairs() -> None:
+    # GIVEN two values of --by, and others that share a histogram
+    found = list(
+        text.lines(resolved(by=("kind",)), counted(9), {1: counted(5, 5), 2: counted(7)}, {})
+    )
+    # THEN that of the most pairs is last, where a terminal shows it
+    titles = [line for line in found if line.startswith("own")]
+    assert titles == ["own, kind = (all others)", "own, kind = 2", "own, kind = 1"]
+
+
+def test_only_counts_that_are_not_zero_are_named() -> None:
+    # GIVEN a pair with lost begins WHEN its counts are printed THEN the remedy is there
+    (line,) = text.count_lines(resolved(), counted(5), PairCounts(open=2, full=1))
+    assert line == (
+        "own: 1 pair; 2 begins without an end so far; "
+        "1 begin LOST as too many were open: use a larger --max-open"
+    )
+
+
+def test_ends_of_begins_left_out_are_no_riddle() -> None:
+    # GIVEN begins that a filter left out THEN their ends are not said to have had none
+    (line,) = text.count_lines(resolved(), counted(5), PairCounts(no_begin=3, left_begin=3))
+    assert "3 ends whose begin was left out, or not seen" in line
+
+
+def test_json_has_the_counts_of_each_slot() -> None:
+    # GIVEN latencies by value WHEN they are JSON
+    found = text.as_json(resolved(by=("kind",)), Latencies(), {3: counted(40, 41)}, {})
+    # THEN each value has its figures and slots
+    (one,) = json.loads(json.dumps(found))
+    assert (one["by"], one["by_text"], one["count"], one["max_ns"]) == (3, "3", 2, 41)
+    assert one["histogram"] == [{"from_ns": 40, "below_ns": 42, "count": 2}]
