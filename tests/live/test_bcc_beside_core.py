@@ -125,7 +125,7 @@ def test_flushes_and_a_file_system(loop_device, completions, tmp_path):
                     file.flush()
                     os.fsync(file.fileno())
         finally:
-            subprocess.run(["umount", tmp_path], check=True)
+            devices.unmount(tmp_path)
     # THEN flushes, metadata and their flags are the same
     compare(core, bcc, loop_device.dev, truth)
     issued = {e.opf for e in decode(bcc.segments).of(Kind.D, dev=loop_device.dev)}

@@ -13,6 +13,7 @@ import pytest
 
 from biotrail.recorder.host import devices
 from biotrail.recorder.schema.errors import ProbeError
+from tests.support.devices import unmount
 
 
 def run(*command: str) -> str:
@@ -121,7 +122,7 @@ def test_a_link_and_a_mounted_loop_device(loop_device: Any, tmp_path: Path) -> N
         with pytest.raises(ProbeError, match=f"it lies on {loop_device.name}: name that"):
             devices.resolve(str(file))
     finally:
-        run("umount", str(mount_point))
+        unmount(mount_point)
 
 
 def test_zram_takes_no_requests() -> None:

@@ -222,7 +222,7 @@ def small_disk(where: Path, size: str) -> Iterator[Path]:
     try:
         yield where
     finally:
-        devices.run("umount", where)
+        devices.unmount(where)
 
 
 def test_a_rotation_on_a_full_disk_stops_and_keeps_what_is_there(

@@ -191,7 +191,7 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path, load: Any) -> None:
         assert facts["interrupted"]
         assert facts["account"]["events"] > 0
     finally:
-        devices.run("umount", place)
+        devices.unmount(place)
 
 
 def test_a_duration_and_a_status(tmp_path: Path) -> None:

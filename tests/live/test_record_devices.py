@@ -29,7 +29,7 @@ def mounted(loop_device: Any, tmp_path: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        devices.run("umount", place)
+        devices.unmount(place)
 
 
 def reading(path: str | Path) -> list[str]:

@@ -47,7 +47,7 @@ def small_disk(where: Path, size: str) -> Iterator[Path]:
     try:
         yield where
     finally:
-        devices.run("umount", where)
+        devices.unmount(where)
 
 
 def test_a_dump_of_an_idle_device_is_empty_and_says_its_period(

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 MEBIBYTE = 1 << 20
 SHM = Path("/dev/shm")
 COMMAND_SECONDS = 120
+BUSY_SECONDS = 30
 made: set[int] = set()
 """dev_t of every loop device that was made here, in this process."""
 
@@ -43,6 +45,24 @@ def run(*command: str | Path) -> str:
         words = " ".join(map(str, command))
         raise RuntimeError(f"{words}: exit {done.returncode}: {done.stderr.strip()}")
     return done.stdout
+
+
+def unmount(where: Path | str) -> None:
+    """Unmount it; RuntimeError if something still uses it after BUSY_SECONDS.
+
+    A loop device that another process has open for a moment, as udev does after every change,
+    keeps its file, and with it the mount, until that process closes it.
+    """
+    last = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            run("umount", where)
+        except RuntimeError as error:
+            if "target is busy" not in str(error) or time.monotonic() > last:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 @contextmanager

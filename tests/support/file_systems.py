@@ -50,7 +50,7 @@ def mounted(
 
 def remount(path: str, mount: Path) -> None:
     """Have what is read next read from the disk, metadata too."""
-    devices.run("umount", mount)
+    devices.unmount(mount)
     devices.run("mount", path, mount)
 
 

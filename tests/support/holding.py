@@ -17,7 +17,7 @@ def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
     try:
         yield where
     finally:
-        devices.run("umount", where)
+        devices.unmount(where)
 
 
 def loop_over(stack: ExitStack, size: int, directory: Path) -> LoopDevice:
