@@ -143,9 +143,8 @@ class SliceWriter:
         before = np.concatenate([[0], last[:-1]])
         before[change] = self._streams.last[ordered[change]]
         uses = [
-            (stream, c.values if c.where is None else np.where(c.where, c.values, np.uint64(0)))
-            for c in slices.columns
-            if c.interned
+            (stream[here], values)
+            for here, values in (c.present() for c in slices.columns if c.interned)
         ]
         used = ordered[change]
         stages = [] if slices.stages is None else np.unique(slices.stages.name).tolist()
