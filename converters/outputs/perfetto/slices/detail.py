@@ -104,8 +104,8 @@ class StandardMaker(_LessMaker):
     def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
         """Add to the slices of `others` (n,) what tells how an I/O is out of the usual.
 
-        These arguments are certainty (unless exact), status (unless OK), done_bytes (unless all),
-        requeues, parent, a request's `bios` (unless 1), and those of `_marks`. table: per slice (n,) its bio
+        They are certainty (unless exact), status (unless OK), done_bytes (unless all), requeues,
+        parent, a request's `bios` (unless 1), and those of `_marks`. table: per slice (n,) its bio
         or request. seen: per row of the table that the slices were made from.
         """
         short = (table.complete >= 0) & (table.done_bytes != table.bytes)
