@@ -18,6 +18,7 @@ SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 COMPILED = (
     "biotrail.converters.events.decoding_loops",
     "biotrail.converters.outputs.perfetto.tracks.lane_loops",
+    "biotrail.converters.outputs.perfetto.writing.packet_loops",
     "biotrail.converters.settling.plain",
     "biotrail.recorder.log.column_loops",
 )

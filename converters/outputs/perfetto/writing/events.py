@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encode slices and samples as track event packets, block by block, through `Rows`.
+"""Encode slices and samples as track event packets, block by block, by numpy, through `Rows`.
 
 A slice is one row of a block: its BEGIN with name and arguments, BEGIN and END of each stage, its
 END.
@@ -37,7 +37,7 @@ _MOST = float(1 << 62)
 
 @dataclass
 class Placed:
-    """Slices in the order (stream, start), with their sequences and the times before them."""
+    """Slices in the order of their packets, with their sequences and the times before them."""
 
     slices: Slices
     rows: I64
@@ -180,13 +180,11 @@ def _stage(
     end = np.where(here, np.maximum(stages.end[at], start), last)
     with rows.message(PACKET, here):
         _head(rows, start - last, sequence, here)
-        flows = None if stages.flow is None else here & (stages.flow[at] > 0)
-        rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here if flows is None else here & ~flows)
-        if flows is not None:
-            rows.const(_EVENT + b"\x10" + _BEGIN + _STAGE, flows)
-        rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
-        if stages.flow is not None:
-            rows.fixed(_FLOW, _eight_bytes(stages.flow[at]), flows)
+        with rows.message(_EVENT, here):
+            rows.const(_BEGIN + _STAGE, here)
+            rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
+            if stages.flow is not None:
+                rows.fixed(_FLOW, _eight_bytes(stages.flow[at]), here & (stages.flow[at] > 0))
     with rows.message(PACKET, here):
         _head(rows, end - start, sequence, here)
         rows.const(_EVENT + b"\x02" + _END, here)
