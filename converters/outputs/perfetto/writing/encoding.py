@@ -120,6 +120,6 @@ def arguments_of(module: ModuleType, slices: Slices) -> tuple[I64, I64, U64]:
     for column, here, given in columns:
         argument = column.iid | _KINDS[column.head[4]]
         rows = every if isinstance(here, slice) else here
-        given = np.ascontiguousarray(given, np.uint64)
-        module.place_arguments(rows, given, argument, cursor, arguments, values)
+        numbers = np.ascontiguousarray(given, np.uint64)
+        module.place_arguments(rows, numbers, argument, cursor, arguments, values)
     return ends, arguments, values

@@ -54,16 +54,15 @@ class Placed:
 def last_packet(slices: Slices) -> I64:
     """Return per slice (n,) the time of its last packet, ns.
 
-    That is its end; for an open slice the end of its last stage, or its start if it has none.
+    That is its end; for an open slice the latest time of its stages, or its start if it has none.
     """
     last = slices.end.copy()
     endless = np.flatnonzero(last == FOREVER)
     last[endless] = slices.start[endless]
     stages = slices.stages
-    if stages is not None and len(endless):
-        final = stages.first[endless] + stages.count[endless] - 1
-        some = stages.count[endless] > 0
-        last[endless[some]] = stages.end[final[some]]
+    for row in [] if stages is None else endless[stages.count[endless] > 0].tolist():
+        own = slice(int(stages.first[row]), int(stages.first[row] + stages.count[row]))
+        last[row] = max(last[row], stages.start[own].max(), stages.end[own].max())
     return last
 
 
