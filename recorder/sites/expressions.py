@@ -10,26 +10,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.limits import Source
 from biotrail.recorder.sites import members
 from biotrail.recorder.sites.formats import Field, Format
 from biotrail.recorder.sites.members import Place, Scalar
 from biotrail.recorder.sites.types import Prototype, TypeTable, type_text
-
-
-class Source(IntEnum):
-    """Where a value begins (bt_value.source)."""
-
-    NONE = 0
-    FIELD = 1
-    ARGUMENT = 2
-    TID = 3
-    PID = 4
-    CPU = 5
-    OBJECT = 6
-
 
 TASK_SOURCES = {"@tid": Source.TID, "@pid": Source.PID, "@cpu": Source.CPU}
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "&")
