@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a histogram, in the layout of bcc's print_log2_hist. Imports nothing else of biotrail."""
+"""Format lines of a histogram, as bcc's print_log2_hist does. Imports nothing of biotrail."""
 
 from dataclasses import dataclass
 
