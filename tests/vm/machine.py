@@ -33,6 +33,7 @@ SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
 """Cases to perform; none: all."""
+NOT_CHOSEN = "not among VMTEST_CASES"
 COMPILING = {"bcc_beside_core", "biosnoop_beside_core", "smmu"}
 """Cases that want the kernel's headers."""
 READ, WRITE = 0, 1
@@ -258,7 +259,7 @@ class Machine:
             told = json.loads((directory / "case.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             if CHOSEN:
-                pytest.skip("virtual machine: not among VMTEST_CASES")
+                pytest.skip(f"virtual machine: {NOT_CHOSEN}")
             pytest.fail(f"the machine ended before {name}:\n{self.console}")
         if told["ended"] == "skipped":
             pytest.skip(f"virtual machine: {told['reason']}")
