@@ -25,6 +25,7 @@ from tests.support.record_command import (
     environment,
     read,
     recorder,
+    remove_cgroup,
     stop,
     wait_until,
 )
@@ -158,7 +159,7 @@ def memory_group(limit: int) -> Iterator[Path]:
                 yield group
                 return
         finally:
-            group.rmdir()
+            remove_cgroup(group)
     pytest.skip("needs a memory cgroup")
 
 
