@@ -29,8 +29,8 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.devices import read_fio_report
 from tests.vm.boots import CONSOLE, CONSOLE_SO_FAR, HERE
 
-SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
-"""Ends a hang; two quiet cores take a tenth of it."""
+SECONDS = int(os.environ.get("VMTEST_SECONDS", "7200"))
+"""Ends a hang; two quiet cores take a tenth of it, a busy machine half."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
 """Cases to perform; none: all."""
 NOT_CHOSEN = "not among VMTEST_CASES"
