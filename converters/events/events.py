@@ -125,6 +125,11 @@ class Events:
         return (self.raw[:, 0] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
 
     @cached_property
+    def _present(self) -> frozenset[int]:
+        """The kinds that occur."""
+        return frozenset(np.flatnonzero(np.bincount(self.kind, minlength=1)).tolist())
+
+    @cached_property
     def _is_rq(self) -> Bool:
         return _IS_RQ[self.kind]
 
@@ -187,6 +192,10 @@ class Events:
 
     def rows(self, *kinds: int) -> EventRows:
         """Return the indices of all events of the given kinds, ascending."""
+        if not self._present.issuperset(kinds):
+            kinds = tuple(kind for kind in kinds if kind in self._present)
+            if not kinds:
+                return np.zeros(0, np.int64)
         return np.flatnonzero(kind_table(kinds)[self.kind])
 
     def fields(self, kind: Kind, rows: EventRows) -> NDArray[np.void]:
@@ -201,7 +210,12 @@ class Events:
         no such field.
         """
         dtype, offset = fields_of(kind)[name][:2]
-        word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
+        words: U64 = self.raw.T[offset // 8]
+        if words.flags.c_contiguous and offset % dtype.itemsize == 0:
+            parts: NDArray[Any] = words.view(dtype)
+            step = 8 // dtype.itemsize
+            return np.asarray(parts[offset // dtype.itemsize % step :: step][rows])
+        word = words[rows] >> np.uint64(offset % 8 * 8)
         width = dtype.itemsize * 8
         value = word if width == 64 else word & np.uint64((1 << width) - 1)
         return value.astype(f"u{dtype.itemsize}").view(dtype)
