@@ -91,7 +91,9 @@ def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
     """
     if not len(samples.stage):
         return
-    codes = place[samples.stage_owner] * _STAGES + samples.stage
+    codes = samples.stage.astype(np.int64)
+    if len(groups) > 1:
+        codes += place[samples.stage_owner] * _STAGES
     seen = np.flatnonzero(np.bincount(codes))
     into = {
         code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
