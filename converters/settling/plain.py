@@ -108,6 +108,7 @@ Request = cython.struct(
 class Lives:
     """The lives of bios and requests in one window. Tables are made by the caller (settler.py)."""
 
+    tables = cython.declare(object, visibility="readonly")
     raw: cython.longlong[:, ::1]
     bios: Bio[::1]
     requests: Request[::1]
@@ -144,6 +145,7 @@ class Lives:
         of their disks. facts: `settler.Facts`.
         """
         self.raw = raw
+        self.tables = work
         self.bios = work.bios
         self.requests = work.requests
         self.bio_keys = work.bio_keys
@@ -169,6 +171,10 @@ class Lives:
         self.has_got = facts.has_got
         self.last_place = 0
         self.stage_count = 0
+
+    def counts(self):
+        """Return the numbers of lives of bios and of requests, plain or not."""
+        return self.bio_count, self.request_count
 
     def walk(self):
         """Go through all events; return False if a table of addresses is too small.
@@ -1126,6 +1132,7 @@ class Lives:
             out[5, at] = end
             out[6, at] = numbers[self.first_row_of_bio(self.bios[self.requests[i].lowest].root)]
             out[7, at] = self.requests[i].bios
+            out[8, at] = self.requests[i].complete
             at += 1
         return at, self.stage_count
 

@@ -73,8 +73,8 @@ BIO_COLUMNS = [
     "dev",
 ]
 """What the pass tells of each plain bio, as int64; `row` is that of its Q."""
-REQUEST_COLUMNS = _names("row number start insert issue complete family bios")
-"""What the pass tells of each plain request; `row` is that of its D."""
+REQUEST_COLUMNS = _names("row number start insert issue complete family bios completed")
+"""What the pass tells of each plain request; `row` is that of its D, `completed` of its C."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,12 @@ class Settled:
     """Rows of all other events, which are the model's, ascending."""
     counts: dict[tuple[int, int], int]
     """Number of plain events by (dev_t, kind)."""
+    queued: EventRows
+    """Per bio, the row of its Q."""
+    completed: EventRows
+    """Per request, the row of its last C."""
+    lives: Any
+    """`plain.Lives`."""
 
 
 class Settler:
@@ -187,8 +193,8 @@ class Settler:
         used = np.argwhere(counts)
         named, kinds = used.T.tolist()
         keys = zip(devices[named].tolist(), kinds, strict=True)
-        bios, bio_stages = _bios(events, lives, pieces, self._submitters)
-        rows, request_stages = _requests(events, lives, requests)
+        bios, bio_stages, queued = _bios(events, lives, pieces, self._submitters)
+        rows, request_stages, completed = _requests(events, lives, requests)
         return Settled(
             bios,
             rows,
@@ -197,6 +203,9 @@ class Settler:
             request_stages,
             rest,
             dict(zip(keys, counts[tuple(used.T)].tolist(), strict=True)),
+            queued,
+            completed,
+            lives,
         )
 
     def _walk(self, events: Events, devices: I64, partitions: I64) -> Any:
@@ -233,8 +242,13 @@ def partitions_of(context: Context, disks: I64) -> I64:
     return np.array(found, np.int64).reshape(-1, 2).T.copy()
 
 
-def _bios(events: Events, lives: Any, pieces: int, submitters: Submitters) -> tuple[Bios, Stages]:
-    """Return the rows of whole plain bios, and their stages. pieces: as many bios at most."""
+def _bios(
+    events: Events, lives: Any, pieces: int, submitters: Submitters
+) -> tuple[Bios, Stages, EventRows]:
+    """Return the whole plain bios, their stages, and the row of each one's Q.
+
+    pieces: as many bios at most.
+    """
     out = np.empty((len(BIO_COLUMNS), pieces), np.int64)
     stages = np.empty((4, 4 * pieces), np.int64)
     rows, stage_rows = lives.bio_rows(events.ts, events.number, out, stages)
@@ -269,11 +283,11 @@ def _bios(events: Events, lives: Any, pieces: int, submitters: Submitters) -> tu
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
     )
-    return bios, _stages(stages[:, :stage_rows])
+    return bios, _stages(stages[:, :stage_rows]), queued
 
 
-def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages]:
-    """Return the rows of the plain requests, `count` of them, and their stages."""
+def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages, EventRows]:
+    """Return the plain requests, `count` of them, their stages, and the row of each one's C."""
     out = np.empty((len(REQUEST_COLUMNS), count), np.int64)
     stages = np.empty((4, 3 * count), np.int64)
     rows, stage_rows = lives.request_rows(events.ts, events.number, out, stages)
@@ -307,7 +321,7 @@ def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages]
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
     )
-    return requests, _stages(stages[:, :stage_rows])
+    return requests, _stages(stages[:, :stage_rows]), of["completed"]
 
 
 def _stages(rows: I64) -> Stages:

@@ -57,6 +57,22 @@ def differences(
         for name in TABLES:
             where = f"window {number}, {name}"
             found += _columns(where, getattr(first, name), getattr(second, name))
+        found += _parts(f"window {number}, path", first.path, second.path)
+        found += _parts(f"window {number}, sites", first.sites, second.sites)
+    return found
+
+
+def _parts(where: str, first: Any, second: Any) -> list[str]:
+    """What differs between two records of tables, each None or of the same class."""
+    if first is None or second is None:
+        return [] if first is second else [f"{where}: {first!r:.40} and {second!r:.40}"]
+    found = []
+    for field in dataclasses.fields(first):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(one, Table) and isinstance(other, Table):
+            found += _columns(f"{where}.{field.name}", one, other)
+        elif one is not other and one != other:
+            found.append(f"{where}.{field.name}: {one!r:.40} and {other!r:.40}")
     return found
 
 
