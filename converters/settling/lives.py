@@ -96,6 +96,7 @@ class PlainLives:
 
 
 def first_rows(requests: Any) -> I64:
-    """Return per request (a table of `plain.Request`) the row of its first event: s, I or D."""
-    later = np.where(requests.insert >= 0, requests.insert, requests.issue)
+    """Return per request (a table of `plain.Request`) the row of its first event: s, I, D or C."""
+    later = np.where(requests.issue >= 0, requests.issue, requests.complete)
+    later = np.where(requests.insert >= 0, requests.insert, later)
     return np.asarray(np.where(requests.start >= 0, requests.start, later), np.int64)
