@@ -107,7 +107,7 @@ Request = cython.struct(
     named=cython.longlong,  # address of the bio that its last event names
     sequence=cython.longlong,  # whether blk-flush.c runs it, with data
     flush=cython.longlong,  # whether it is blk-flush.c's own request, without bios
-    data=cython.longlong,  # row of the C of its data, in a sequence; -1
+    data_end=cython.longlong,  # row of the C of its data, in a sequence; -1
     dev=cython.longlong,
 )
 
@@ -315,7 +315,7 @@ class Lives:
         self.requests[new].named = 0
         self.requests[new].sequence = 0
         self.requests[new].flush = 0
-        self.requests[new].data = -1
+        self.requests[new].data_end = -1
         self.requests[new].dev = 0
         return new
 
@@ -832,7 +832,7 @@ class Lives:
             self.doubt_completed(self.raw[2, row])
             return
         elif self.requests[request].sequence:
-            self.requests[request].data = row
+            self.requests[request].data_end = row
             self.requests[request].state = DATA_DONE
             return
         self.requests[request].complete = row
@@ -1193,7 +1193,7 @@ class Lives:
             if self.requests[request].issue >= 0:
                 issue = times[self.requests[request].issue]
             if self.requests[request].sequence:
-                data = times[self.requests[request].data]
+                data = times[self.requests[request].data_end]
             out[0, at] = self.bios[i].queue
             out[1, at] = number
             out[2, at] = queue
@@ -1273,7 +1273,7 @@ class Lives:
             data = end
             held = self.requests[i].sequence
             if held:
-                data = times[self.requests[i].data]
+                data = times[self.requests[i].data_end]
             if self.requests[i].insert >= 0:
                 insert = times[self.requests[i].insert]
             if self.requests[i].issue < 0:

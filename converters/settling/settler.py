@@ -55,7 +55,7 @@ _BIO = _struct(
 """`plain.Bio`."""
 _REQUEST = _struct(
     "address start insert issue complete head state doubt successor first bios sector end last "
-    "lowest named sequence flush data dev"
+    "lowest named sequence flush data_end dev"
 )
 """`plain.Request`."""
 _FEWEST_SLOTS = 1 << 12

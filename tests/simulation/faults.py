@@ -3,7 +3,8 @@
 
 As of another use of its address, whose own records are missing. That a second bio in flight has
 the address is left out: it cannot be, and what the model makes of it depends on which other I/O
-there is. For the same reason G of another device is.
+there is. For the same reason G of another device is, I of another request, and C of another
+operation.
 """
 
 import random
@@ -48,10 +49,10 @@ def _status(fields: dict[str, int], rng: random.Random) -> None:
 CHANGES: dict[str, tuple[Callable[[dict[str, int], random.Random], None], str]] = {
     "another sector": (_sector, "QGMFXAsIDC"),
     "other bytes": (_bytes, "QGMFXAsIDC"),
-    "another operation": (_operation, "QGMFXAsIDC"),
+    "another operation": (_operation, "QGMFXAsID"),
     "another device": (_device, "QsIDC"),
     "an unknown bio": (_bio, "GMFXAsIDC"),
-    "an unknown request": (_request, "sIDCbd"),
+    "an unknown request": (_request, "sDCbd"),
     "an error": (_status, "C"),
 }
 """What a record may say wrongly, and which records do."""
