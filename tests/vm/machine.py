@@ -27,6 +27,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.schema.records import Kind
 from tests.support.devices import read_fio_report
+from tests.support.settling import assert_alike
 from tests.vm.boots import CONSOLE, CONSOLE_SO_FAR, HERE
 
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "7200"))
@@ -54,6 +55,7 @@ class Log:
         self.trace = Trace(path)
         self.reader = self.trace.reader
         windows = list(self.trace.lifecycles())
+        assert_alike(path)
         self.bios = Bios.concatenate([window.bios for window in windows])
         self.comms = np.array([comm for window in windows for comm in _comms(window)], np.object_)
         self.requests = Requests.concatenate([window.requests for window in windows])
