@@ -69,7 +69,7 @@ def fill_columns(
     """Write records that `count_records` counted as columns; return how many have a time.
 
     places: (256,) where in `columns` those of each kind begin; changed. kinds: (n,), planes:
-    (7, n less PADs).
+    (7, n less PADs), zeros.
     """
     total: cython.longlong = words.shape[0]
     at: cython.longlong = 0
@@ -79,6 +79,7 @@ def fill_columns(
     step: cython.longlong
     room: cython.longlong
     place: cython.longlong
+    stride: cython.longlong
     word: cython.longlong
     time: cython.longlong
     before: cython.longlong = 0
@@ -98,15 +99,21 @@ def fill_columns(
             at += step
             continue
         step = sizes[kind]
+        stride = counts[kind]  # kept here: a store to `columns` may change it, to the compiler
         for word in range(1, step):
             columns[place] = words[at + word]
-            place += counts[kind]
+            place += stride
         at += step
         delta = time - before
         before = time
-        for word in range(7):
-            planes[word, timed] = delta & 0xFF
-            delta >>= 8
+        planes[0, timed] = delta & 0xFF
+        planes[1, timed] = (delta >> 8) & 0xFF
+        planes[2, timed] = (delta >> 16) & 0xFF
+        delta >>= 24
+        if delta != 0:  # seldom: records 17 ms apart, or not in the order of time
+            for word in range(3, 7):
+                planes[word, timed] = delta & 0xFF
+                delta >>= 8
         timed += 1
     return timed
 

@@ -108,7 +108,7 @@ def _pack_compiled(
     places[kinds] = np.cumsum(lengths) - lengths
     columns = np.empty(int(lengths.sum()), dtype=np.int64)
     of_records = np.empty(records, dtype=np.uint8)
-    planes = np.empty((_TIME_BYTES, records - int(counts[Kind.PAD])), dtype=np.uint8)
+    planes = np.zeros((_TIME_BYTES, records - int(counts[Kind.PAD])), dtype=np.uint8)
     loops.fill_columns(words, position // 8, _WORDS, counts, places, columns, of_records, planes)
     table = [
         _KIND.pack(kind, width, 0, count)
@@ -118,6 +118,20 @@ def _pack_compiled(
     ]
     head = _HEAD.pack(records, len(table))
     return [head, *table, columns.view(np.uint8).data, of_records.data, planes.ravel().data]
+
+
+def kinds_present(data: bytes | memoryview, position: int) -> set[int] | None:
+    """Return the numbers of the kinds of records in `data`, or None where that is not known.
+
+    `data`, `position`: as for `pack`. None: `data` cannot be parsed as records, or the loops are
+    not compiled, when a walk over all records costs more than what it could save.
+    """
+    if loops is None or len(data) % 8 or position % 8:
+        return None
+    counts = np.zeros(256, dtype=np.int64)
+    if loops.count_records(np.frombuffer(data, dtype="<i8"), position // 8, _WORDS, counts) < 0:
+        return None
+    return set(np.flatnonzero(counts).tolist())
 
 
 def kinds_of(body: memoryview) -> set[int]:
