@@ -4,8 +4,8 @@
     python -m benchmarks.recorder_replay [LOG …] [--levels 1,0] [--rounds 5] [--json FILE]
 
 The records of a log are put back into rings in memory, as the programs wrote them, and go the way
-that they take while recording: copied out of the rings, a tenth of a ring at a time, joined to
-chunks, encoded (columns), compressed, and written to a log in memory. A row has each step's CPU
+that they take while recording: copied out of the rings, a tenth of a ring at a time, encoded
+in chunks (columns), compressed, and written to a log in memory. A row has each step's CPU
 time per record, the least of all rounds. Not in it: waking up, the poll loop's own work, and that
 the records come from another core's caches. Without LOG, random reads and writes to the page cache
 are recorded first, for 3 s each, which needs root and fio.
@@ -34,7 +34,6 @@ from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.log.frames import Codec
 from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.output.memory import keep_freed_memory
-from biotrail.recorder.output.writer import merge
 from biotrail.recorder.probes.barriers import NoBarrier
 from biotrail.recorder.probes.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.errors import TraceError
@@ -46,7 +45,7 @@ RING_BYTES = 16 << 20
 POLL_BYTES = int(RING_BYTES * TARGET_FILL)
 MOST_BYTES = 64 << 20
 """Records of a log that are used: more say nothing else."""
-STEPS = ("drain", "join", "encode", "compress", "write", "count")
+STEPS = ("drain", "encode", "compress", "write", "count")
 RECORDED = {"random reads": "ram-qd32", "buffered writes": "ram-write"}
 RECORDED_SECONDS = 3
 Parts = list[list[Segment]]
@@ -90,7 +89,7 @@ class TimedPacker(Packer):
         super().__init__(level)
         self._watch = watch
 
-    def compress(self, payload: bytes) -> tuple[bytes, Codec]:
+    def compress(self, payload: bytes | memoryview) -> tuple[bytes | memoryview, Codec]:
         with self._watch.step("compress", within="encode"):
             return super().compress(payload)
 
@@ -131,15 +130,13 @@ def replay(parts: Parts, level: int, directory: Path) -> tuple[Stopwatch, int]:
                 drained += _drain(rings, segment, watch)
             now = time.monotonic_ns()
             clock = dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), now)
-            with watch.step("join"):
-                merged = merge(drained)
             with watch.step("encode"):
-                packed = packer.chunks(merged, clock)
+                packed = packer.chunks(drained, clock)
             with watch.step("write"):
                 for one in packed:
                     log.write_packed(one)
             with watch.step("count"):
-                meter.add(merged)
+                meter.add(drained)
         size = log.size
     path.unlink()
     return watch, size
@@ -181,7 +178,7 @@ def count(parts: Parts) -> int:
     """Return how many records there are, without PADs."""
     total = 0
     for segment in (s for segments in parts for s in segments):
-        tops = np.frombuffer(segment.data, np.uint8)[7::8]
+        tops = np.ascontiguousarray(np.frombuffer(segment.data, np.uint8)[7::8])
         kinds = tops[record_starts(tops, segment.position // 8)]
         total += int((kinds != Kind.PAD).sum())
     return total

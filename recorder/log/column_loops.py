@@ -34,7 +34,7 @@ def count_records(
     """Count the records of each kind; return how many there are, or -1 if they do not fill `words`.
 
     words: of a ring, from `position` (in words) on. sizes: words of a record by kind, 0 unknown.
-    counts: (256,) zeros, gets the counts.
+    counts: (256,), to which the counts are added.
     """
     total: cython.longlong = words.shape[0]
     at: cython.longlong = 0
@@ -62,19 +62,21 @@ def fill_columns(
     sizes: cython.const[cython.longlong][::1],
     counts: cython.const[cython.longlong][::1],
     places: cython.longlong[::1],
+    state: cython.longlong[::1],
     columns: cython.longlong[::1],
     kinds: cython.uchar[::1],
     planes: cython.uchar[:, ::1],
-) -> cython.longlong:
-    """Write records that `count_records` counted as columns; return how many have a time.
+) -> None:
+    """Write records that `count_records` counted as columns, behind those of earlier calls.
 
-    places: (256,) where in `columns` those of each kind begin; changed. kinds: (n,), planes:
-    (7, n less PADs), zeros.
+    counts: (256,) of all calls' records. places: (256,) where in `columns` the next record of each
+    kind goes; changed. state: (3,) records so far, those with a time, and the last time; changed.
+    kinds: (n,), planes: (7, n less PADs), the upper four of zeros.
     """
     total: cython.longlong = words.shape[0]
     at: cython.longlong = 0
-    record: cython.longlong = 0
-    timed: cython.longlong = 0
+    record: cython.longlong = state[0]
+    timed: cython.longlong = state[1]
     kind: cython.longlong
     step: cython.longlong
     room: cython.longlong
@@ -82,7 +84,7 @@ def fill_columns(
     stride: cython.longlong
     word: cython.longlong
     time: cython.longlong
-    before: cython.longlong = 0
+    before: cython.longlong = state[2]
     delta: cython.longlong
     while at < total:
         kind = (words[at] >> 56) & 0xFF
@@ -115,7 +117,9 @@ def fill_columns(
                 planes[word, timed] = delta & 0xFF
                 delta >>= 8
         timed += 1
-    return timed
+    state[0] = record
+    state[1] = timed
+    state[2] = before
 
 
 def fill_records(
