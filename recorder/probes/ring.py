@@ -148,7 +148,7 @@ class Rings:
         self._too_deep = self._words((cpus, KINDS), _TOO_DEEP_OFFSET, (area, 8))
         self._left_out = self._words((cpus, _REASONS), _LEFT_OUT_OFFSET, (area, 8))
         self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
-        self._capacity = np.array(sizes.by_level, dtype=np.uint64)
+        self._shares = 1 / np.array(sizes.by_level, dtype=np.float64)
         self._done = self._tails.copy()
 
     @classmethod
@@ -182,12 +182,12 @@ class Rings:
         ahead of its tail; then not even the records of the rings before it are returned.
         """
         heads = self._heads.copy()
-        busy = np.argwhere(heads != self._done)
-        if not len(busy):
+        cpus, levels = (heads != self._done).nonzero()
+        if not len(cpus):
             return []
         self._barrier.acquire()
         segments = []
-        for cpu, level in busy.tolist():
+        for cpu, level in zip(cpus.tolist(), levels.tolist(), strict=True):
             head, tail = int(heads[cpu, level]), int(self._done[cpu, level])
             segments.append(Segment(cpu, level, tail, self._copy(cpu, level, tail, head)))
             self._barrier.release()
@@ -215,8 +215,8 @@ class Rings:
 
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
-        used = (self._heads - self._done) / self._capacity
-        return float(used.max())
+        used = (self._heads - self._done) * self._shares
+        return float(np.maximum.reduce(used, axis=None))  # used.max() takes twice as long
 
     def lost(self) -> NDArray[np.uint64]:
         """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
