@@ -15,6 +15,11 @@
 #define BT_Q_FLAG_DEVICE 4
 #define BT_Q_FLAG_SWAP 8
 #define BT_D_FLAG_CHAIN_CUT 1
+#define BT_LIGHT_GOES_ON 1
+#define BT_LIGHT_COARSE 2
+#define BT_LIGHT_UNIT 10
+#define BT_LIGHT_NONE 0xffffffffU
+#define BT_LIGHT_MANY 0xffff
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
 #define BT_FILE_NAME_DELETED 4
@@ -40,6 +45,7 @@ enum bt_kind {
 	BT_P = 17,
 	BT_U = 18,
 	BT_RQ_REMAP = 19,
+	BT_LIGHT = 28,
 	BT_STACK = 20,
 	BT_FILE = 21,
 	BT_CALL = 22,
@@ -458,6 +464,39 @@ _Static_assert(__builtin_offsetof(struct bt_rq_remap, opf) == 36, "bt_rq_remap.o
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, dev) == 40, "bt_rq_remap.dev");
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_dev) == 44, "bt_rq_remap.from_dev");
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_sector) == 48, "bt_rq_remap.from_sector");
+
+/* L block_rq_complete: A request's completion with the kernel's own times of the request (--events light). */
+struct bt_light {
+	__u64 head;
+	__u64 rq;
+	__u64 sector;
+	__u32 bytes;
+	__u32 opf;
+	__u32 dev;
+	__s32 status;
+	__u32 started;
+	__u32 issued;
+	__u64 cgroup;
+	__u16 nr_bios;
+	__u16 tag;
+	__u16 hctx;
+	__u16 flags;
+};
+_Static_assert(sizeof(struct bt_light) == 64, "size of bt_light");
+_Static_assert(__builtin_offsetof(struct bt_light, head) == 0, "bt_light.head");
+_Static_assert(__builtin_offsetof(struct bt_light, rq) == 8, "bt_light.rq");
+_Static_assert(__builtin_offsetof(struct bt_light, sector) == 16, "bt_light.sector");
+_Static_assert(__builtin_offsetof(struct bt_light, bytes) == 24, "bt_light.bytes");
+_Static_assert(__builtin_offsetof(struct bt_light, opf) == 28, "bt_light.opf");
+_Static_assert(__builtin_offsetof(struct bt_light, dev) == 32, "bt_light.dev");
+_Static_assert(__builtin_offsetof(struct bt_light, status) == 36, "bt_light.status");
+_Static_assert(__builtin_offsetof(struct bt_light, started) == 40, "bt_light.started");
+_Static_assert(__builtin_offsetof(struct bt_light, issued) == 44, "bt_light.issued");
+_Static_assert(__builtin_offsetof(struct bt_light, cgroup) == 48, "bt_light.cgroup");
+_Static_assert(__builtin_offsetof(struct bt_light, nr_bios) == 56, "bt_light.nr_bios");
+_Static_assert(__builtin_offsetof(struct bt_light, tag) == 58, "bt_light.tag");
+_Static_assert(__builtin_offsetof(struct bt_light, hctx) == 60, "bt_light.hctx");
+_Static_assert(__builtin_offsetof(struct bt_light, flags) == 62, "bt_light.flags");
 
 /* S block_bio_queue: Call stacks at Q: follows its Q with the same head time, if stacks are recorded. */
 struct bt_stack {

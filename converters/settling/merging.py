@@ -15,6 +15,7 @@ from biotrail.converters.events.tables import I64, Edges, Stages, Table
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.settling.light import LightBuilder
 from biotrail.converters.settling.settler import Settled, Settler
 from biotrail.converters.sites.hits import follows
 
@@ -28,13 +29,15 @@ def builder(
     *,
     by_intervals: bool,
     module: ModuleType | None,
-) -> "Builder | SettlingBuilder":
+) -> "Builder | SettlingBuilder | LightBuilder":
     """Return what builds a log's windows, for callers that need only the tables.
 
     Plain I/O is settled first, but not where the log has more than the block layer's events (the
     path, followed objects), whose tables are made from the association, nor without pointers.
-    module: None: nothing is compiled.
+    module: None: nothing is compiled. Light logs have a builder of their own.
     """
+    if context.is_light:
+        return LightBuilder(context, tasks, stacks)
     if module is None or by_intervals or context.path_parts or follows(context.header):
         return Builder(context, tasks, stacks)
     return SettlingBuilder(context, tasks, stacks, module)

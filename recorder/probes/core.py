@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import admission, file_ways
+from biotrail.recorder.probes import admission, file_ways, light
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.barriers import machine_barrier
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
@@ -22,11 +22,11 @@ from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
 from biotrail.recorder.probes.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
 from biotrail.recorder.probes.programs import (
-    ESSENTIAL,
     Choice,
     all_programs,
     choose,
     default_object_path,
+    essential_letters,
     is_preemptible,
     without_plugs,
 )
@@ -138,6 +138,7 @@ class CoreProbes(MappedProbes):
         invalid, or the kernel refuses the programs; then nothing stays loaded.
         """
         require_rights()
+        light.refuse(self.config)
         check_tasks(self.config.filters)
         path = self._path or default_object_path()
         library = load_library()
@@ -211,9 +212,10 @@ class CoreProbes(MappedProbes):
                 raise
 
     def _refuse_missing(self) -> None:
-        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C)."""
+        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C; L of light)."""
+        essential = essential_letters(self.config.events)
         for choice in self._choices:
-            if choice.program is None and choice.probe.letter in ESSENTIAL:
+            if choice.program is None and choice.probe.letter in essential:
                 raise ProbeError(
                     f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
                     "use another kernel"

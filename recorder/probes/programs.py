@@ -13,7 +13,10 @@ PREEMPTION_OFF = "_p"
 
 OBJECT_NAME = "biotrail.bpf.o"
 ESSENTIAL = ("Q", "D", "C")
-"""Event letters without which recording is refused."""
+"""Event letters without which recording is refused, but for the event set `light`."""
+LIGHT = "light"
+"""The event set of a record per request, at its completion."""
+LIGHT_LETTER = "L"
 
 _WITHOUT_START = "s"  # block_io_start
 
@@ -41,6 +44,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("m", "block_rq_merge", {1: "bt_merge", 2: "bt_merge_q"}),
     Probe("D", "block_rq_issue", {1: "bt_issue", 2: "bt_issue_q"}),
     Probe("C", "block_rq_complete", {3: "bt_complete"}),
+    Probe("L", "block_rq_complete", {3: "bt_light"}),
     Probe("E", "block_rq_error", {3: "bt_error"}),
     Probe("d", "block_io_done", {1: "bt_io_done"}),
     Probe("P", "block_plug", {1: "bt_hold"}),
@@ -48,12 +52,13 @@ PROBES: tuple[Probe, ...] = (
     Probe("a", "block_rq_remap", {3: "bt_rqremap", 4: "bt_rqremap_q"}),
 )
 
-_ALL = "".join(probe.letter for probe in PROBES)
+_ALL = "".join(probe.letter for probe in PROBES if probe.letter != LIGHT_LETTER)
 EVENT_SETS = {
     # D's CHAIN records list every bio of an issued request, so s and G are not needed.
     "minimal": "QMFXAcDCRma",
     "lifecycle": "QMFXAcsIRmDCEa",
     "all": _ALL,
+    LIGHT: LIGHT_LETTER,
 }
 """Event letters by set; where the kernel has no block_io_start, G is added to lifecycle."""
 
@@ -68,7 +73,7 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of event set `events` ("minimal", "lifecycle" or "all"), in no order.
+    """Return the letters of event set `events`, a key of EVENT_SETS, in no order.
 
     `has_start`: the kernel has block_io_start; else G joins a set that has s without G (lifecycle),
     to report when a request is allocated; s stays in the set. Raises ProbeError: there is no such
@@ -81,6 +86,11 @@ def wanted_letters(events: str, has_start: bool) -> str:
     if _WITHOUT_START in letters and not has_start and "G" not in letters:
         letters += "G"
     return letters
+
+
+def essential_letters(events: str) -> tuple[str, ...]:
+    """Return the letters of an event set without which recording is refused."""
+    return (LIGHT_LETTER,) if events == LIGHT else ESSENTIAL
 
 
 def is_preemptible(btf: KernelBtf) -> bool:

@@ -24,7 +24,7 @@ from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.mapped import MappedProbes
-from biotrail.recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
+from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, PROBES, Probe, wanted_letters
 from biotrail.recorder.probes.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
@@ -95,6 +95,11 @@ class BccProbes(MappedProbes):
         """
         require_rights()
         bcc_filters.check(self.config.filters)
+        if self.config.events == LIGHT:
+            raise ProbeError(
+                "the bcc backend has no event set light: tracepoints do not report a request's "
+                "times; take --events minimal, or --backend core"
+            )
         if self.config.triggers:
             raise ProbeError(
                 "the bcc backend has no triggers: tracepoints do not say which request completes; "
