@@ -162,12 +162,13 @@ static __always_inline void bt_light_fill(struct bt_light *r, struct bt_light_fa
 	r->tag = rq->tag;
 	r->hctx = bt_rq_hctx(rq);
 	r->flags = facts->goes_on ? BT_LIGHT_GOES_ON : 0;
+	r->reserved = 0;
 	if (first && bt_light_since(now, first) >= BT_LIGHT_NONE) {
 		unit = BT_LIGHT_UNIT;
 		r->flags |= BT_LIGHT_COARSE;
 	}
-	r->started = bt_light_ago(now, facts->start, unit);
-	r->issued = bt_light_ago(now, facts->issue, unit);
+	r->since_start = bt_light_ago(now, facts->start, unit);
+	r->since_issue = bt_light_ago(now, facts->issue, unit);
 }
 
 /* Fires BT_SLOW and BT_FAILED, as bt_trigger_complete does. */

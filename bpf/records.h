@@ -45,7 +45,6 @@ enum bt_kind {
 	BT_P = 17,
 	BT_U = 18,
 	BT_RQ_REMAP = 19,
-	BT_LIGHT = 28,
 	BT_STACK = 20,
 	BT_FILE = 21,
 	BT_CALL = 22,
@@ -63,6 +62,7 @@ enum bt_kind {
 	BT_FILE_NAME = 34,
 	BT_HIT = 40,
 	BT_PAIR = 41,
+	BT_LIGHT = 28,
 	BT_PAD = 255,
 };
 
@@ -465,39 +465,6 @@ _Static_assert(__builtin_offsetof(struct bt_rq_remap, dev) == 40, "bt_rq_remap.d
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_dev) == 44, "bt_rq_remap.from_dev");
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_sector) == 48, "bt_rq_remap.from_sector");
 
-/* L block_rq_complete: A request's completion with the kernel's own times of the request (--events light). */
-struct bt_light {
-	__u64 head;
-	__u64 rq;
-	__u64 sector;
-	__u32 bytes;
-	__u32 opf;
-	__u32 dev;
-	__s32 status;
-	__u32 started;
-	__u32 issued;
-	__u64 cgroup;
-	__u16 nr_bios;
-	__u16 tag;
-	__u16 hctx;
-	__u16 flags;
-};
-_Static_assert(sizeof(struct bt_light) == 64, "size of bt_light");
-_Static_assert(__builtin_offsetof(struct bt_light, head) == 0, "bt_light.head");
-_Static_assert(__builtin_offsetof(struct bt_light, rq) == 8, "bt_light.rq");
-_Static_assert(__builtin_offsetof(struct bt_light, sector) == 16, "bt_light.sector");
-_Static_assert(__builtin_offsetof(struct bt_light, bytes) == 24, "bt_light.bytes");
-_Static_assert(__builtin_offsetof(struct bt_light, opf) == 28, "bt_light.opf");
-_Static_assert(__builtin_offsetof(struct bt_light, dev) == 32, "bt_light.dev");
-_Static_assert(__builtin_offsetof(struct bt_light, status) == 36, "bt_light.status");
-_Static_assert(__builtin_offsetof(struct bt_light, started) == 40, "bt_light.started");
-_Static_assert(__builtin_offsetof(struct bt_light, issued) == 44, "bt_light.issued");
-_Static_assert(__builtin_offsetof(struct bt_light, cgroup) == 48, "bt_light.cgroup");
-_Static_assert(__builtin_offsetof(struct bt_light, nr_bios) == 56, "bt_light.nr_bios");
-_Static_assert(__builtin_offsetof(struct bt_light, tag) == 58, "bt_light.tag");
-_Static_assert(__builtin_offsetof(struct bt_light, hctx) == 60, "bt_light.hctx");
-_Static_assert(__builtin_offsetof(struct bt_light, flags) == 62, "bt_light.flags");
-
 /* S block_bio_queue: Call stacks at Q: follows its Q with the same head time, if stacks are recorded. */
 struct bt_stack {
 	__u64 head;
@@ -854,6 +821,41 @@ _Static_assert(__builtin_offsetof(struct bt_pair, comm) == 40, "bt_pair.comm");
 _Static_assert(__builtin_offsetof(struct bt_pair, tid) == 56, "bt_pair.tid");
 _Static_assert(__builtin_offsetof(struct bt_pair, pair) == 60, "bt_pair.pair");
 _Static_assert(__builtin_offsetof(struct bt_pair, reserved) == 62, "bt_pair.reserved");
+
+/* L block_rq_complete: A request's completion with the kernel's own times of the request (--events light). */
+struct bt_light {
+	__u64 head;
+	__u64 rq;
+	__u64 sector;
+	__u32 bytes;
+	__u32 opf;
+	__u32 dev;
+	__s32 status;
+	__u32 since_start;
+	__u32 since_issue;
+	__u64 cgroup;
+	__u16 nr_bios;
+	__u16 tag;
+	__u16 hctx;
+	__u8 flags;
+	__u8 reserved;
+};
+_Static_assert(sizeof(struct bt_light) == 64, "size of bt_light");
+_Static_assert(__builtin_offsetof(struct bt_light, head) == 0, "bt_light.head");
+_Static_assert(__builtin_offsetof(struct bt_light, rq) == 8, "bt_light.rq");
+_Static_assert(__builtin_offsetof(struct bt_light, sector) == 16, "bt_light.sector");
+_Static_assert(__builtin_offsetof(struct bt_light, bytes) == 24, "bt_light.bytes");
+_Static_assert(__builtin_offsetof(struct bt_light, opf) == 28, "bt_light.opf");
+_Static_assert(__builtin_offsetof(struct bt_light, dev) == 32, "bt_light.dev");
+_Static_assert(__builtin_offsetof(struct bt_light, status) == 36, "bt_light.status");
+_Static_assert(__builtin_offsetof(struct bt_light, since_start) == 40, "bt_light.since_start");
+_Static_assert(__builtin_offsetof(struct bt_light, since_issue) == 44, "bt_light.since_issue");
+_Static_assert(__builtin_offsetof(struct bt_light, cgroup) == 48, "bt_light.cgroup");
+_Static_assert(__builtin_offsetof(struct bt_light, nr_bios) == 56, "bt_light.nr_bios");
+_Static_assert(__builtin_offsetof(struct bt_light, tag) == 58, "bt_light.tag");
+_Static_assert(__builtin_offsetof(struct bt_light, hctx) == 60, "bt_light.hctx");
+_Static_assert(__builtin_offsetof(struct bt_light, flags) == 62, "bt_light.flags");
+_Static_assert(__builtin_offsetof(struct bt_light, reserved) == 63, "bt_light.reserved");
 
 /* -: No records up to the next block of the ring. */
 struct bt_pad {

@@ -37,7 +37,7 @@ from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
 from biotrail.converters.settling.light import LightBuilder
-from biotrail.converters.settling.merging import SettlingBuilder, builder
+from biotrail.converters.settling.merging import AnyBuilder, builder
 from biotrail.converters.settling.settler import compiled
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
@@ -267,13 +267,14 @@ class Trace:
             yield own_filter.release(fresh, result, MOST_WAITING), end
 
     def _associated(
-        self, windows: Iterator[tuple[Events, int]], made_by: Builder | SettlingBuilder | LightBuilder
+        self, windows: Iterator[tuple[Events, int]], made_by: AnyBuilder
     ) -> Iterator[tuple[Events, Result, int, int]]:
         """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
 
         windows: (events, end) as from `events`. begin: the end of the window before, first the time
         of the first event or span. The result covers the new events and those kept from earlier
-        windows. One window without new events follows the last, which closes all that is open. Adds
+        windows; of a light log, whose windows end before their newest events, a further one those
+        kept. One window without new events follows the last, which closes all that is open. Adds
         thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
@@ -295,11 +296,10 @@ class Trace:
             if identifier:
                 identifier.mark(events)
             until = end if light is None else max(light.window_end(events, end), begin)
-            if light is not None and until == begin:
+            if light and until == begin:
                 kept = events
                 continue
-            settled = until - SETTLE_NS if light is None else until
-            result = made_by.build(events, settled=settled, final=False)
+            result = made_by.build(events, settled=until - (not light) * SETTLE_NS, final=False)
             events = result.association.events
             kept = events.take(result.kept.events)
             if identifier:
@@ -381,6 +381,8 @@ class Trace:
             result = without_own(result)
             bios, requests = result.bios, result.requests
         self.account.add_tables(bios, requests, result.edges)
+        if self.context.is_light:
+            self.account.light.add(requests)
         return Lifecycles(
             begin=begin,
             end=end,

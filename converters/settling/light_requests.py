@@ -107,7 +107,7 @@ def _times(events: Events, rows: EventRows) -> tuple[I64, I64]:
     unit = np.where(flags & LIGHT_COARSE, 1 << LIGHT_UNIT, 1).astype(np.int64)
     ts = events.ts[rows]
     times = []
-    for name in ("started", "issued"):
+    for name in ("since_start", "since_issue"):
         ago = events.field(Kind.LIGHT, name, rows)
         times.append(np.where(ago == LIGHT_NONE, NEVER, ts - ago.astype(np.int64) * unit))
     start, issue = times

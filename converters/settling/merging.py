@@ -29,7 +29,7 @@ def builder(
     *,
     by_intervals: bool,
     module: ModuleType | None,
-) -> "Builder | SettlingBuilder | LightBuilder":
+) -> "AnyBuilder":
     """Return what builds a log's windows, for callers that need only the tables.
 
     Plain I/O is settled first, but not where the log has more than the block layer's events (the
@@ -95,3 +95,7 @@ def _merged(plain: T, rest: T, plain_key: I64, rest_key: I64) -> T:
     at = np.searchsorted(plain_key, rest_key)
     names = [f.name for f in fields(plain)]
     return type(plain)(**{n: np.insert(getattr(plain, n), at, getattr(rest, n)) for n in names})
+
+
+AnyBuilder = Builder | SettlingBuilder | LightBuilder
+"""What builds the tables of a log's windows, one after the other."""

@@ -145,7 +145,8 @@ class CoreProbes(MappedProbes):
         cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
-            self._choices = choose(self.config.events, btf, self.config.preemptible)
+            held = is_preemptible(btf, self.config.preemptible)
+            self._choices = choose(self.config.events, btf, held)
             if self.config.devices:
                 self._choices = without_plugs(self._choices, btf)
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
@@ -158,9 +159,7 @@ class CoreProbes(MappedProbes):
                 btf, self.enums, self.config.files, self.config.filters
             )
             self.files = self._by_file.files
-            preemptible = self.config.preemptible
-            preemptible = is_preemptible(btf) if preemptible is None else preemptible
-            self.path = choose_path(self.config.path, btf, preemptible)
+            self.path = choose_path(self.config.path, btf, held)
         self._refuse_missing()
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -213,12 +212,11 @@ class CoreProbes(MappedProbes):
 
     def _refuse_missing(self) -> None:
         """Raise ProbeError where no program fits an essential tracepoint (Q, D, C; L of light)."""
-        essential = essential_letters(self.config.events)
-        for choice in self._choices:
-            if choice.program is None and choice.probe.letter in essential:
+        for letter in essential_letters(self.config.events):
+            choice = next(one for one in self._choices if one.probe.letter == letter)
+            if choice.program is None:
                 raise ProbeError(
-                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
-                    "use another kernel"
+                    f"event {letter} cannot be recorded: {choice.reason}; use another kernel"
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:

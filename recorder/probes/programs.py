@@ -30,7 +30,7 @@ class Probe:
     programs: dict[int, str]
 
 
-PROBES: tuple[Probe, ...] = (
+STEPS: tuple[Probe, ...] = (
     Probe("Q", "block_bio_queue", {1: "bt_queue", 2: "bt_queue_q"}),
     Probe("G", "block_getrq", {1: "bt_getrq", 3: "bt_getrq_q"}),
     Probe("M", "block_bio_backmerge", {1: "bt_back", 3: "bt_back_q"}),
@@ -44,15 +44,16 @@ PROBES: tuple[Probe, ...] = (
     Probe("m", "block_rq_merge", {1: "bt_merge", 2: "bt_merge_q"}),
     Probe("D", "block_rq_issue", {1: "bt_issue", 2: "bt_issue_q"}),
     Probe("C", "block_rq_complete", {3: "bt_complete"}),
-    Probe("L", "block_rq_complete", {3: "bt_light"}),
     Probe("E", "block_rq_error", {3: "bt_error"}),
     Probe("d", "block_io_done", {1: "bt_io_done"}),
     Probe("P", "block_plug", {1: "bt_hold"}),
     Probe("U", "block_unplug", {3: "bt_release"}),
     Probe("a", "block_rq_remap", {3: "bt_rqremap", 4: "bt_rqremap_q"}),
 )
+"""The events of the sets but `light`, in the order in which an I/O has them, nearly."""
+PROBES: tuple[Probe, ...] = (*STEPS, Probe(LIGHT_LETTER, "block_rq_complete", {3: "bt_light"}))
 
-_ALL = "".join(probe.letter for probe in PROBES if probe.letter != LIGHT_LETTER)
+_ALL = "".join(probe.letter for probe in STEPS)
 EVENT_SETS = {
     # D's CHAIN records list every bio of an issued request, so s and G are not needed.
     "minimal": "QMFXAcDCRma",
@@ -93,14 +94,18 @@ def essential_letters(events: str) -> tuple[str, ...]:
     return (LIGHT_LETTER,) if events == LIGHT else ESSENTIAL
 
 
-def is_preemptible(btf: KernelBtf) -> bool:
+def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
     """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
+
+    known: the answer, if it is not None.
 
     Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
     section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
     tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
     without it the answer is False.
     """
+    if known is not None:
+        return known
     if not btf.has_function("bpf_preempt_disable"):
         return False
     members = btf.members("tp_transition_snapshot")
@@ -121,10 +126,8 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
     take the programs that disable preemption, whose names end in _p; None: as `is_preemptible`
     says. Raises ProbeError: there is no such set.
     """
-    if preemptible is None:
-        preemptible = is_preemptible(btf)
     choices = _choose_plain(events, btf)
-    if not preemptible:
+    if not is_preemptible(btf, preemptible):
         return choices
     return [
         replace(choice, program=choice.program + PREEMPTION_OFF) if choice.program else choice

@@ -57,10 +57,10 @@ D_FLAG_CHAIN_CUT = 1
 LIGHT_GOES_ON = 1
 """light.flags: the request goes on: a part of its bytes, or the data of a flush sequence."""
 LIGHT_COARSE = 2
-"""light.flags: `started` and `issued` are in units of 2^LIGHT_UNIT ns, as 2^32 ns are too few."""
+"""light.flags: since_start and since_issue are in units of 2^LIGHT_UNIT ns, not of 1 ns."""
 LIGHT_UNIT = 10
 LIGHT_NONE = (1 << 32) - 1
-"""light.started and light.issued: the kernel has no such time of the request."""
+"""light.since_start and since_issue: the kernel has no such time of the request."""
 LIGHT_MANY = (1 << 16) - 1
 """light.nr_bios: more than the program counts."""
 
@@ -441,30 +441,6 @@ RECORDS: tuple[Record, ...] = (
         (*_RQ_PREFIX, _FROM_DEV, _FROM_SECTOR),
     ),
     Record(
-        Kind.LIGHT,
-        "L",
-        "light",
-        "block_rq_complete",
-        "A request's completion with the kernel's own times of the request (--events light).",
-        (
-            HEAD,
-            _RQ,
-            Field("sector", "u64", "sectors", "first sector before the completion; 2^64-1: none"),
-            Field("bytes", "u32", "bytes", "data completed"),
-            Field("opf", "u32", "", "cmd_flags, and what a flush sequence has taken off them"),
-            _DEV,
-            _STATUS,
-            Field("started", "u32", "ns", f"rq->start_time_ns, {_AGO} (0 in the kernel)"),
-            Field("issued", "u32", "ns", f"rq->io_start_time_ns, {_AGO} (0 in the kernel)"),
-            Field("cgroup", "u64", "", "id of the first bio's cgroup; 0: no bio, or no cgroup"),
-            Field("nr_bios", "u16", "", "bios not completed before; 65535: more than 128"),
-            _TAG,
-            Field("hctx", "u16", "", "hardware queue; 65535: unknown"),
-            Field("flags", "u16", "", "1: the request goes on; 2: started, issued: units of 1024 ns"),
-        ),
-        light=True,
-    ),
-    Record(
         Kind.STACK,
         "S",
         "stack",
@@ -771,6 +747,31 @@ RECORDS: tuple[Record, ...] = (
             Field("reserved", "u16", "", "zero"),
         ),
         sites=True,
+    ),
+    Record(
+        Kind.LIGHT,
+        "L",
+        "light",
+        "block_rq_complete",
+        "A request's completion with the kernel's own times of the request (--events light).",
+        (
+            HEAD,
+            _RQ,
+            Field("sector", "u64", "sectors", "first sector before the completion; 2^64-1: none"),
+            Field("bytes", "u32", "bytes", "data completed"),
+            Field("opf", "u32", "", "cmd_flags, and what a flush sequence has taken off them"),
+            _DEV,
+            _STATUS,
+            Field("since_start", "u32", "ns", f"rq->start_time_ns, {_AGO} (0 in the kernel)"),
+            Field("since_issue", "u32", "ns", f"rq->io_start_time_ns, {_AGO} (0 in the kernel)"),
+            Field("cgroup", "u64", "", "id of the first bio's cgroup; 0: no bio, or no cgroup"),
+            Field("nr_bios", "u16", "", "bios not completed before; 65535: more than 128"),
+            _TAG,
+            Field("hctx", "u16", "", "hardware queue; 65535: unknown"),
+            Field("flags", "u8", "", "1: the request goes on; 2: since_* in units of 1024 ns"),
+            Field("reserved", "u8", "", "zero"),
+        ),
+        light=True,
     ),
     Record(Kind.PAD, "-", "pad", "", "No records up to the next block of the ring.", (HEAD,)),
 )

@@ -24,7 +24,7 @@ from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.mapped import MappedProbes
-from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, PROBES, Probe, wanted_letters
+from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
 from biotrail.recorder.probes.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
@@ -111,10 +111,10 @@ class BccProbes(MappedProbes):
                 "leave out --files, or take --backend core"
             )
         bcc_load.require()
-        names = [probe.tracepoint for probe in PROBES]
+        names = [probe.tracepoint for probe in STEPS]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
         wanted = wanted_letters(self.config.events, _START in self._formats)
-        self._reasons = {probe.letter: self._reason(probe, wanted) for probe in PROBES}
+        self._reasons = {probe.letter: self._reason(probe, wanted) for probe in STEPS}
         for letter in ESSENTIAL:
             if self._reasons[letter]:
                 raise ProbeError(f"event {letter} cannot be recorded: {self._reasons[letter]}")
@@ -142,7 +142,7 @@ class BccProbes(MappedProbes):
         return ""
 
     def letters(self) -> list[str]:
-        """Return the letters of the events that are recorded, in the order of PROBES."""
+        """Return the letters of the events that are recorded, in the order of STEPS."""
         return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
@@ -174,7 +174,7 @@ class BccProbes(MappedProbes):
         """
         forms = {
             probe.letter: self._formats[probe.tracepoint]
-            for probe in PROBES
+            for probe in STEPS
             if not self._reasons[probe.letter]
         }
         devices = device_filters(self.config.devices)
@@ -197,7 +197,7 @@ class BccProbes(MappedProbes):
         """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
-        for probe in reversed(PROBES):
+        for probe in reversed(STEPS):
             if self._reasons[probe.letter]:
                 continue
             form = self._formats[probe.tracepoint]
@@ -265,8 +265,8 @@ class BccProbes(MappedProbes):
         self._generations += np.uint64(1)
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of PROBES."""
-        return [self._program_info(probe) for probe in PROBES]
+        """Return a ProgramInfo for every tracepoint, in the order of STEPS."""
+        return [self._program_info(probe) for probe in STEPS]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:
         """Return a tracepoint's program with the kernel's counters; where it is not recorded, why.
