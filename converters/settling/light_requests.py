@@ -119,15 +119,17 @@ def _groups(events: Events, rows: EventRows, start: I64) -> tuple[I64, I64]:
 
     start: ns, per row. Requests with several completions are found by address and start.
     """
-    goes_on = events.field(Kind.LIGHT, "flags", rows) & LIGHT_GOES_ON != 0
+    flags = events.field(Kind.LIGHT, "flags", rows)
+    goes_on = flags & LIGHT_GOES_ON != 0
     every = np.arange(len(rows))
     if not goes_on.any():
         return every, every
     address = events.field(Kind.LIGHT, "rq", rows)
     order = np.argsort(address, kind="stable")
     new = np.ones(len(rows), np.bool_)
-    # Coarse times of one request may differ by a unit.
-    near = np.abs(np.diff(start[order])) <= 1 << LIGHT_UNIT
+    coarse = flags[order] & LIGHT_COARSE != 0
+    off = np.where(coarse[1:] | coarse[:-1], 1 << LIGHT_UNIT, 0)
+    near = np.abs(np.diff(start[order])) <= off
     new[1:] = (np.diff(address[order].view(np.int64)) != 0) | ~goes_on[order][:-1] | ~near
     return order, np.flatnonzero(new)
 
