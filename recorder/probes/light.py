@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the event set `light` cannot be combined with: it sees a request at its completion only."""
 
+from pathlib import Path
+
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.programs import LIGHT
 from biotrail.recorder.schema.errors import ProbeError
 
+_DEVICES = Path("/sys/dev/block")
 _SUBMITTER = "no task is known at a completion"
 _WHOLE = "a completion does not show the request as it was queued"
 _QUEUED = "it is known only when a bio is queued"
@@ -14,8 +17,8 @@ _QUEUED = "it is known only when a bio is queued"
 def refuse(config: ProbeConfig) -> None:
     """Raise ProbeError if a recording of the set `light` asks for what it does not have.
 
-    So for filters by task, file, size or sectors, stacks, files, the path, and the trigger `depth`.
-    Does nothing for another set.
+    So for filters by task, file, size or sectors, stacks, files, the path, the trigger `depth`, and
+    devices none of which has requests. Does nothing for another set.
     """
     if config.events != LIGHT:
         return
@@ -23,6 +26,18 @@ def refuse(config: ProbeConfig) -> None:
         raise ProbeError(
             f"--events light cannot have {option}: {why}; leave it out, or record another event set"
         )
+    disks = {disk for disk, _ in config.devices}
+    if disks and not any(map(_has_requests, disks)):
+        raise ProbeError(
+            "--events light records requests, and no chosen device has any, as most of dm and md: "
+            "add --below for the devices that they stand on, or record another event set"
+        )
+
+
+def _has_requests(disk: int) -> bool:
+    """Return whether a disk (dev_t) makes requests; True where sysfs does not have the disk."""
+    base = _DEVICES / f"{disk >> 20}:{disk & 0xFFFFF}"
+    return not base.exists() or (base / "mq").exists()
 
 
 def _filters(filters: Filters) -> list[tuple[str, str]]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a recording of the event set light is refused, with the reason."""
 
+from pathlib import Path
+
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
@@ -47,6 +49,20 @@ def test_what_a_completion_tells_is_not_refused() -> None:
     filters = Filters(ops=("read",), flags=(("sync",),), cgroups=("/",), below=True)
     # THEN a light recording has them
     light.refuse(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
+
+
+def test_devices_without_requests_are_refused(tmp_path: Path, monkeypatch) -> None:
+    # GIVEN a disk with requests, and one of dm without
+    for name in ("8:0/mq", "252:0"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(light, "_DEVICES", tmp_path)
+    disk, mapped = 8 << 20, 252 << 20
+    # WHEN the latter is recorded alone THEN that is refused with what to do
+    with pytest.raises(ProbeError, match="add --below"):
+        light.refuse(config(devices=[(mapped, 0)]))
+    # AND with the former, as --below has it, it is not, nor is a disk that sysfs does not have
+    light.refuse(config(devices=[(mapped, 0), (disk, 0)]))
+    light.refuse(config(devices=[(9 << 20, 0)]))
 
 
 def test_the_bcc_backend_has_no_light_set(monkeypatch: pytest.MonkeyPatch) -> None:
