@@ -5,8 +5,7 @@ import ctypes
 import errno
 import resource
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
@@ -113,20 +112,6 @@ class CoreProbes(MappedProbes):
         self._by_file = file_ways.NO_CHOICE
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
-
-    def __enter__(self) -> Self:
-        """Open, and return this object."""
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close; an exception passes."""
-        self.close()
 
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
