@@ -91,12 +91,12 @@ def light_lines(counts: LightCounts) -> list[str]:
     if counts.without_start:
         found.append(
             f"the kernel took no start time of {units.plural(counts.without_start, 'request')}, "
-            "as their device has queue/iostats 0: they have no latency"
+            "as its statistics are off (queue/iostats 0): no latency"
         )
     if counts.without_issue:
         found.append(
             f"the kernel took no issue time of {units.plural(counts.without_issue, 'request')}, as "
-            "their device has no statistics (queue/wbt_lat_usec 0): D2C is not known, latencies are"
+            "nothing uses its statistics (queue/wbt_lat_usec 0): D2C is not known, latencies are"
         )
     return found
 
