@@ -203,13 +203,17 @@ class Account:
         self.own_bytes += int(bios.bytes[bios.own].sum(dtype=np.int64))
         self.own_requests += int(requests.own.sum())
 
-    def add_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
+    def add_tables(
+        self, bios: Bios, requests: Requests, edges: Edges, is_light: bool = False
+    ) -> None:
         """Count a window's rows by certainty, in `bios`, `requests` and `edges`.
 
         Each certainty gets an entry, also with 0 rows. Adds LOST requests without a completion to
         `completions_not_seen`. The tables hold rows that ended in the window, so that each row is
-        counted once.
+        counted once. is_light: the log is a light one, whose requests are counted in `light`, too.
         """
+        if is_light:
+            self.light.add(requests)
         for table, counts in (
             (bios, self.bios),
             (requests, self.requests),
