@@ -25,7 +25,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.plain_events import PlainEvents
+from biotrail.converters.events.plain_events import Owners, PlainEvents
 from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
@@ -40,7 +40,6 @@ from biotrail.converters.events.tables import (
     RequestKind,
     Requests,
     Stages,
-    Table,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.certainties import (
@@ -62,18 +61,6 @@ FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
-
-
-@dataclass
-class Owners(Table):
-    """Requests or bios (and pieces of bios) by their addresses, from first to last event."""
-
-    object: U64
-    first: I64
-    """ns; `last` likewise."""
-    last: I64
-    number: I64
-    """`Requests.number`, or `Bios.number` of the whole bio."""
 
 
 class SettledLives(Protocol):
