@@ -226,7 +226,7 @@ class Trace:
             self.tasks,
             self.stacks,
             by_intervals=self.by_intervals,
-            module=self.settling if on_window is None and not lives.on else None,
+            module=self.settling,
         )
         for fresh, result, begin, end in self._associated(events, made_by):
             result.path = divider.divide(result, self.tasks)
