@@ -32,7 +32,6 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     U16,
-    U64,
     Bios,
     Bool,
     Certainty,
