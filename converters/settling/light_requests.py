@@ -33,7 +33,8 @@ class LightRequests:
     ended: Bool
     """Whether that is the request's last one."""
     superseded: Bool
-    """Whether another request has the address afterwards."""
+    """Whether another request has the address afterwards: one without its last completion is
+    lost."""
     start: I64
     """ns; NEVER: the kernel took no time."""
     issue: I64
