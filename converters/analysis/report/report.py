@@ -5,7 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
-from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
+from biotrail.converters.analysis.distributions.groups import (
+    OTHERS,
+    Group,
+    Groups,
+    add_to_all,
+    merged,
+)
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
@@ -131,7 +137,7 @@ class Reporter:
             self._timeline.add(window, bios)
         self._devices.add(window, self._context)
         self._flushes.add(window)
-        self._stacked.add(window)
+        self._stacked.add(window, self._context)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
         if self._call_groups is not None:
@@ -232,14 +238,16 @@ class Reporter:
         """Return the reports of the devices with I/O, those with most bios first.
 
         With I/O: a bio or request ended on it, or is known to have begun. One without flush
-        requests and waits for any has no `flushes`. trace: for the counts of events by device.
+        requests and waits for any has no `flushes`. I/O of the group OTHERS is in the total
+        alone, for its devices are not known. trace: for the counts of events by device.
         span: ns that rates are per.
         """
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
         bios, requests = self._bios.by_code, self._requests.by_code
-        devices = {p >> OP_BITS for p in (*bios, *requests)} | set(self._devices.by_dev)
+        places = {*bios, *requests} - {OTHERS}
+        devices = {place >> OP_BITS for place in places} | set(self._devices.by_dev)
         found = [
             device_report(
                 dev,
