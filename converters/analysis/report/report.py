@@ -27,15 +27,16 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
-from biotrail.converters.analysis.report.call_groups import OF_CALLS, CallsByGroup
-from biotrail.converters.analysis.report.calls import CallsByName
-from biotrail.converters.analysis.report.devices import Devices
-from biotrail.converters.analysis.report.drivers import Drivers
-from biotrail.converters.analysis.report.flushes import Flushes
-from biotrail.converters.analysis.report.interrupts import Completions
-from biotrail.converters.analysis.report.pairs import PairFigures
-from biotrail.converters.analysis.report.stacked import Stacked
-from biotrail.converters.analysis.report.submissions import SubmissionsByOperation
+from biotrail.converters.analysis.report.calls.calls import CallsByName
+from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
+from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
+from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
+from biotrail.converters.analysis.report.devices.devices import Devices
+from biotrail.converters.analysis.report.devices.drivers import Drivers
+from biotrail.converters.analysis.report.devices.flushes import Flushes
+from biotrail.converters.analysis.report.devices.interrupts import Completions
+from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.pairs.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -44,9 +45,9 @@ from biotrail.converters.analysis.report.summaries import (
     stacked_reports,
     with_rates,
 )
-from biotrail.converters.analysis.report.tails import Tails
+from biotrail.converters.analysis.report.tails.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
-from biotrail.converters.analysis.report.tree import (
+from biotrail.converters.analysis.report.tree.tree import (
     DeviceReport,
     GroupReport,
     IntervalDepth,
@@ -55,7 +56,6 @@ from biotrail.converters.analysis.report.tree import (
     Percentiles,
     Report,
 )
-from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.pipeline import Trace

@@ -17,10 +17,10 @@ from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Gro
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
-from biotrail.converters.analysis.report.json import as_dict
+from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import Reporter, make_report
-from biotrail.converters.analysis.report.stacked import Stacked
-from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
 from biotrail.converters.events.tables import NEVER, STAGE_NAMES, RequestKind, Stage
 from biotrail.converters.pipeline import Trace
 from tests.scenarios import cases, stacks
