@@ -278,7 +278,7 @@ class Builder:
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
             done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
-            kind=self._request_kind(opf, sector),
+            kind=request_kinds(opf, sector, self._context),
             absorbed_by=_numbers_at(number, a.absorbed_by),
             parent=_numbers_at(number, a.above),
             family=_request_families(a, first, family, number),
@@ -287,20 +287,21 @@ class Builder:
             cut=np.full(len(r), NEVER, np.int64),
         )
 
-    def _request_kind(self, opf: U32, sector: U64) -> U8:
-        """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
 
-        FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
-        scsi_out. NORMAL: all else, also REQ_OP_FLUSH with a sector.
-        """
-        kind = np.zeros(len(opf), dtype=np.uint8)
-        flush = (opf & OP_MASK) == self._context.op_number("flush")
-        kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
-        codes, names = self._context.op_codes(opf)
-        through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
-        if through.any():
-            kind[through[codes]] = RequestKind.PASSTHROUGH
-        return kind
+def request_kinds(opf: U32, sector: U64, context: Context) -> U8:
+    """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
+
+    FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
+    scsi_out. NORMAL: all else, also REQ_OP_FLUSH with a sector.
+    """
+    kind = np.zeros(len(opf), dtype=np.uint8)
+    flush = (opf & OP_MASK) == context.op_number("flush")
+    kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
+    codes, names = context.op_codes(opf)
+    through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
+    if through.any():
+        kind[through[codes]] = RequestKind.PASSTHROUGH
+    return kind
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
