@@ -169,8 +169,9 @@ def encode(
     `last` (ns of the last packet; changed). family, callstack: per slice, or empty: none has one;
     in_family: which have a family, or empty: all. arguments_end: per slice, where its arguments end
     in `arguments` (interned id of the name, and from bit 8 on 0: a number, 1: true, 2: an interned
-    string, 4: a signed number) and `values`; they begin where those of the slice before end. flow_…: ids of flows,
-    stage_…: stages, as in Flows and StageColumns; empty where no slice has any. out: has room.
+    string, 4: a signed number) and `values`; they begin where those of the slice before end.
+    flow_…: ids of flows, stage_…: stages, as in Flows and StageColumns; empty where no slice has
+    any. out: has room.
     """
     at: cython.longlong = 0
     i: cython.longlong
