@@ -31,7 +31,8 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Result, request_kinds
+from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.settling.light_requests import LightRequests, light_requests
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_TAG, Kind
 
