@@ -13,7 +13,6 @@ from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
 
@@ -53,9 +52,6 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
     path = Path(target)
     files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
     notes = []
-    if pairs := trace.account.by_letter().get(BY_KIND[Kind.PAIR].letter, 0):
-        what = units.plural(pairs, "pair")
-        notes.append(f"  {what} of events left out: OTF2 has block I/O and calls alone")
     if summary.cancelled:
         what = units.plural(summary.cancelled, "operation")
         notes.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")

@@ -78,7 +78,7 @@ def made_up(rng, n):
     slices.uint(names[0], large(rng, n))
     slices.text(names[1], large(rng, n, 14) * (rng.random(n) < 0.5).astype(np.uint64))
     slices.true(names[2], rng.random(n) < 0.3)
-    slices.sint(names[6], rng.integers(-(2**40), 2**40, n), rng.random(n) < 0.5)
+    slices.sint(names[6], large(rng, n).view(np.int64), rng.random(n) < 0.3)
     at = np.flatnonzero(rng.random(n) < 0.3)
     part = Slices(BIO, at, at, start[at], start[at], slices.name[at], None)
     part.uint(names[3], np.arange(len(at)) + 2**32)
