@@ -104,7 +104,7 @@ static __always_inline bool bt_light_wanted(const struct bt_light_facts *facts, 
 	enum bt_reason reason;
 
 	if (!config.follow)
-		return bt_wanted_rq(rq, facts->dev);
+		return bt_wanted_disk(facts->dev);
 	reason = bt_light_judge(facts, rq, bytes);
 	if (reason == BT_ADMITTED)
 		return true;

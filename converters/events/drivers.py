@@ -2,9 +2,9 @@
 """What drivers did with requests: the DRIVER records, joined to their C."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.path_column import PathColumn
 from biotrail.converters.events.tables import I64, NEVER
 from biotrail.recorder.schema.records import Kind
 
@@ -14,7 +14,7 @@ _TOO_LONG_AGO = np.uint32(0xFFFFFFFE)
 """At this value and above a time is not known: none, or 4.29 s and more before C."""
 
 
-def join_steps(events: Events, rows: I64, completed: I64, path: NDArray[np.void]) -> None:
+def join_steps(events: Events, rows: I64, completed: I64, path: PathColumn) -> None:
     """Write driver, counts and times of the DRIVER records at `rows` to their C's row of `path`.
 
     completed: per record the row of its C in `events`, -1 where that is not there; such records are
@@ -22,11 +22,11 @@ def join_steps(events: Events, rows: I64, completed: I64, path: NDArray[np.void]
     4.29 s or more before C; `begun` is as recorded, however long before C.
     """
     rows, completed = rows[completed >= 0], completed[completed >= 0]
-    records = events.fields(Kind.DRIVER, rows)
+    records, place = events.fields(Kind.DRIVER, rows), path.at[completed]
     for name in ("driver", "errors", "timeouts", "sq_head", "sq_tail"):
-        path[name][completed] = records[name]
-    path["begun"][completed] = events.ts[rows] - records["begun"].astype(np.int64)
+        path.rows[name][place] = records[name]
+    path.rows["begun"][place] = events.ts[rows] - records["begun"].astype(np.int64)
     for name in ("answered", "finished"):
         ago = records[name]
         time = events.ts[rows] - ago.astype(np.int64)
-        path[name][completed] = np.where(ago >= _TOO_LONG_AGO, NEVER, time)
+        path.rows[name][place] = np.where(ago >= _TOO_LONG_AGO, NEVER, time)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.path_tables import NO_PATH
+from biotrail.converters.events.path_column import PathColumn
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -104,8 +104,8 @@ class Events:
     """Per row: stack ids of a Q (kernel << 32 | user, signed), else NO_STACK; None: no stacks."""
     file: I32 | None = None
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
-    path: NDArray[np.void] | None = None
-    """Per row: what is known of the path beside the block layer (`path.PATH`); None: nothing."""
+    path: PathColumn | None = None
+    """Per row: what is known of the path beside the block layer; None: nothing."""
     spacious: "Events | None" = field(default=None, repr=False, compare=False)
     """These rows behind others that are not written yet, in the same memory (see `behind`)."""
 
@@ -238,7 +238,7 @@ class Events:
             self.members,
             None if self.stack is None else self.stack[rows],
             None if self.file is None else self.file[rows],
-            None if self.path is None else self.path[rows],
+            None if self.path is None else self.path.take(rows),
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -284,7 +284,7 @@ class Events:
 
         Parts without rows are ignored; a single other one is returned itself, not copied. `members`
         is that of the last part with rows. `stack`, `file` and `path` are None if no part has the
-        column, else -1 or NO_PATH in rows of parts without it; `doubt` is None unless all parts
+        column, else -1 or nothing in rows of parts without it; `doubt` is None unless all parts
         have it. room: rows for which to leave room in front, for `behind`; parts without these
         columns are copied then, even if there is one.
         """
@@ -303,7 +303,9 @@ class Events:
             parts[-1].members,
             _joined([p.stack for p in parts], parts, np.int64(-1)),
             _joined([p.file for p in parts], parts, np.int32(-1)),
-            _joined([p.path for p in parts], parts, NO_PATH),
+            None
+            if all(p.path is None for p in parts)
+            else PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
         )
         for first, last in _disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
@@ -326,7 +328,8 @@ class Events:
         for column in (self.ts, self.cpu, self.number, self.doubt):
             if column is not None:
                 column[rows] = column[rows][order]
-        for named in (self.stack, self.file, self.path):
+        at = None if self.path is None else self.path.at
+        for named in (self.stack, self.file, at):
             if named is not None:
                 named[rows] = named[rows][order]
 

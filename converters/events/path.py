@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_tables import NO_PATH, PATH
+from biotrail.converters.events.path_column import PathColumn, unknown
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.submission_tables import REQUEST
 from biotrail.converters.events.tables import (
@@ -25,10 +25,10 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
 def attach_path(events: Events) -> None:
-    """Set `events.path`: a row of PATH per event, by the records that follow a Q or C.
+    """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
     These are CALL, DIRTIED and SUBMISSION records (of a Q), INTERRUPT and DRIVER records (of a C).
-    What is not recorded is as in NO_PATH; only rows of Q and C have anything else. A record whose Q
+    What is not recorded is as in NO_PATH. A record whose Q
     or C is not in `events` is ignored. `events.path` is left as it is if there are no such records.
     `events` must hold all events of each time, so that a Q or C and its records are together. The
     records stay among the events.
@@ -38,7 +38,10 @@ def attach_path(events: Events) -> None:
     steps = events.rows(Kind.DRIVER)
     if not any(map(len, (calls, dirtied, interrupts, submissions, steps))):
         return
-    path = np.full(len(events), NO_PATH, PATH)
+    known = events.rows(Kind.Q, Kind.C)
+    at = np.full(len(events), -1, np.int32)
+    at[known] = np.arange(len(known))
+    path = PathColumn(at, unknown(len(known)))
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_interrupts(events, interrupts, path)
@@ -58,7 +61,7 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
     return np.where(time == 0, NEVER, (now - ago).astype(np.int64))
 
 
-def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
+def _join_calls(events: Events, rows: I64, path: PathColumn) -> None:
     """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row of `path`.
 
     An entry of 0 becomes NEVER. Records whose Q is not in `events` are ignored.
@@ -66,13 +69,13 @@ def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
-    path["call"][queued] = number
-    path["foreign"][queued] = foreign
-    path["entry"][queued] = full_time(events, rows, entry)
-    path["args"][queued] = np.stack(args, axis=1) if len(rows) else 0
+    path.rows["call"][path.at[queued]] = number
+    path.rows["foreign"][path.at[queued]] = foreign
+    path.rows["entry"][path.at[queued]] = full_time(events, rows, entry)
+    path.rows["args"][path.at[queued]] = np.stack(args, axis=1) if len(rows) else 0
 
 
-def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
+def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:
     """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row.
 
     Records whose Q is not in `events` are ignored.
@@ -80,14 +83,14 @@ def _join_dirtied(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.DIRTIED, rows)
-    path["dirtied"][queued] = events.ts[rows] - records["ago"].astype(np.int64)
-    path["tid"][queued] = records["tid"]
-    path["pid"][queued] = records["tgid"]
-    path["comm"][queued] = records["comm"]
-    path["cgroup"][queued] = records["cgroup"]
+    path.rows["dirtied"][path.at[queued]] = events.ts[rows] - records["ago"].astype(np.int64)
+    path.rows["tid"][path.at[queued]] = records["tid"]
+    path.rows["pid"][path.at[queued]] = records["tgid"]
+    path.rows["comm"][path.at[queued]] = records["comm"]
+    path.rows["cgroup"][path.at[queued]] = records["cgroup"]
 
 
-def _join_submissions(events: Events, rows: I64, path: NDArray[np.void]) -> None:
+def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:
     """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`.
 
     Records whose Q is not in `events` are ignored.
@@ -96,10 +99,10 @@ def _join_submissions(events: Events, rows: I64, path: NDArray[np.void]) -> None
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.SUBMISSION, rows)
     for name in REQUEST.names or ():
-        path["request"][name][queued] = records[name]
+        path.rows["request"][name][path.at[queued]] = records[name]
 
 
-def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
+def _join_interrupts(events: Events, rows: I64, path: PathColumn) -> None:
     """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`.
 
     rows: of these records in `events`, whose times before the C (ns ago) become absolute; 2^32 - 1
@@ -108,12 +111,12 @@ def _join_interrupts(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     completed = completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)
-    path["context"][completed] = records["context"].astype(np.int8)
-    path["irq"][completed] = records["irq"]
+    path.rows["context"][path.at[completed]] = records["context"].astype(np.int8)
+    path.rows["irq"][path.at[completed]] = records["irq"]
     for name in ("hard", "raised", "soft"):
         ago = records[name]
         time = events.ts[rows] - ago.astype(np.int64)
-        path[name][completed] = np.where(ago == _NEVER_AGO, NEVER, time)
+        path.rows[name][path.at[completed]] = np.where(ago == _NEVER_AGO, NEVER, time)
 
 
 def completion_of(events: Events, rows: I64) -> I64:

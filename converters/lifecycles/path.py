@@ -9,11 +9,11 @@ from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import full_time
+from biotrail.converters.events.path_column import unknown
 from biotrail.converters.events.path_tables import (
     NO_CALL,
     NO_PATH,
     NO_STACK,
-    PATH,
     BioPaths,
     Calls,
     Commits,
@@ -224,8 +224,10 @@ def rows_at(events: Events, index: I64) -> NDArray[np.void]:
     NO_PATH where the index is -1, or no path was recorded.
     """
     if events.path is None or not len(events):
-        return np.full(len(index), NO_PATH, PATH)
-    rows: NDArray[np.void] = events.path[np.maximum(index, 0)]
+        return unknown(len(index))
+    if len(index) and index.min() >= 0:
+        return events.path[index]
+    rows = events.path[np.maximum(index, 0)]
     rows[index < 0] = NO_PATH
     return rows
 

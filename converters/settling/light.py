@@ -15,6 +15,7 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
+    I64,
     NEVER,
     NO_CPU,
     OP_MASK,
@@ -41,6 +42,11 @@ LAG_NS = 1_000_000_000
 before, is known to be in flight at the window's end."""
 MOST_AHEAD = 60_000
 """Records behind a window's end at most, which the next window reads again."""
+GIVE_UP_NS = 600_000_000_000
+"""Time after which a request that was completed in part is taken for lost: longer than the block
+layer's time limits."""
+MOST_PARTIAL = 10_000
+"""Requests completed in part that wait for their end at most; older ones are taken for lost."""
 _MANY = 128
 """Bios that stand for LIGHT_MANY: at least."""
 
@@ -64,6 +70,7 @@ class LightBuilder:
         The open ones are those that began before it and have not. final: all are closed.
         """
         found, rows, request = light_requests(events)
+        found.superseded |= _given_up(events, found, settled)
         over = found.ended & (found.complete < settled)
         over |= found.superseded & ~found.ended & (events.ts[found.last] < settled)
         over |= final
@@ -92,7 +99,17 @@ class LightBuilder:
         )
 
 
-def _begun(events: Events, found: LightRequests) -> np.ndarray:
+def _given_up(events: Events, found: LightRequests, settled: int) -> Bool:
+    """Return which requests were completed in part too long ago, or too many others since."""
+    last = events.ts[found.last]
+    given_up = ~found.ended & (last < settled - GIVE_UP_NS)
+    waiting = np.flatnonzero(~found.ended & (last < settled))
+    if len(waiting) > MOST_PARTIAL:
+        given_up[waiting[np.argsort(last[waiting], kind="stable")[:-MOST_PARTIAL]]] = True
+    return np.asarray(given_up, np.bool_)
+
+
+def _begun(events: Events, found: LightRequests) -> I64:
     """Return when each request began (ns): its start, else its issue, else its first completion."""
     begun = np.where(found.start == NEVER, found.issue, found.start)
     return np.where(begun == NEVER, events.ts[found.first], begun)

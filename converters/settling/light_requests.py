@@ -33,7 +33,8 @@ class LightRequests:
     ended: Bool
     """Whether that is the request's last one."""
     superseded: Bool
-    """Whether another request has the address afterwards."""
+    """Whether another request has the address afterwards: one without its last completion is
+    lost."""
     start: I64
     """ns; NEVER: the kernel took no time."""
     issue: I64
@@ -89,6 +90,8 @@ def light_requests(events: Events) -> tuple[LightRequests, EventRows, I64]:
         good=_of_groups(np.add, np.where(status == 0, size, 0)[order], begin),
         status=np.where(status[last] != 0, status[last], status[first]).astype(np.int32),
     )
+    if len(found) == len(rows):  # of one completion each, and so in order
+        return found, rows, order
     by_number = np.argsort(found.number, kind="stable")
     place = np.empty(len(found), np.int64)
     place[by_number] = np.arange(len(found))

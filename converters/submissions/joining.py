@@ -266,14 +266,19 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
     """
     if not len(found.key):
         return np.full(len(key), -1, dtype=np.int64)
-    pair = np.dtype([("req", "u8"), ("key", "i8")])
-    have, want = np.zeros(len(found.key), pair), np.zeros(len(key), pair)
-    have["req"], have["key"] = found.rows.req, found.key
-    want["req"], want["key"] = req, key
-    _, code = np.unique(np.concatenate([have, want]), return_inverse=True)
-    row_of = np.full(int(code.max(initial=0)) + 1, -1, dtype=np.int64)
-    row_of[code[: len(have)]] = np.arange(len(have))
-    return row_of[code[len(have) :]]
+    have = found.rows.req
+    first = np.ones(len(have), dtype=np.bool_)
+    first[1:] = have[1:] != have[:-1]
+    reqs, keys = have[first], np.unique(found.key)
+    # A request's and a key's ranks as one number: two sorts of integers, none of pairs.
+    width = len(keys)
+    pairs = (np.cumsum(first) - 1) * width + np.searchsorted(keys, found.key)
+    by_req = np.minimum(np.searchsorted(reqs, req), len(reqs) - 1)
+    by_key = np.minimum(np.searchsorted(keys, key), width - 1)
+    place = np.searchsorted(pairs, by_req * width + by_key)
+    place = np.minimum(place, len(pairs) - 1)
+    same = (have[place] == req) & (found.key[place] == key)
+    return np.where(same, place, -1)
 
 
 def _complete(found: _Found, ends: RequestEnds) -> None:

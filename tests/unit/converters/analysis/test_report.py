@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Gro
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
-from biotrail.converters.analysis.report.json import as_dict
-from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.report.report import Reporter, make_report
+from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
 from biotrail.converters.events.tables import NEVER, STAGE_NAMES, RequestKind, Stage
 from biotrail.converters.pipeline import Trace
 from tests.scenarios import cases, stacks
@@ -335,6 +337,37 @@ def test_stacked_devices_tell_where_the_time_went(tmp_path: Path) -> None:
     whole = (tables.bios.complete - tables.bios.queue)[parents].sum()
     parts = sum(p.to_child.sum + p.child.sum + p.from_child.sum for p in report.stacked)
     assert parts == whole
+
+
+def test_a_flush_of_an_upper_device_is_a_flush_below_too() -> None:
+    # GIVEN a bio that fsync queued on an upper device, empty and with REQ_PREFLUSH, and its child
+    trace = Trace(SAMPLE)
+    bios = next(w.bios for w in trace.lifecycles() if len(w.bios) > 1).take(np.arange(2))
+    write, preflush = trace.context.op_number("write"), trace.context.flag_mask("PREFLUSH")
+    bios.opf[:], bios.bytes[:], bios.dev[:] = write | preflush, 0, (1, 2)
+    bios.parent[:] = (NEVER, bios.number[0])
+    # WHEN its time is divided
+    stacked = Stacked()
+    stacked.add(SimpleNamespace(bios=bios), trace.context)  # type: ignore[arg-type]
+    # THEN it is under flush, as it is in all other tables
+    assert list(stacked.by_pair) == [(1, 2, trace.context.op_number("flush"))]
+
+
+def test_groups_past_the_bound_are_no_device() -> None:
+    # GIVEN a report that keeps one pair of device and operation apart
+    trace = Trace(SAMPLE)
+    reporter = Reporter(trace.context)
+    reporter._bios, reporter._requests = Groups(1), Groups(1)
+    for window in trace.lifecycles():
+        reporter.add(window)
+    # WHEN it is made
+    report = reporter.finish(trace)
+    # THEN the I/O of all others is in the total, and of no device
+    assert OTHERS in reporter._bios.by_code
+    known = {entry["name"] for entry in trace.context.devices.values()}
+    assert {device.device for device in report.devices} <= known
+    whole = sum(group["ios"] for group in reporter._bios.by_code.values())
+    assert report.total.bios.counters["ios"] == whole
 
 
 def test_intervals_add_up_to_the_whole() -> None:

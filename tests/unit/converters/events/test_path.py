@@ -70,7 +70,7 @@ def test_a_q_has_its_call_and_who_dirtied_its_page() -> None:
     events = Events.join([e for e, _ in Trace(io.BytesIO(log.data())).events()])
     first, second = (int(row) for row in events.rows(Kind.Q))
     assert events.path is not None
-    path = events.path[first]
+    path = events.path[[first]][0]
     # THEN the Q has the call's number and times, and the task with the time it dirtied the page
     assert (path["call"], path["entry"], path["foreign"]) == (PREAD, START + 400, 0)
     assert (path["dirtied"], path["tid"], path["pid"]) == (START + 300, 811, 811)
@@ -88,8 +88,8 @@ def test_arguments_are_kept_as_they_were_in_registers() -> None:
     assert events.path is not None
     (row,) = events.rows(Kind.Q)
     # THEN the Q has them all
-    assert events.path["args"][row].tolist() == list(args.values())
-    assert events.path["foreign"][row] == 1
+    assert events.path[[row]]["args"][0].tolist() == list(args.values())
+    assert events.path[[row]]["foreign"][0] == 1
 
 
 def test_records_of_other_cpus_come_between() -> None:
@@ -103,7 +103,7 @@ def test_records_of_other_cpus_come_between() -> None:
         events = events_of(*cpus)
         assert events.path is not None
         rows = events.rows(Kind.Q)
-        calls = dict(zip(events.raw[rows, 1].tolist(), events.path["call"][rows], strict=True))
+        calls = dict(zip(events.raw[rows, 1].tolist(), events.path[rows]["call"], strict=True))
         # THEN each bio has its own call, and the others have none
         assert (calls.pop(1), calls.pop(2)) == (17, 18)
         assert set(calls.values()) == {NO_CALL}
@@ -116,7 +116,7 @@ def test_a_reused_address_has_the_call_of_its_time() -> None:
     # WHEN they are read THEN each use has its own
     events = events_of(records)
     assert events.path is not None
-    assert events.path["call"][events.rows(Kind.Q)].tolist() == [17, 18, NO_CALL]
+    assert events.path[events.rows(Kind.Q)]["call"].tolist() == [17, 18, NO_CALL]
 
 
 def test_a_record_whose_q_is_lost_is_left_out() -> None:
@@ -124,7 +124,7 @@ def test_a_record_whose_q_is_lost_is_left_out() -> None:
     events = events_of([queued(START, 2), call(START, 3), interrupt(START + 1, 9, hard=1)])
     # THEN no event has it
     assert events.path is not None
-    assert (events.path == NO_PATH).all()
+    assert (events.path[np.arange(len(events))] == NO_PATH).all()
 
 
 def test_a_completion_has_its_interrupt() -> None:
@@ -155,7 +155,7 @@ def test_interrupts_of_cpus_that_complete_at_once() -> None:
         assert events.path is not None
         rows = events.rows(Kind.C)
         contexts = dict(
-            zip(events.raw[rows, 1].tolist(), events.path["context"][rows], strict=True)
+            zip(events.raw[rows, 1].tolist(), events.path[rows]["context"], strict=True)
         )
         assert contexts == {1: 1, 2: 2}
 
@@ -171,7 +171,7 @@ def test_times_have_all_their_bits(after: int) -> None:
     assert events.path is not None
     (row,) = events.rows(Kind.Q)
     assert events.ts[row] == BORDER + after
-    assert events.path["entry"][row] == BORDER - 600
+    assert events.path[[row]]["entry"][0] == BORDER - 600
 
 
 def test_a_time_that_is_not_known_is_never() -> None:

@@ -18,6 +18,7 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.settling import light
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR
 from tests.support.captures import BASE_NS
 from tests.support.light_logs import DEV, DRV_IN, FLUSH, FUA, PREFLUSH, WRITE, Light, write_log
@@ -158,8 +159,8 @@ def test_times_that_the_kernel_did_not_take_are_told(tmp_path: Path) -> None:
         *(Certainty.INCOMPLETE, Certainty.EXACT, Certainty.INCOMPLETE)
     ]
     # AND the account says how many
-    light = found.trace.account.light
-    assert (light.requests, light.without_start, light.without_issue) == (3, 2, 2)
+    told = found.trace.account.light
+    assert (told.requests, told.without_start, told.without_issue) == (3, 2, 2)
 
 
 def test_long_times_are_coarse(tmp_path: Path) -> None:
@@ -199,6 +200,26 @@ def test_a_request_whose_end_is_missing_is_lost_when_its_address_is_used_again(
     assert certain == {8: Certainty.LOST, 16: Certainty.EXACT, 24: Certainty.INCOMPLETE}
     assert found.requests.complete.tolist() == [NEVER, BASE_NS + 900, NEVER]
     assert found.trace.account.completions_not_seen == 1
+
+
+def test_requests_completed_in_part_do_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN many requests of which only a first part was completed, and one that still ends
+    monkeypatch.setattr(light, "MOST_PARTIAL", 5)
+    parts = [
+        Light(n * SECOND, n * SECOND - MS, None, rq=0xFFFF888000000000 + n * 4096, goes_on=True)
+        for n in range(1, 30)
+    ]
+    end = Light(31 * SECOND, 28 * SECOND - MS, None, rq=0xFFFF888000000000 + 28 * 4096)
+    # WHEN their log is read in small windows
+    found = read(write_log(tmp_path / "a.biotrail", [*parts, end], chunk=2), 1)
+    # THEN old ones are lost, new ones in flight at the end, and each is there once
+    certain = [Certainty(c).name for c in found.requests.certainty.tolist()]
+    assert len(certain) == 29
+    assert certain.count("EXACT") == 1
+    assert certain.count("LOST") >= 20
+    assert 1 <= certain.count("INCOMPLETE") <= 5
 
 
 def _load(count: int) -> list[Light]:
