@@ -6,6 +6,7 @@ A row of the table has 193 bytes, and most events have none, so only the index i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,17 @@ class PathColumn:
             return unknown(len(at))
         found = self.rows[at]
         found[at < 0] = NO_PATH
+        return found
+
+    def field(self, *names: str) -> NDArray[Any]:
+        """Return a field of all events (n,), a copy; of nested fields, the inner one's."""
+        values, absent = self.rows, NO_PATH
+        for name in names:
+            values, absent = values[name], absent[name]
+        if not len(self.rows):
+            return np.full((len(self.at), *values.shape[1:]), absent, values.dtype)
+        found: NDArray[Any] = values[self.at]
+        found[self.at < 0] = absent
         return found
 
     def take(self, events: I64 | Bool | slice) -> "PathColumn":
