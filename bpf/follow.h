@@ -186,7 +186,7 @@ static __always_inline struct bt_share bt_rq_wanted(struct request *rq, __u32 de
 	enum bt_reason reason;
 
 	if (!config.follow) {
-		share.wanted = bt_wanted_rq(rq, dev);
+		share.wanted = bt_wanted_disk(dev);
 		return share;
 	}
 	if (bt_has_bios(rq)) {

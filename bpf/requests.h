@@ -301,7 +301,7 @@ static __always_inline bool bt_done_wanted(struct request *rq, __u32 dev)
 	__u64 address, *slot;
 
 	if (!config.follow)
-		return bt_wanted_rq(rq, dev);
+		return bt_wanted_disk(dev);
 	address = bt_address(rq);
 	slot = bt_ending_slot(address);
 	if (address && *slot == address) {

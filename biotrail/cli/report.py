@@ -27,7 +27,7 @@ from biotrail.cli.options.several import (
 from biotrail.converters.analysis.choosing.outcomes import Wish
 from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree import FORMAT, Report
+from biotrail.converters.analysis.report.tree.tree import FORMAT, Report
 from biotrail.recorder.output import output
 from biotrail.text import tallies
 from biotrail.text.printing import cells, guard_option, say, say_json
@@ -188,7 +188,7 @@ def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, 
 
 def _write_csv(reported: Sequence[Reported], asked: Asked) -> None:
     """Write the reports to standard output as CSV: a line for each stage of each group."""
-    from biotrail.converters.analysis.report.csv import write_all
+    from biotrail.converters.analysis.report.formats.csv import write_all
 
     rows = [
         (
@@ -229,7 +229,7 @@ def _timeline(place: Lined, report: Report) -> dict[str, int]:
 
 
 def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
-    from biotrail.converters.analysis.report.json import as_dict
+    from biotrail.converters.analysis.report.formats.json import as_dict
 
     report, more = shortened(one.report, limit)
     facts = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}

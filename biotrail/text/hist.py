@@ -67,12 +67,13 @@ def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> I
     unit: of the values, as the heads show it.
     """
     groups, more = rows.of(trace.context, found)
+    what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
     margin = max((_margin(group) for _, group in groups), default=0)
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
         yield _head(trace.context, found, *key)
         if found.question.over_time and found.columns is not None:
-            yield from heat_map(group, found.columns, unit, margin)
+            yield from heat_map(group, found.columns, unit, margin, what)
         else:
             yield from histogram(group.histogram, unit)
     if more:
@@ -149,10 +150,11 @@ def _margin(group: Group) -> int:
     return max(map(len, labels.values()), default=0)
 
 
-def heat_map(group: Group, columns: Columns, unit: str, margin: int) -> Iterator[str]:
+def heat_map(group: Group, columns: Columns, unit: str, margin: int, what: str) -> Iterator[str]:
     """Yield a heat map: time to the right, values upwards, shades by the logarithm of the count.
 
-    margin: width of the labels. Columns are joined where the terminal is too narrow.
+    margin: width of the labels. what: `I/O` or `pair`, what is counted. Columns are joined where
+    the terminal is too narrow.
     """
     scale, counts = group.heat.scale, group.heat.counts
     labels = _labels(scale, counts)
@@ -169,7 +171,7 @@ def heat_map(group: Group, columns: Columns, unit: str, margin: int) -> Iterator
     end = f"{units.duration(span)}"
     yield f"{'':{margin}}  0{end:>{max(width - 1, len(end))}}"
     column = units.duration(columns.width * together)
-    yield Styled(f"each column is {column}; {shades.legend(most)}")
+    yield Styled(f"each column is {column}; {shades.legend(most, what)}")
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:
@@ -232,10 +234,10 @@ class Shades:
         share = np.log(count) / np.log(most)
         return 1 + int(share * (self._levels - 1) + 1e-9)
 
-    def legend(self, most: int) -> str:
-        """Return all shades with the counts that they span."""
+    def legend(self, most: int, what: str) -> str:
+        """Return all shades with the counts that they span. what: `I/O` or `pair`."""
         if self._coloured:
             steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
         else:
             steps = self._marks[1:]
-        return f"{steps} is 1 to {units.plural(most, 'I/O')}"
+        return f"{steps} is 1 to {units.plural(most, what)}"

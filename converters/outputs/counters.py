@@ -124,7 +124,9 @@ class Level:
         times, steps = self._times[:ready], self._steps[:ready]
         self._times, self._steps = self._times[ready:], self._steps[ready:]
         after = self._level + np.cumsum(steps)
-        bins, first = np.unique(times // self.bin, return_index=True)
+        numbers = times // self.bin
+        first = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
+        bins = numbers[first]
         level_before = np.concatenate([[self._level], after])[first]
         self._level = int(after[-1])
         peak = np.maximum(np.maximum.reduceat(after, first), level_before)

@@ -160,10 +160,10 @@ def misplaced(wanted: Iterable[int], times: Iterable[int]) -> list[int]:
     """Return the wanted times (ns) that are not each between one of `times` and the next.
 
     `wanted` are of a recorder that runs after another at the same events, one event at a time;
-    `times` of that other, which has all of them. However long the two are kept apart, the second
-    has an event before the first has the next.
+    `times` of that other, which has all of them, rounded to µs as the kernel's tracer does. However
+    long the two are kept apart, the second has an event before the first has the next.
     """
-    known = sorted(times)
+    known = sorted(time - MICROSECOND // 2 for time in times)
     placed = [(time, bisect_right(known, time)) for time in sorted(wanted)]
     taken = Counter(place for _, place in placed)
     return [time for time, place in placed if place == 0 or taken[place] > 1]

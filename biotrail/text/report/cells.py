@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from biotrail.converters.analysis.report.figures import Summary
-from biotrail.converters.analysis.report.tree import CallReport, GroupReport
+from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
 from biotrail.text import units
 from biotrail.text.columns import Column, table
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree import DeviceReport, OperationReport, Report
+from biotrail.converters.analysis.report.tree.tree import DeviceReport, OperationReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, without_repeats
 from biotrail.text.report.cells import TIMES, stage_rows, times

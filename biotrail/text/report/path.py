@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.drivers import SETUP
-from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, Report
+from biotrail.converters.analysis.report.devices.drivers import SETUP
+from biotrail.converters.analysis.report.tree.tree import CallReport, DeviceReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
 from biotrail.text.report.cells import FIELDS, TIMES, name_cells, times

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import (

@@ -3,8 +3,8 @@
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.submission_tree import SubmissionReport
-from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
+from biotrail.converters.analysis.report.tree.tree import Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, without_repeats
 from biotrail.text.report.cells import TIMES, times

@@ -4,7 +4,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from biotrail.converters.analysis.report.tree import DeviceReport, OperationReport, Report
+from biotrail.converters.analysis.report.tree.tree import DeviceReport, OperationReport, Report
 
 BELOW_SHARE = 0.5
 """A device is below another if at least this share of its bios have a parent."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.converters.analysis.report.tails import Tail
-from biotrail.converters.analysis.report.tree import OperationReport, Report
+from biotrail.converters.analysis.report.tails.tails import Tail
+from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.text import units
 from biotrail.text.report.verdict_parts import (
     NEXT,

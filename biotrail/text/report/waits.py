@@ -3,7 +3,7 @@
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.analysis.report.tree.tree import Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
 from biotrail.text.report.cells import TIMES, times

@@ -2,7 +2,7 @@
 """Tables of `biotrail top` on system calls."""
 
 from biotrail.converters.analysis.live.tree import Snapshot
-from biotrail.converters.analysis.report.tree import CallReport
+from biotrail.converters.analysis.report.tree.tree import CallReport
 from biotrail.text import units
 from biotrail.text.columns import Column
 from biotrail.text.report.path import PARTS

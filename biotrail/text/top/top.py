@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
-from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
+from biotrail.converters.analysis.report.tree.tree import GroupReport, OperationReport
 from biotrail.text import units
 from biotrail.text.columns import Column, block
 from biotrail.text.report.cells import name_cells

@@ -4,7 +4,7 @@
 from typing import Any
 
 from biotrail.converters.analysis.live.tree import FORMAT, Depths, DeviceNow, Snapshot, Stretch
-from biotrail.converters.analysis.report.json import call, group, operation
+from biotrail.converters.analysis.report.formats.json import call, group, operation
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:

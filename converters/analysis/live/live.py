@@ -20,7 +20,7 @@ from biotrail.converters.analysis.distributions.samples import Samples, of_bios,
 from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.live.tree import Depths, DeviceNow, Slow, Snapshot, Stretch
 from biotrail.converters.analysis.report.summaries import group_report, operation_report
-from biotrail.converters.analysis.report.tree import GroupReport
+from biotrail.converters.analysis.report.tree.tree import GroupReport
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,

@@ -8,12 +8,12 @@ from typing import Any
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
-from biotrail.converters.analysis.report.figures import Summary
-from biotrail.converters.analysis.report.json import as_dict
-from biotrail.converters.analysis.report.json import operation as operation_dict
+from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.report.formats.json import operation as operation_dict
 from biotrail.converters.analysis.report.summaries import operation_report
 from biotrail.converters.analysis.report.timeline import Course, Timeline
-from biotrail.converters.analysis.report.tree import OperationReport, Report
+from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.converters.events.context import Context
 
 MOST = {

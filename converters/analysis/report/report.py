@@ -5,7 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
-from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
+from biotrail.converters.analysis.distributions.groups import (
+    OTHERS,
+    Group,
+    Groups,
+    add_to_all,
+    merged,
+)
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
@@ -21,15 +27,16 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
-from biotrail.converters.analysis.report.call_groups import OF_CALLS, CallsByGroup
-from biotrail.converters.analysis.report.calls import CallsByName
-from biotrail.converters.analysis.report.devices import Devices
-from biotrail.converters.analysis.report.drivers import Drivers
-from biotrail.converters.analysis.report.flushes import Flushes
-from biotrail.converters.analysis.report.interrupts import Completions
-from biotrail.converters.analysis.report.pairs import PairFigures
-from biotrail.converters.analysis.report.stacked import Stacked
-from biotrail.converters.analysis.report.submissions import SubmissionsByOperation
+from biotrail.converters.analysis.report.calls.calls import CallsByName
+from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
+from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
+from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
+from biotrail.converters.analysis.report.devices.devices import Devices
+from biotrail.converters.analysis.report.devices.drivers import Drivers
+from biotrail.converters.analysis.report.devices.flushes import Flushes
+from biotrail.converters.analysis.report.devices.interrupts import Completions
+from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.pairs.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -38,9 +45,9 @@ from biotrail.converters.analysis.report.summaries import (
     stacked_reports,
     with_rates,
 )
-from biotrail.converters.analysis.report.tails import Tails
+from biotrail.converters.analysis.report.tails.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
-from biotrail.converters.analysis.report.tree import (
+from biotrail.converters.analysis.report.tree.tree import (
     DeviceReport,
     GroupReport,
     IntervalDepth,
@@ -49,7 +56,6 @@ from biotrail.converters.analysis.report.tree import (
     Percentiles,
     Report,
 )
-from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -131,7 +137,7 @@ class Reporter:
             self._timeline.add(window, bios)
         self._devices.add(window, self._context)
         self._flushes.add(window)
-        self._stacked.add(window)
+        self._stacked.add(window, self._context)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
         if self._call_groups is not None:
@@ -232,14 +238,16 @@ class Reporter:
         """Return the reports of the devices with I/O, those with most bios first.
 
         With I/O: a bio or request ended on it, or is known to have begun. One without flush
-        requests and waits for any has no `flushes`. trace: for the counts of events by device.
+        requests and waits for any has no `flushes`. I/O of the group OTHERS is in the total
+        alone, for its devices are not known. trace: for the counts of events by device.
         span: ns that rates are per.
         """
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
         bios, requests = self._bios.by_code, self._requests.by_code
-        devices = {p >> OP_BITS for p in (*bios, *requests)} | set(self._devices.by_dev)
+        places = {*bios, *requests} - {OTHERS}
+        devices = {place >> OP_BITS for place in places} | set(self._devices.by_dev)
         found = [
             device_report(
                 dev,

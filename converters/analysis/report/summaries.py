@@ -8,12 +8,12 @@ from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, Name, operation
 from biotrail.converters.analysis.distributions.samples import COUNTERS
-from biotrail.converters.analysis.report.devices import Device
-from biotrail.converters.analysis.report.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.flushes import Flush
-from biotrail.converters.analysis.report.patterns import Pattern
-from biotrail.converters.analysis.report.stacked import Stacked
-from biotrail.converters.analysis.report.tree import (
+from biotrail.converters.analysis.report.devices.devices import Device
+from biotrail.converters.analysis.report.devices.flushes import Flush
+from biotrail.converters.analysis.report.devices.patterns import Pattern
+from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree.tree import (
     CompletionReport,
     DepthReport,
     DeviceReport,

@@ -130,10 +130,11 @@ def _take_by_place(
 
     event: the C. begin: sector of the request's last D (without one, of the C). before: bytes
     completed since then; the C covers the next ones. bios: (k,) bio generations; those that have
-    ended get nothing, and a size that is not known counts as 0. Changes in `shares`: `end` of bios
-    whose last byte is covered, or lies before; `good`, or with an error `status`, of those that get
-    bytes.
+    ended get nothing, nor do those of unknown size, which no C ends so. Changes in `shares`: `end`
+    of bios whose last byte is covered, or lies before; `good`, or with an error `status`, of those
+    that get bytes.
     """
+    known = a.facts.piece_bytes[bios] >= 0
     size = np.maximum(a.facts.piece_bytes[bios], 0)
     # Byte offset of each bio in the request.
     place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR_BYTES
@@ -144,7 +145,7 @@ def _take_by_place(
     shares.good[bios] += took if status == 0 else 0
     touched = bios[took > 0]
     shares.status[touched] = np.where(status, status, shares.status[touched])
-    shares.end[bios[open_ & (place + size <= done)]] = event
+    shares.end[bios[open_ & known & (place + size <= done)]] = event
     return np.asarray(took, dtype=np.int64)
 
 

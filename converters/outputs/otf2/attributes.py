@@ -43,9 +43,18 @@ PATH_MEANINGS = {
 }
 """The same of the attributes that only the events of threads have; numbered after the others."""
 
+PAIR_MEANINGS = {
+    "key": (STRING, "key of a pair of events, where keys share a location"),
+    "ended by": (STRING, "name of the thread that ran at a pair's second event"),
+    "ended by tid": (UINT32, "that thread"),
+    "ended on CPU": (UINT32, "CPU of a pair's second event"),
+}
+"""The same of the attributes that only pairs of events have; numbered last."""
+
+_ALL = MEANINGS | PATH_MEANINGS | PAIR_MEANINGS
 ATTRIBUTES = {
     name: Attribute(number, type_, Field(name, *_FIELDS[type_]))
-    for number, (name, (type_, _)) in enumerate([*MEANINGS.items(), *PATH_MEANINGS.items()])
+    for number, (name, (type_, _)) in enumerate(_ALL.items())
 }
 
 AttributeColumn = tuple[Attribute, Column, Bool]

@@ -25,6 +25,7 @@ from biotrail.converters.outputs.otf2.operations import (
     bio_operations,
     request_operations,
 )
+from biotrail.converters.outputs.otf2.pairs import PairLocations
 from biotrail.converters.outputs.otf2.threads import Threads
 from biotrail.converters.outputs.otf2.writer import Writer
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -46,6 +47,8 @@ class Otf2Summary:
     """System calls of threads."""
     call_operations: int = 0
     """I/O operations of these calls; their events are not among `events`."""
+    pairs: int = 0
+    """Pairs of events; their own events are not among `events`."""
     cancelled: int = 0
     """Operations without a recorded completion."""
     moved: int = 0
@@ -75,6 +78,7 @@ class _Conversion:
         self.handles = Handles()
         self._writer = Writer(archive, self.handles, context)
         self._threads = Threads(archive, self.handles, context)
+        self._pairs = PairLocations(archive, self.handles, context)
         self._queues: dict[Location, Queue] = {}
         self._gauges: dict[Location, Gauges] = {}
         """Counters of a disk, by the location of its bios."""
@@ -93,8 +97,9 @@ class _Conversion:
         those in its open tables come again in a later window. Bios and requests that ended without
         a completion are cancelled at the window's end, or at the latest time of any operation if
         that is earlier, but not before their own last time; a request merged into another at its
-        last time. Calls that returned in the window are written at once. Adds to `summary`, to the
-        loss markers and to the numbered names of threads. Raises OutputError where writing fails.
+        last time. Calls and pairs that ended in the window are written at once. Adds to `summary`,
+        to the loss markers and to the numbered names of threads. Raises OutputError where writing
+        fails.
         """
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
@@ -113,6 +118,7 @@ class _Conversion:
             still_open = still_open.take(still_open.disk == location.dev)
             self._write(location, queue.release(window.end, still_open))
         self._threads.add(window)
+        self._pairs.add(window)
 
     def end(self, last: Lifecycles | None) -> Otf2Summary:
         """Write all events that are held back, and the definitions; return the summary.
@@ -134,7 +140,7 @@ class _Conversion:
             self._write(location, queue.drain())
             self.summary.moved += queue.moved
             self.summary.held = max(self.summary.held, queue.peak)
-        self._count_calls()
+        self._count_others()
         for location, gauges in self._gauges.items():
             self._samples(location, gauges.finish(self.summary.last_ns))
         if not self.handles.locations:
@@ -193,15 +199,17 @@ class _Conversion:
             self._writer.samples(place, metric, values.time, values.value)
             self.summary.samples += len(values.time)
 
-    def _count_calls(self) -> None:
-        """Add the calls that were written to `summary`: their number, order and times."""
-        summary, threads = self.summary, self._threads
+    def _count_others(self) -> None:
+        """Add the calls and pairs that were written to `summary`: number, order and times."""
+        summary, threads, pairs = self.summary, self._threads, self._pairs
         summary.calls, summary.call_operations = threads.calls, threads.operations
-        summary.moved += threads.moved
-        if threads.calls:
-            first = threads.first_ns if summary.first_ns == NEVER else summary.first_ns
-            summary.first_ns = min(first, threads.first_ns)
-            summary.last_ns = max(summary.last_ns, threads.last_ns)
+        summary.pairs = pairs.pairs
+        for written in (threads, pairs):
+            summary.moved += written.moved
+            if written.first_ns != NEVER:
+                first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
+                summary.first_ns = min(first, written.first_ns)
+                summary.last_ns = max(summary.last_ns, written.last_ns)
 
     def _locations_without_io(self) -> None:
         """Create an empty location for the bios of each disk, as readers require one.

@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import ATTRIBUTES, MEANINGS, PATH_MEANINGS
+from biotrail.converters.outputs.otf2.attributes import (
+    ATTRIBUTES,
+    MEANINGS,
+    PAIR_MEANINGS,
+    PATH_MEANINGS,
+)
 from biotrail.converters.outputs.otf2.gauges import GAUGES
 from biotrail.converters.outputs.otf2.handles import (
     BIOS,
     CALLS,
     COUNTERS,
+    PAIRS,
     REQUESTS,
     FileHandle,
     Handles,
@@ -75,8 +81,10 @@ class _Definitions:
         self._archive.define("ClockProperties", _NS_PER_SECOND, start, length, realtime)
 
     def attributes(self) -> None:
-        """Define the attributes that events carry; those of threads where there are any."""
-        meanings = MEANINGS | (PATH_MEANINGS if self._handles.threads else {})
+        """Define the attributes that events carry; of threads and pairs where there are any."""
+        pairs = PAIR_MEANINGS if self._handles.pairs else {}
+        # Readers want attributes without a gap in their numbers.
+        meanings = MEANINGS | (PATH_MEANINGS if self._handles.threads or pairs else {}) | pairs
         for name, (_, meaning) in meanings.items():
             attribute = ATTRIBUTES[name]
             texts = self._text(name), self._text(meaning)
@@ -131,14 +139,14 @@ class _Definitions:
 
         Both belong to the disk's node: the group, a process, directly, the location below its
         group. Bios and requests are CPU threads, counters a metric location. A location has its
-        number of events. For threads see `_thread`. Groups are numbered in their order, as readers
-        require.
+        number of events. For threads see `_thread`, for pairs `_pairs`. Groups are numbered in
+        their order, as readers require.
         """
         lib, define = self._lib, self._archive.define
-        groups: list[int | None] = []
+        groups: list[int | str | None] = []
         for location in self._handles.locations.values():
-            if location.layer == CALLS:
-                self._thread(location, groups)
+            if location.layer in (CALLS, PAIRS):
+                (self._thread if location.layer == CALLS else self._pairs)(location, groups)
                 continue
             number = location.number
             name = self._text(f"{self._context.device_label(location.dev)} {location.layer}")
@@ -151,34 +159,58 @@ class _Definitions:
             define("Location", number, name, kind, events, len(groups))
             groups.append(None)
 
-    def _thread(self, location: Location, groups: list[int | None]) -> None:
+    def _thread(self, location: Location, groups: list[int | str | None]) -> None:
         """Define the location of a thread's calls, and the group of its process if it is new.
 
-        groups: per group so far, its process id; None: a disk's. A new one is added here. A process
-        is directly below the host, named as its main thread, or else as the thread at hand.
+        groups: as `_below_host` has them. A process is named as its main thread, or else as the
+        thread at hand.
         """
-        lib, number = self._lib, location.number
         pid, name = self._handles.threads[location.dev]
-        if pid not in groups:
-            process = self._handles.processes.get(pid) or name
-            text = self._text(f"{process or 'process'} {pid}")
+        process = self._handles.processes.get(pid) or name
+        text = f"{name or 'thread'} {location.dev}"
+        self._below_host(location.number, text, pid, f"{process or 'process'} {pid}", groups)
+
+    def _pairs(self, location: Location, groups: list[int | str | None]) -> None:
+        """Define a location of pairs, and the group of the pair if it is new; groups: as above."""
+        place = self._handles.pairs[location.dev]
+        self._below_host(location.number, place.key, place.pair, f"pairs: {place.pair}", groups)
+
+    def _below_host(
+        self, number: int, name: str, owner: int | str, title: str, groups: list[int | str | None]
+    ) -> None:
+        """Define a location, and its group, called `title`, directly below the host if it is new.
+
+        owner: what the group is of, a process id or a pair's name. groups: per group so far, its
+        owner; None: a disk's. A new one is added here.
+        """
+        lib = self._lib
+        if owner not in groups:
             group = (lib.LOCATION_GROUP_TYPE_PROCESS, _HOST, lib.UNDEFINED_LOCATION_GROUP)
-            self._archive.define("LocationGroup", len(groups), text, *group)
-            groups.append(pid)
+            self._archive.define("LocationGroup", len(groups), self._text(title), *group)
+            groups.append(owner)
         events = self._archive.event_counts[number]
-        kind, text = lib.LOCATION_TYPE_CPU_THREAD, self._text(f"{name or 'thread'} {location.dev}")
-        self._archive.define("Location", number, text, kind, events, groups.index(pid))
+        kind, text = lib.LOCATION_TYPE_CPU_THREAD, self._text(name)
+        self._archive.define("Location", number, text, kind, events, groups.index(owner))
 
     def regions(self) -> None:
-        """Define the regions: a call is a function that does I/O, a wait is artificial."""
+        """Define the regions: calls are functions that do I/O, waits and pairs artificial."""
         lib = self._lib
         none = self._text("")
         for name, number in self._handles.regions.items():
             waits = name in WAITS
-            text, meaning = self._text(name), self._text(WAITS.get(name, "system call"))
             role = lib.REGION_ROLE_ARTIFICIAL if waits else lib.REGION_ROLE_FILE_IO
-            how = (role, lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
-            self._archive.define("Region", number, text, none if waits else text, meaning, *how)
+            known = none if waits else self._text(name)
+            self._region(number, name, known, WAITS.get(name, "system call"), role)
+        for region, number in self._handles.pair_regions.items():
+            meaning = f"{region.pair}: {region.events}"
+            self._region(number, region.name, none, meaning, lib.REGION_ROLE_ARTIFICIAL)
+
+    def _region(self, number: int, name: str, known: int, meaning: str, role: Any) -> None:
+        """Define a region. known: number of the name that it has in the kernel, or of ""."""
+        lib = self._lib
+        texts = (self._text(name), known, self._text(meaning))
+        how = (role, lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
+        self._archive.define("Region", number, *texts, *how)
 
     def metrics(self) -> None:
         """Define a metric member and class per gauge, numbered as in GAUGES, and their instances.
@@ -276,7 +308,9 @@ def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> Non
     unknown = f" and in {summary.lost_unknown} windows an unknown number" * (
         summary.lost_unknown > 0
     )
-    text = f"{summary.bios} bios, {summary.requests} requests; lost {summary.lost} events{unknown}"
+    pairs = f", {summary.pairs} pairs of events" * (summary.pairs > 0)
+    what = f"{summary.bios} bios, {summary.requests} requests{pairs}"
+    text = f"{what}; lost {summary.lost} events{unknown}"
     archive.call(lib.Archive_SetMachineName, handle, shown(context.host))
     archive.call(lib.Archive_SetCreator, handle, shown(str(header.get("created_by", "biotrail"))))
     archive.call(lib.Archive_SetDescription, handle, text)

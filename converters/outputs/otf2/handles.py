@@ -9,17 +9,19 @@ BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
 """Kinds of a device's locations; the first two are layers, each an I/O paradigm."""
 CALLS = "calls"
 """Kind of a thread's location."""
+PAIRS = "pairs"
+"""Kind of a location of pairs of events."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """One disk's bios, requests or counters, or one thread's calls."""
+    """One disk's bios, requests or counters, one thread's calls, or pairs of one key."""
 
     number: int
     dev: int
-    """The disk's dev_t, or the thread's id."""
+    """The disk's dev_t, the thread's id, or the index in `Handles.pairs`."""
     layer: str
-    """BIOS, REQUESTS, COUNTERS or CALLS."""
+    """BIOS, REQUESTS, COUNTERS, CALLS or PAIRS."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,29 @@ class FileHandle:
     fd: int = 0
 
 
+@dataclass(frozen=True)
+class PairPlace:
+    """What a location of pairs is named after."""
+
+    pair: str
+    """The declared pair's name."""
+    key: str
+
+
+@dataclass(frozen=True)
+class PairRegion:
+    """A region of pairs of events: its name, the pair's name and its events in words."""
+
+    name: str
+    pair: str
+    events: str
+
+
 class Handles:
     """Numbers locations, I/O handles and counters in the order in which they are asked for."""
 
     def __init__(self) -> None:
-        """Begin without locations, handles, counters, regions and threads."""
+        """Begin without locations, handles, counters, regions, threads and pairs."""
         self.locations: dict[tuple[int, str], Location] = {}
         self.handles: dict[tuple[str, int], int] = {}
         """(layer, dev_t) → number of the I/O handle."""
@@ -46,7 +66,11 @@ class Handles:
         self._counters: dict[int, int] = {}
         """Per disk with counters: its index among these."""
         self.regions: dict[str, int] = {}
-        """Number of each region, by its name."""
+        """Number of each region of calls and waits, by its name."""
+        self.pair_regions: dict[PairRegion, int] = {}
+        """Number of each region of pairs."""
+        self.pairs: list[PairPlace] = []
+        """Per location of pairs: its names."""
         self.threads: dict[int, tuple[int, str]] = {}
         """Process id and name of each thread with calls."""
         self.processes: dict[int, str] = {}
@@ -61,13 +85,25 @@ class Handles:
             self.locations[key] = Location(len(self.locations), tid, CALLS)
         return self.locations[key]
 
+    def pair(self, place: PairPlace) -> Location:
+        """Return a new location of pairs, which is named after `place`."""
+        key = (len(self.pairs), PAIRS)
+        self.locations[key] = Location(len(self.locations), *key)
+        self.pairs.append(place)
+        return self.locations[key]
+
+    def pair_region(self, name: str, pair: str, events: str) -> int:
+        """Return the number of a pair's region of that name; the next one on first use."""
+        region = PairRegion(name, pair, events)
+        return self.pair_regions.setdefault(region, len(self.regions) + len(self.pair_regions))
+
     def name_thread(self, tid: int, pid: int, name: str) -> None:
         """Set a thread's process and name; of several, the last ones are the location's."""
         self.threads[tid] = (pid, name)
 
     def region(self, name: str) -> int:
         """Return the number of the region of that name; the next one on first use."""
-        return self.regions.setdefault(name, len(self.regions))
+        return self.regions.setdefault(name, len(self.regions) + len(self.pair_regions))
 
     def file(self, path: str) -> int:
         """Return the number of the I/O handle of a file; the next one on first use."""

@@ -103,18 +103,36 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
     Timestamps become text, ISO 8601 in UTC with ns; other values what JSON has for them, null where
     they are null.
     """
-    times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
+    names = [json.dumps(f.name) for f in schema]
 
     def put(table: pa.Table) -> None:
         """Write a table's rows as JSON lines, timestamps as text."""
-        for name in times:
-            texts = pc.strftime(table[name], _TIME_TEXT)
-            table = table.set_column(table.schema.get_field_index(name), name, texts)
         for batch in table.to_batches(max_chunksize=_JSON_ROWS):
-            rows = [json.dumps(row) + "\n" for row in batch.to_pylist()]
-            out.write("".join(rows).encode())
+            parts: list[Any] = ["{"]
+            for name, column in zip(names, batch.columns, strict=True):
+                parts += [f"{', ' if len(parts) > 1 else ''}{name}: ", _json_texts(column)]
+            rows = pc.binary_join_element_wise(*parts, "}\n", "")
+            out.write(pc.binary_join(_as_list(rows), "")[0].as_buffer())
 
     yield put
+
+
+def _json_texts(column: pa.Array) -> pa.Array:
+    """Return each value as JSON, as `json.dumps` writes it; null: null. A timestamp is a text."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        quoted = pc.binary_join_element_wise('"', pc.strftime(column, _TIME_TEXT), '"', "")
+        return pc.fill_null(quoted, "null")
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return pc.fill_null(column.cast(pa.string()), "null")
+    if pa.types.is_string(kind):
+        return _cells(column, json.dumps).fill_null("null")
+    return pa.array([json.dumps(value) for value in column.to_pylist()], pa.string())
+
+
+def _as_list(texts: pa.Array) -> pa.Array:
+    """Return one list of all texts."""
+    return pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
 
 
 @contextmanager

@@ -57,6 +57,11 @@ def test_the_floors_of_perfettos_traces_name_every_room() -> None:
     assert rooms("converters/outputs/perfetto") == layered("The floors of Perfetto's traces")
 
 
+def test_the_floors_of_reports_name_every_room() -> None:
+    # GIVEN the modules and packages of reports  THEN the contract has a floor for each
+    assert rooms("converters/analysis/report") == layered("The floors of reports")
+
+
 def test_every_output_is_held_apart_from_the_others() -> None:
     # GIVEN the packages of outputs  THEN the contract of independence names each
     contract = next(c for c in CONTRACTS if c["name"] == "Outputs do not know each other")

@@ -96,9 +96,12 @@ def test_each_time_serves_once() -> None:
 
 
 def test_a_second_recorder_has_each_event_before_the_next() -> None:
-    # GIVEN events of a first recorder WHEN a second has them late, but in their order THEN all is
-    # well, also where it lacks some
-    assert misplaced([190, 250], [100, 200, 300]) == []
-    assert misplaced([], [100]) == []
+    # GIVEN events of a first recorder, in rounded µs WHEN a second has them late, but in their
+    # order THEN all is well, also where it lacks some
+    first = [100_000, 200_000, 300_000]
+    assert misplaced([190_000, 250_000], first) == []
+    assert misplaced([99_500, 299_600], first) == []
+    assert misplaced([], first) == []
     # AND what came before all events, or twice between two, is not
-    assert misplaced([99, 100, 210, 290, 300], [100, 200, 300]) == [99, 210, 290]
+    wrong = [99_499, 210_000, 290_000]
+    assert misplaced([*wrong, 100_000, 300_000], first) == wrong

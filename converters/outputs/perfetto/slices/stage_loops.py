@@ -26,13 +26,14 @@ def rows_of(
     j: cython.longlong
     n: cython.longlong = number.shape[0]
     found: cython.longlong = 0
+    for j in range(1, n):
+        if number[j] <= number[j - 1]:
+            return -1
     for j in range(owner.shape[0]):
         if j and owner[j] < owner[j - 1]:
             return -1
         while i < n and number[i] < owner[j]:
             i += 1
-            if i < n and number[i] <= number[i - 1]:
-                return -1
         if i < n and number[i] == owner[j]:
             rows[j] = i
             found += 1

@@ -27,7 +27,7 @@ BLOCK = 1 << 15
 """Most slices whose packets are in memory at once."""
 _SLICE, _ARGUMENT, _FLOW, _STAGE = 100, 16, 10, 72
 """Most bytes of a slice's own packets, and of each of its arguments, flows and stages."""
-_KINDS = {0x18: 0 << 8, 0x10: 1 << 8, 0x88: 2 << 8}
+_KINDS = {0x18: 0 << 8, 0x10: 1 << 8, 0x88: 2 << 8, 0x20: 4 << 8}
 """First byte of an argument's value → what `packet_loops.encode` calls it."""
 
 

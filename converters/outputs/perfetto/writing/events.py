@@ -60,7 +60,9 @@ def last_packet(slices: Slices) -> I64:
     endless = np.flatnonzero(last == FOREVER)
     last[endless] = slices.start[endless]
     stages = slices.stages
-    for row in [] if stages is None else endless[stages.count[endless] > 0].tolist():
+    if stages is None:
+        return last
+    for row in endless[stages.count[endless] > 0].tolist():
         own = slice(int(stages.first[row]), int(stages.first[row] + stages.count[row]))
         last[row] = max(last[row], stages.start[own].max(), stages.end[own].max())
     return last

@@ -21,6 +21,7 @@ from biotrail.converters.analysis.distributions.histogram import (
 from biotrail.converters.events.tables import NEVER, Stage
 from biotrail.converters.pipeline import Trace
 from biotrail.text import hist as hist_text
+from biotrail.text.hist import Shades
 from tests.scenarios.tools import events_of, tables_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
@@ -318,3 +319,9 @@ def test_blktrace_files(cli: Cli, name: str) -> None:
     # GIVEN blktrace's files / WHEN they are read / THEN they are counted as a log is
     found = asked(cli("hist", "--json", BLKTRACE / name))
     assert sum(h["count"] for h in found["histograms"]) > 0
+
+
+@pytest.mark.parametrize(("what", "words"), [("I/O", "1 to 3 I/Os"), ("pair", "1 to 3 pairs")])
+def test_a_heat_map_says_what_it_counts(what: str, words: str) -> None:
+    # GIVEN shades up to 3 WHEN they are explained THEN what is counted has its name
+    assert Shades(" .:@", coloured=False).legend(3, what).endswith(words)

@@ -16,17 +16,16 @@ from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Gro
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
-from biotrail.converters.analysis.report.json import as_dict
-from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.report.report import Reporter, make_report
+from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
 from biotrail.converters.events.tables import NEVER, STAGE_NAMES, RequestKind, Stage
 from biotrail.converters.pipeline import Trace
-from tests.scenarios import cases, stacks
+from tests.scenarios import cases
 from tests.scenarios.tools import Tables, events_of, read
 from tests.support import captures
 from tests.support.paths import ROOT
 from tests.support.window_loads import (
-    HEADER,
     followed,
     loads,
     piece,
@@ -320,21 +319,21 @@ def ends_are_open(tables: Tables, path: Path, window: int) -> bool:
     )
 
 
-def test_stacked_devices_tell_where_the_time_went(tmp_path: Path) -> None:
-    # GIVEN a volume on dm-crypt on a mirror on two disks
-    case = next(c for c in stacks.CASES if "dm-crypt" in c.name)
-    path = tmp_path / "log.biotrail"
-    captures.write_log(path, events_of(case.given), HEADER)
-    # WHEN it is reported on
-    tables, report = both(path)
-    # THEN each child is under its parent, and the three parts add up to the parents' time
-    children = tables.bios.take(tables.bios.parent != NEVER)
-    assert sum(pair.children for pair in report.stacked) == len(children) > 0
-    row = {number: i for i, number in enumerate(tables.bios.number.tolist())}
-    parents = [row[number] for number in children.parent.tolist()]
-    whole = (tables.bios.complete - tables.bios.queue)[parents].sum()
-    parts = sum(p.to_child.sum + p.child.sum + p.from_child.sum for p in report.stacked)
-    assert parts == whole
+def test_groups_past_the_bound_are_no_device() -> None:
+    # GIVEN a report that keeps one pair of device and operation apart
+    trace = Trace(SAMPLE)
+    reporter = Reporter(trace.context)
+    reporter._bios, reporter._requests = Groups(1), Groups(1)
+    for window in trace.lifecycles():
+        reporter.add(window)
+    # WHEN it is made
+    report = reporter.finish(trace)
+    # THEN the I/O of all others is in the total, and of no device
+    assert OTHERS in reporter._bios.by_code
+    known = {entry["name"] for entry in trace.context.devices.values()}
+    assert {device.device for device in report.devices} <= known
+    whole = sum(group["ios"] for group in reporter._bios.by_code.values())
+    assert report.total.bios.counters["ios"] == whole
 
 
 def test_intervals_add_up_to_the_whole() -> None:

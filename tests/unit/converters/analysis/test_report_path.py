@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report import call_groups
-from biotrail.converters.analysis.report.call_groups import CallsByGroup
+from biotrail.converters.analysis.report.calls import groups as call_groups
+from biotrail.converters.analysis.report.calls.groups import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from biotrail.converters.analysis.distributions import depth, samples, sketch, sums
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
-from biotrail.converters.analysis.report import beside, tails
 from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.analysis.report.tails import beside, tails
 from biotrail.converters.events import distinct
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.pipeline import Trace

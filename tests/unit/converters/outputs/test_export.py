@@ -20,6 +20,7 @@ import pytest
 from biotrail.converters.calls.arrow import CALL_SCHEMA, WAIT_SCHEMA
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
 from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA
+from biotrail.converters.outputs.tables import convert
 from biotrail.converters.pipeline import Trace
 from tests.scenarios.tools import events_of
 from tests.support import captures
@@ -197,3 +198,23 @@ def test_a_full_disk_leaves_nothing_but_a_message(ending: str, tmp_path: Path) -
     assert done.stderr.startswith("biotrail: error: cannot write ")
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_json_lines_are_those_of_json(tmp_path: Path) -> None:
+    # GIVEN a table of every type that rows have, with texts that JSON has to escape, and nulls
+    rows = [
+        {"n": 1 << 62, "ok": True, "text": 'a"\\\n\u2028ü', "list": [1, 2], "dict": "x"},
+        {"n": None, "ok": None, "text": None, "list": None, "dict": None},
+        {"n": -1, "ok": False, "text": "", "list": [], "dict": "x"},
+    ]
+    types = [
+        *(("n", pa.int64()), ("ok", pa.bool_()), ("text", pa.string())),
+        *(("list", pa.list_(pa.int64())), ("dict", pa.dictionary(pa.int32(), pa.string()))),
+    ]
+    table = pa.Table.from_pylist(rows, pa.schema(types))
+    # WHEN it is written, also where it is a part of another
+    for part, wanted in ((table, rows), (table.slice(1), rows[1:])):
+        out = io.BytesIO()
+        assert convert.write(iter([part]), table.schema, "jsonl", out) == len(wanted)
+        # THEN each line is what json makes of the row
+        assert out.getvalue().decode() == "".join(json.dumps(row) + "\n" for row in wanted)

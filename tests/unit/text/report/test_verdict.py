@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.analysis.report.tree.tree import Report
 from biotrail.converters.pipeline import Trace
 from biotrail.text.report import verdict
 from biotrail.text.report.verdict import Sentence

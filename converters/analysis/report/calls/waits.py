@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
+from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason

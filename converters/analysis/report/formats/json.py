@@ -3,10 +3,10 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.report.figures import StageTimes
-from biotrail.converters.analysis.report.json_pairs import interval_pair, pairs, summary
-from biotrail.converters.analysis.report.submission_tree import SubmissionReport
-from biotrail.converters.analysis.report.tree import (
+from biotrail.converters.analysis.report.formats.json_pairs import interval_pair, pairs, summary
+from biotrail.converters.analysis.report.tree.figures import StageTimes
+from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
+from biotrail.converters.analysis.report.tree.tree import (
     FORMAT,
     Buckets,
     CallReport,

@@ -4,10 +4,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from biotrail.converters.analysis.report.figures import Summary
-from biotrail.converters.analysis.report.json_pairs import summary
-from biotrail.converters.analysis.report.pair_tree import PairReport
-from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.analysis.report.formats.json_pairs import summary
+from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.report.tree.pairs import PairReport
+from biotrail.converters.analysis.report.tree.tree import Report
 
 Line = dict[str, Any]
 """Column → value; absent columns are empty."""

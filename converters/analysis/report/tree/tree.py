@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
-from biotrail.converters.analysis.report.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.pair_tree import PairInterval, PairReport
-from biotrail.converters.analysis.report.submission_tree import SubmissionReport
-from biotrail.converters.analysis.report.tails import Tail
+from biotrail.converters.analysis.report.tails.tails import Tail
+from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
+from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
 
 FORMAT = 1
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""

@@ -14,7 +14,7 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.sums import loops
-from biotrail.converters.analysis.report.beside import NOT_KNOWN, Beside
+from biotrail.converters.analysis.report.tails.beside import NOT_KNOWN, Beside
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Lifecycles, Stage

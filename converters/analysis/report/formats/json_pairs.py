@@ -4,8 +4,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from biotrail.converters.analysis.report.figures import Summary
-from biotrail.converters.analysis.report.pair_tree import PairInterval, PairReport
+from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
 
 
 def summary(values: Summary, unit: str) -> dict[str, Any]:

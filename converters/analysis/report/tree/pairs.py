@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from biotrail.converters.analysis.report.figures import Summary
+from biotrail.converters.analysis.report.tree.figures import Summary
 
 
 @dataclass

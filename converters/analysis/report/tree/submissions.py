@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from biotrail.converters.analysis.report.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 
 
 @dataclass

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.flow import Flow, Steps
-from biotrail.converters.analysis.report.patterns import Pattern
+from biotrail.converters.analysis.report.devices.patterns import Pattern
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import Bool, Lifecycles

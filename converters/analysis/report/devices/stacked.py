@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.samples import operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.events.tables import I64, NEVER, OP_MASK, Lifecycles
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 
 
 @dataclass
@@ -28,17 +30,17 @@ class Stacked:
 
     def __init__(self) -> None:
         self.by_pair: dict[tuple[int, int, int], Below] = {}
-        """(upper dev_t, lower dev_t, number of the parent's operation) → times."""
+        """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
         self.unmatched = 0
         """Children whose parent did not end in the same window; they are in no pair."""
 
-    def add(self, window: Lifecycles) -> None:
+    def add(self, window: Lifecycles, context: Context) -> None:
         """Add the times of the next window's children: bios that work for a bio of an upper device.
 
         A child whose parent is in the same window's `bios` (ended, or without further events) is
-        added to `by_pair`, under both devices and the parent's REQ_OP_* (an empty write with
-        REQ_PREFLUSH stays a write); any other child only counts in `unmatched`. A time that is not
-        known, or negative, is not counted, but the child is.
+        added to `by_pair`, under both devices and the parent's operation; any other child only
+        counts in `unmatched`. A time that is not known, or negative, is not counted, but the child
+        is. context: the log's, for operations.
         """
         bios = window.bios
         child_row = np.flatnonzero(bios.parent != NEVER)
@@ -49,9 +51,9 @@ class Stacked:
         here = bios.number[parent_row] == parent
         self.unmatched += int((~here).sum())
         child_row, parent_row = child_row[here], parent_row[here]
-        keys = np.stack(
-            [bios.dev[parent_row], bios.dev[child_row], bios.opf[parent_row] & OP_MASK], axis=1
-        ).astype(np.int64)
+        operation = operations_of(bios, context)[parent_row]
+        keys = np.stack([bios.dev[parent_row], bios.dev[child_row], operation], axis=1)
+        keys = keys.astype(np.int64)
         names, place = np.unique(keys, axis=0, return_inverse=True)
         for row, (upper, lower, op) in enumerate(names.tolist()):
             ours = place.reshape(-1) == row

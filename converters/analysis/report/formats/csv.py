@@ -5,11 +5,11 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from biotrail.converters.analysis.report.csv_pairs import interval_pair_lines, pair_lines
-from biotrail.converters.analysis.report.drivers import SETUP
-from biotrail.converters.analysis.report.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.json_pairs import summary
-from biotrail.converters.analysis.report.tree import FORMAT, DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.devices.drivers import SETUP
+from biotrail.converters.analysis.report.formats.csv_pairs import interval_pair_lines, pair_lines
+from biotrail.converters.analysis.report.formats.json_pairs import summary
+from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (

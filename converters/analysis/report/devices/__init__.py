@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of devices: depths, patterns, flushes, stacked devices, drivers, completions."""
