@@ -52,11 +52,15 @@ class PathColumn:
         return PathColumn(self.at[events], self.rows)
 
     @staticmethod
-    def joined(columns: "Sequence[PathColumn | None]", lengths: Sequence[int]) -> "PathColumn":
+    def joined(
+        columns: "Sequence[PathColumn | None]", lengths: Sequence[int]
+    ) -> "PathColumn | None":
         """Return the column of all events of some columns, with a table of their rows alone.
 
-        None: nothing is known of that part's events. lengths: each part's number of events.
+        None: nothing is known of that part's events, or of any. lengths: events of each part.
         """
+        if all(column is None for column in columns):
+            return None
         places, tables, count = [], [], 0
         for column, length in zip(columns, lengths, strict=True):
             at = np.full(length, -1, np.int32)
