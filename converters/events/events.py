@@ -304,9 +304,7 @@ class Events:
             parts[-1].members,
             _joined([p.stack for p in parts], parts, np.int64(-1)),
             _joined([p.file for p in parts], parts, np.int32(-1)),
-            None
-            if all(p.path is None for p in parts)
-            else PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
+            PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
         )
         for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
@@ -329,8 +327,7 @@ class Events:
         for column in (self.ts, self.cpu, self.number, self.doubt):
             if column is not None:
                 column[rows] = column[rows][order]
-        at = None if self.path is None else self.path.at
-        for named in (self.stack, self.file, at):
+        for named in (self.stack, self.file, None if self.path is None else self.path.at):
             if named is not None:
                 named[rows] = named[rows][order]
 
