@@ -6,12 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import named_events
-from biotrail.converters.association.without_pointers.identify import Identifier
 from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
@@ -41,6 +40,9 @@ from biotrail.converters.settling.settler import compiled
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
+
+if TYPE_CHECKING:
+    from biotrail.converters.association.without_pointers.identify import Identifier
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -276,7 +278,7 @@ class Trace:
         thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
-        identifier = Identifier(self.context) if self.by_intervals else None
+        identifier = _identifier(self.context) if self.by_intervals else None
         if identifier:
             self.account.pairing = identifier.pairing
         kept = Events.empty()
@@ -385,3 +387,10 @@ class Trace:
             path=result.path,
             sites=result.sites,
         )
+
+
+def _identifier(context: Context) -> "Identifier":
+    """Return a new Identifier, of the context's devices; most logs need none, nor its imports."""
+    from biotrail.converters.association.without_pointers.identify import Identifier
+
+    return Identifier(context)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.filters import LeftOut, read_left_out
+from biotrail.recorder.filters.left_out import LeftOut, read_left_out
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
