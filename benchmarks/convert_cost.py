@@ -116,6 +116,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure and print all that the arguments choose; return the machine, the date and rows."""
     from benchmarks.record_cost import describe
 
+    arguments.directory = arguments.directory.absolute()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     print(describe(), HEAD, sep="\n", flush=True)
     rows: list[Row] = []

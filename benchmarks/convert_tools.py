@@ -127,8 +127,9 @@ def run(tool: Tool, given: Given, directory: Path) -> Used | None:
     try:
         with (directory / "said").open("wb") as said, (directory / "errors").open("w+b") as errors:
             command = [sys.executable, "-S", "-E", "-c", _MEASURED, usage, *words]
+            # btt leaves files where it runs.
             done = subprocess.run(
-                command, stdout=said, stderr=errors, cwd=ROOT, env=_as_used(), check=False
+                command, stdout=said, stderr=errors, cwd=directory, env=_as_used(), check=False
             )
             if done.returncode:
                 errors.seek(0)

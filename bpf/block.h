@@ -74,21 +74,26 @@ static __always_inline __u32 bt_rq_dev(struct request *rq)
 }
 
 /*
- * The device filter. Without bi_bdev (before 5.12) a partition is recognized by `sector` on its
- * disk. Without a known partition (place.part 0) the disk alone decides.
+ * Whether a device filter's partition, if it is for one, is that of an I/O on its disk. Without
+ * bi_bdev (before 5.12) a partition is recognized by `sector` on its disk. Without a known
+ * partition (`part` 0) the disk alone decides.
  */
+static __always_inline bool bt_part_wanted(__u32 i, __u32 part, __u64 sector)
+{
+	if (!config.filters[i].part || !part)
+		return true;
+	if (bt_has_bdev())
+		return config.filters[i].part == part;
+	return sector >= config.filters[i].start && sector < config.filters[i].end;
+}
+
+/* The device filter for a bio, or a queue's disk. */
 static __always_inline bool bt_wanted(struct bt_place place, __u64 sector)
 {
 	if (!config.nr_filters)
 		return true;
 	for (__u32 i = 0; i < BT_MAX_FILTERS && i < config.nr_filters; i++) {
-		if (config.filters[i].disk != place.dev)
-			continue;
-		if (!config.filters[i].part || !place.part)
-			return true;
-		if (bt_has_bdev() ? config.filters[i].part == place.part :
-				    sector >= config.filters[i].start &&
-					    sector < config.filters[i].end)
+		if (config.filters[i].disk == place.dev && bt_part_wanted(i, place.part, sector))
 			return true;
 	}
 	return false;
@@ -106,18 +111,26 @@ static __always_inline bool bt_wanted_source(__u32 dev)
 	return false;
 }
 
-/* The device filter for a request: by its bio's partition, or by the disk if it has no bio. */
+/*
+ * The device filter for a request: by its disk, and its bio's partition where the filter is for
+ * one. A bio is looked at only then: that takes five loads, each after the other.
+ */
 static __always_inline bool bt_wanted_rq(struct request *rq, __u32 dev)
 {
-	struct bt_place place = { .dev = dev };
 	struct bio *bio;
 
 	if (!config.nr_filters)
 		return true;
-	bio = rq->bio;
-	if (bio)
-		place = bt_bio_place(bio);
-	return bt_wanted(place, rq->__sector);
+	for (__u32 i = 0; i < BT_MAX_FILTERS && i < config.nr_filters; i++) {
+		if (config.filters[i].disk != dev)
+			continue;
+		if (!config.filters[i].part)
+			return true;
+		bio = rq->bio;
+		if (!bio || bt_part_wanted(i, bt_bio_place(bio).part, rq->__sector))
+			return true;
+	}
+	return false;
 }
 
 static __always_inline __u8 bt_bio_hint(struct bio *bio)

@@ -64,11 +64,12 @@ static __always_inline bool bt_call_wanted(__u64 ids)
 /* The running thread queued a bio that a filter left out, if calls are timed. */
 static __always_inline void bt_call_left_out(void)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
 	struct bt_call_slot *slot;
+	__u32 tid;
 
 	if (!path.time)
 		return;
+	tid = bpf_get_current_pid_tgid();
 	slot = bt_call_slot(tid);
 	if (bt_is_inside(slot, tid))
 		slot->left_out++;

@@ -97,6 +97,7 @@ class Trace:
         self._notes = 0
         self._losses = Losses(self.reader)
         self._numbered = 0
+        self._kept = 0
 
     def restrict(self, span: Span) -> None:
         """Restrict the trace to a part of the log, as `cutting` defines it. Call before reading."""
@@ -153,8 +154,8 @@ class Trace:
             if waiting < window_events:
                 continue
             edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
-            waiting_events = Events.join([pending, *parts])
-            ready, pending, edge = split_ready(waiting_events, edge, MOST_WAITING)
+            waiting_parts = [pending, *parts]
+            ready, pending, edge = split_ready(waiting_parts, edge, MOST_WAITING, self._kept)
             if not len(ready):
                 parts, waiting = [], 0
                 continue
@@ -227,7 +228,7 @@ class Trace:
             self.tasks,
             self.stacks,
             by_intervals=self.by_intervals,
-            module=self.settling if on_window is None and not lives.on else None,
+            module=self.settling,
         )
         for fresh, result, begin, end in self._associated(events, made_by):
             result.path = divider.divide(result, self.tasks)
@@ -291,12 +292,13 @@ class Trace:
                 begin = int(fresh.ts[0])
             block = without_sites(fresh)
             identified = identifier.identify(block) if identifier else block
-            events = Events.join([kept, identified])
+            events = identified.behind(kept)
             if identifier:
                 identifier.mark(events)
             result = made_by.build(events, settled=end - SETTLE_NS, final=False)
             events = result.association.events
             kept = events.take(result.kept.events)
+            self._kept = len(kept)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
             yield fresh, result, begin, end

@@ -16,7 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 COMPILED = (
+    "biotrail.converters.analysis.distributions.sum_loops",
     "biotrail.converters.events.decoding_loops",
+    "biotrail.converters.events.distinct_loops",
     "biotrail.converters.outputs.perfetto.tracks.lane_loops",
     "biotrail.converters.settling.plain",
     "biotrail.recorder.log.column_loops",

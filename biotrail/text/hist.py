@@ -16,13 +16,10 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import U32
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
+from biotrail.text.bars import Bars
 from biotrail.text.printing import Styled
 from biotrail.text.rows import Order, first, left_out
 
-STARS = 40
-"""Most stars of a histogram's bar."""
-NARROW = 1 << 32
-"""From this value on a histogram has bcc's wider columns."""
 ASCII = " .:-=+*#%@"
 BLOCKS = " ░▒▓█"
 HEAT = (None, 52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
@@ -130,27 +127,17 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
     """
     counts = found.counts.tolist()
     used = [slot for slot, count in enumerate(counts) if count]
-    most = max(counts)
+    bars = Bars(max(counts), found.maximum)
     first = used[0] if found.scale.step else 0
-    wide = found.maximum >= NARROW
-    number, stars = (20, STARS // 2) if wide else (10, STARS)
-    yield f"{'':{number - 5}}{unit:<{number + 9}} : count     distribution"
+    yield bars.heading(unit)
     for slot in range(first, used[-1] + 1):
         if found.scale.step and not any(counts[max(slot - 1, 0) : slot + 2]):
             if any(counts[max(slot - 2, 0) : slot]):
-                yield f"{'...':>{number}}"
+                yield bars.gap()
             continue
-        begin, end = found.scale.bounds(slot)
-        last = "and more" if end is None else str(end)
-        bar = _bar(counts[slot], most, stars)
-        yield f"{begin:>{number}} -> {last:<{number}} : {counts[slot]:<8} |{bar:<{stars}}|"
+        yield bars.row(*found.scale.bounds(slot), counts[slot])
     average = found.total // found.count
     yield f"avg = {average} {unit}, max = {found.maximum} {unit}, count: {found.count}"
-
-
-def _bar(count: int, most: int, width: int) -> str:
-    """Return a bar of stars."""
-    return "*" * (width * count // most)
 
 
 # Heat maps

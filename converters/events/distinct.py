@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distinct rows of several columns, numbered in the order in which they occur."""
+"""Distinct values of a column, and distinct rows of several columns, numbered."""
+
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64
 
+try:
+    from biotrail.converters.events import distinct_loops as _distinct_loops
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    loops: ModuleType | None = None
+else:
+    loops = _distinct_loops if _distinct_loops.COMPILED else None
+
 Row = tuple[int, ...]
 """A value per column."""
+_MOST_NAMES = 1 << 15
+"""Values that the compiled loop tells apart; where more differ, sorting is as fast."""
 
 
 def distinct(*columns: NDArray[np.integer]) -> tuple[list[Row], I64]:
@@ -30,3 +41,36 @@ def distinct(*columns: NDArray[np.integer]) -> tuple[list[Row], I64]:
     of[order] = place[np.cumsum(new) - 1]
     rows = first[by_occurrence]
     return list(zip(*(column[rows].tolist() for column in columns), strict=True)), of
+
+
+def distinct_values(values: NDArray[np.integer]) -> tuple[I64, I64, I64]:
+    """Return (names, rows, of): as `np.unique` with `return_index` and `return_inverse`.
+
+    values: integers of up to 64 bits, (n,), seen as int64. names: the distinct values, ascending.
+    rows: the first row of each. of: (n,), the index in `names` of each row's value.
+    """
+    wide = np.ascontiguousarray(values).astype(np.int64, copy=False)
+    if loops is not None:
+        room = min(_MOST_NAMES, len(wide))
+        slots = np.zeros(1 << (2 * room + 1).bit_length(), np.int32)
+        names, rows = np.empty((2, room), np.int64)
+        of = np.empty(len(wide), np.int64)
+        count = loops.number(wide, slots, names, rows, of)
+        if count >= 0:
+            names, rows = names[:count], rows[:count]
+            if (names[1:] > names[:-1]).all():
+                return names, rows, of
+            order = np.argsort(names)
+            numbers = np.empty(count, np.int64)
+            numbers[order] = np.arange(count)
+            loops.renumber(of, numbers)
+            return names[order], rows[order], of
+    found, first, inverse = np.unique(wide, return_index=True, return_inverse=True)
+    return found, first, inverse
+
+
+def names_of(values: NDArray[np.integer]) -> I64:
+    """Return the distinct values, ascending, as int64. values: (n,), as of `distinct_values`."""
+    if len(values) and (values == values[0]).all():
+        return values[:1].astype(np.int64)
+    return distinct_values(values)[0]

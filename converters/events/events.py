@@ -106,6 +106,8 @@ class Events:
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
     path: NDArray[np.void] | None = None
     """Per row: what is known of the path beside the block layer (`path.PATH`); None: nothing."""
+    spacious: "Events | None" = field(default=None, repr=False, compare=False)
+    """These rows behind others that are not written yet, in the same memory (see `behind`)."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -123,6 +125,11 @@ class Events:
     def kind(self) -> U8:
         """Record kind (`Kind`), uint8."""
         return (self.raw[:, 0] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
+
+    @cached_property
+    def _present(self) -> frozenset[int]:
+        """The kinds that occur."""
+        return frozenset(np.flatnonzero(np.bincount(self.kind, minlength=1)).tolist())
 
     @cached_property
     def _is_rq(self) -> Bool:
@@ -187,6 +194,10 @@ class Events:
 
     def rows(self, *kinds: int) -> EventRows:
         """Return the indices of all events of the given kinds, ascending."""
+        if not self._present.issuperset(kinds):
+            kinds = tuple(kind for kind in kinds if kind in self._present)
+            if not kinds:
+                return np.zeros(0, np.int64)
         return np.flatnonzero(kind_table(kinds)[self.kind])
 
     def fields(self, kind: Kind, rows: EventRows) -> NDArray[np.void]:
@@ -201,7 +212,12 @@ class Events:
         no such field.
         """
         dtype, offset = fields_of(kind)[name][:2]
-        word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
+        words: U64 = self.raw.T[offset // 8]
+        if words.flags.c_contiguous and offset % dtype.itemsize == 0:
+            parts: NDArray[Any] = words.view(dtype)
+            step = 8 // dtype.itemsize
+            return np.asarray(parts[offset // dtype.itemsize % step :: step][rows])
+        word = words[rows] >> np.uint64(offset % 8 * 8)
         width = dtype.itemsize * 8
         value = word if width == 64 else word & np.uint64((1 << width) - 1)
         return value.astype(f"u{dtype.itemsize}").view(dtype)
@@ -238,16 +254,42 @@ class Events:
             np.zeros((0, RAW_WORDS), np.uint64),
         )
 
+    def behind(self, earlier: "Events") -> "Events":
+        """Return the join of `earlier` and these, without a copy of these where there is room.
+
+        There is where `join` left room for as many rows as `earlier` has, unless these have columns
+        beside the records, or begin before the others end. The room is used once.
+        """
+        whole, self.spacious = self.spacious, None
+        if (
+            whole is None
+            or not len(earlier)
+            or len(whole) != len(earlier) + len(self)
+            or earlier.ts[-1] > self.ts[0]
+            or self._has_more
+            or earlier._has_more
+        ):
+            return Events.join([earlier, self])
+        count = len(earlier)
+        whole.ts[:count], whole.cpu[:count] = earlier.ts, earlier.cpu
+        whole.raw.T[:, :count] = earlier.raw.T
+        whole.number = np.concatenate([earlier.number, self.number])
+        whole.members = self.members
+        return whole
+
     @staticmethod
-    def join(parts: Sequence["Events"]) -> "Events":
+    def join(parts: Sequence["Events"], room: int = 0) -> "Events":
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
         Parts without rows are ignored; a single other one is returned itself, not copied. `members`
         is that of the last part with rows. `stack`, `file` and `path` are None if no part has the
         column, else -1 or NO_PATH in rows of parts without it; `doubt` is None unless all parts
-        have it.
+        have it. room: rows for which to leave room in front, for `behind`; parts without these
+        columns are copied then, even if there is one.
         """
         parts = [p for p in parts if len(p)]
+        if room and parts and not any(p._has_more for p in parts):
+            return _spacious(parts, room)
         if len(parts) <= 1:
             return parts[0] if parts else Events.empty()
         doubts = [p.doubt for p in parts if p.doubt is not None]
@@ -266,6 +308,12 @@ class Events:
             joined._sort(slice(first, last))
         return joined
 
+    @property
+    def _has_more(self) -> bool:
+        """Whether there is any column beside the records."""
+        beside = (self.doubt, self.stack, self.file, self.path)
+        return any(column is not None for column in beside)
+
     def _sort(self, rows: slice) -> None:
         """Sort a stretch of rows by time, in place; rows of one time keep their order.
 
@@ -280,6 +328,25 @@ class Events:
         for named in (self.stack, self.file, self.path):
             if named is not None:
                 named[rows] = named[rows][order]
+
+
+def _spacious(parts: Sequence[Events], room: int) -> Events:
+    """Return the rows of parts without columns beside the records, with room in front of them."""
+    rows = room + sum(map(len, parts))
+    raw = np.empty((RAW_WORDS, rows), np.uint64)
+    whole = Events(
+        np.empty(rows, np.int64), np.empty(rows, np.uint16), np.zeros(0, np.int64), raw.T
+    )
+    np.concatenate([p.ts for p in parts], out=whole.ts[room:])
+    np.concatenate([p.cpu for p in parts], out=whole.cpu[room:])
+    np.concatenate([p.raw.T for p in parts], axis=1, out=raw[:, room:])
+    number = np.concatenate([p.number for p in parts])
+    members = parts[-1].members
+    joined = Events(whole.ts[room:], whole.cpu[room:], number, raw[:, room:].T, None, members)
+    for first, last in _disordered([p.ts for p in parts]):
+        joined._sort(slice(first, last))
+    joined.spacious = whole
+    return joined
 
 
 def _disordered(times: Sequence[I64]) -> list[tuple[int, int]]:

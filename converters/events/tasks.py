@@ -4,6 +4,7 @@
 import numpy as np
 
 from biotrail.converters.events.array_steps import take_or
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I32, I64, U32, Tasks
 from biotrail.recorder.schema.records import Kind
@@ -55,6 +56,12 @@ class TaskNames:
         since = np.array(self._since, dtype=np.int64)
         order = np.lexsort((since, tids))
         tids, since = tids[order], since[order]
+        threads, _, of = distinct_values(tid)
+        begin = np.searchsorted(tids, threads, side="left")
+        names = np.searchsorted(tids, threads, side="right") - begin
+        if (names <= 1).all():  # no thread that is asked for has changed its name
+            row = order[np.minimum(begin, len(order) - 1)]
+            return np.where(names == 1, row, -1).astype(np.int32)[of]
         wanted = tid.astype(np.int64)
         first = np.searchsorted(tids, wanted, side="left")
         stop = np.searchsorted(tids, wanted, side="right")

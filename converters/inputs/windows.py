@@ -1,25 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of events: what of a source's parts can be processed, in which pieces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from biotrail.converters.events.events import Events
 
 
-def split_ready(waiting: Events, edge: int, most: int) -> tuple[Events, Events, int]:
-    """Return (events before `edge` (ns), the others, edge); views of `waiting`.
+def split_ready(
+    parts: Sequence[Events], edge: int, most: int, room: int = 0
+) -> tuple[Events, Events, int]:
+    """Return (the parts' events before `edge` (ns), the others, edge), joined.
 
-    waiting: sorted by time. If none is before `edge` and more than `most` wait, all are returned as
-    ready, with the last one's time + 1 as the edge: the chunks' clock readings do not advance, so
-    the log is damaged or was made up.
+    parts: each sorted by time. If none is before `edge` and more than `most` wait, all are returned
+    as ready, with the last one's time + 1 as the edge: the chunks' clock readings do not advance,
+    so the log is damaged or was made up. room: rows for which to leave room in front of the ready
+    ones (`Events.join`).
     """
-    count = int(np.searchsorted(waiting.ts, edge))
-    if not count and len(waiting) > most:
-        count, edge = len(waiting), int(waiting.ts[-1]) + 1
-    ready, rest = waiting.split(count)
-    return ready, rest, edge
+    parts = [part for part in parts if len(part)]
+    counts = [int(np.searchsorted(part.ts, edge)) for part in parts]
+    if not any(counts) and sum(map(len, parts)) > most:
+        counts, edge = list(map(len, parts)), max(int(part.ts[-1]) for part in parts) + 1
+    halves = [part.split(count) for part, count in zip(parts, counts, strict=True)]
+    ready = Events.join([before for before, _ in halves], room)
+    return ready, Events.join([after for _, after in halves]), edge
 
 
 def pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:

@@ -2,7 +2,8 @@
 """The events behind chosen bios: those of the bios, of their pieces and of their requests.
 
 The window in which a bio is returned as ended has all of its events, because the events of bios
-in flight are passed on to the next window; so no state is needed between windows.
+in flight are passed on to the next window; so no state is needed between windows. Of bios that were
+settled before the model, it is asked then: for their families alone.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.identity.association import Association, edges_of_rows
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Bool, Table
 from biotrail.converters.lifecycles.lifecycles import Result
 from biotrail.recorder.schema.records import Kind
@@ -24,15 +26,34 @@ class Histories(Table):
     request: I64
     """`Requests.number` of the event's request; NEVER: the event is of the bio alone."""
     event: I64
-    """Index of the event in `result.association.events`."""
+    """Index of the event in the events that come with the table."""
 
 
-def histories(result: Result, bios: I64) -> Histories:
+def histories(result: Result, bios: I64) -> tuple[Histories, Events]:
     """Return all events of the given bios, of their pieces and of their requests.
 
-    bios: values of `Bios.number`; those that are not in the window have no rows. An event that
-    names both bio and request is listed once, with the request.
+    With the events that `Histories.event` indexes. bios: values of `Bios.number`; those that are
+    not in the window have no rows. An event that names both bio and request is listed once, with
+    the request.
     """
+    found, events = _modelled(result, bios), result.association.events
+    plain = bios[:0] if result.settled is None else bios[result.settled.has(bios)]
+    if result.settled is None or not len(plain):
+        return found, events
+    apart = result.settled.modelled(plain)
+    more = _modelled(apart, plain)
+    number = np.concatenate(
+        [events.number[found.event], apart.association.events.number[more.event]]
+    )
+    events = Events.join([events.take(np.unique(found.event)), apart.association.events])
+    both = Histories.concatenate([found, more])
+    by_number = np.argsort(events.number)
+    both.event = by_number[np.searchsorted(events.number, number, sorter=by_number)]
+    return both.take(np.argsort(both.bio, kind="stable")), events
+
+
+def _modelled(result: Result, bios: I64) -> Histories:
+    """Return the events of those bios that are in the result's association."""
     a = result.association
     own_bio, own_event = _bio_events(a, result.bio_number, bios)
     request_bio, request, event = _request_events(a, result, bios)

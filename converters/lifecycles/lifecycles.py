@@ -2,6 +2,7 @@
 """Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from biotrail.converters.events.tables import (
     RequestKind,
     Requests,
     Stages,
+    Table,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.certainties import (
@@ -62,6 +64,34 @@ FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
+
+
+@dataclass
+class Owners(Table):
+    """Requests or bios (and pieces of bios) by their addresses, from first to last event."""
+
+    object: U64
+    first: I64
+    """ns; `last` likewise."""
+    last: I64
+    number: I64
+    """`Requests.number`, or `Bios.number` of the whole bio."""
+
+
+class SettledLives(Protocol):
+    """I/O of a window that was settled before the model; it can be asked until the next window."""
+
+    def bios(self) -> Owners:
+        """Return its bios and their pieces."""
+
+    def requests(self) -> Owners:
+        """Return its requests."""
+
+    def has(self, numbers: I64) -> Bool:
+        """Return per number whether it is that of one of its bios."""
+
+    def modelled(self, numbers: I64) -> "Result":
+        """Return what the model makes of the families of these of its bios alone."""
 
 
 @dataclass
@@ -94,6 +124,8 @@ class Result:
     """Events of plain I/O that was settled before the association, which does not have them."""
     sites: SiteTables | None = None
     """As `Lifecycles.sites`; set by the pipeline."""
+    settled: SettledLives | None = None
+    """The lives of `plain`."""
 
 
 class Builder:

@@ -6,6 +6,7 @@ import numpy as np
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, U32, Bool
 
 _NO_REQUEST = np.iinfo(np.int64).max
@@ -28,7 +29,7 @@ class RequestDevices:
 
     def add(self, dev: U32, number: I64) -> None:
         """Take in requests by device (dev_t) and number, sorted by number."""
-        seen, at = np.unique(dev, return_index=True)
+        seen, at, _ = distinct_values(dev)
         for device, first in zip(seen.tolist(), number[at].tolist(), strict=True):
             self._first[device] = min(first, self._first.get(device, first))
 

@@ -45,9 +45,12 @@ class Submitters:
         per bio, the disk (dev_t).
         """
         recorded = queued >= 0
+        whole = bool(recorded.all()) and len(events) > 0
 
         def field_of_q(name: str, dtype: type) -> NDArray[Any]:
             """Return a field of each bio's Q; 0 where Q was not recorded."""
+            if whole:
+                return np.asarray(events.field(Kind.Q, name, queued).astype(dtype, copy=False))
             if not len(events):
                 return np.zeros(len(queued), dtype)
             value = events.field(Kind.Q, name, np.maximum(queued, 0))

@@ -9,14 +9,17 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, Edges, Stages, Table
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.path import bio_paths, driver_steps, interrupts
+from biotrail.converters.lifecycles.submissions import bio_requests
 from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.settling.lives import PlainLives
 from biotrail.converters.settling.settler import Settled, Settler
-from biotrail.converters.sites.hits import follows
 
 T = TypeVar("T", bound=Table)
 
@@ -29,13 +32,11 @@ def builder(
     by_intervals: bool,
     module: ModuleType | None,
 ) -> "Builder | SettlingBuilder":
-    """Return what builds a log's windows, for callers that need only the tables.
+    """Return what builds a log's windows: plain I/O is settled first, but not without pointers.
 
-    Plain I/O is settled first, but not where the log has more than the block layer's events (the
-    path, followed objects), whose tables are made from the association, nor without pointers.
     module: None: nothing is compiled.
     """
-    if module is None or by_intervals or context.path_parts or follows(context.header):
+    if module is None or by_intervals:
         return Builder(context, tasks, stacks)
     return SettlingBuilder(context, tasks, stacks, module)
 
@@ -47,6 +48,7 @@ class SettlingBuilder:
         self, context: Context, tasks: TaskNames, stacks: StackNames, module: ModuleType
     ) -> None:
         """As `Builder`. `module`: the compiled pass, `settling.plain`."""
+        self._context, self._tasks, self._stacks = context, tasks, stacks
         self._builder = Builder(context, tasks, stacks)
         self._settler = Settler(context, Submitters(tasks, stacks), module)
 
@@ -54,7 +56,7 @@ class SettlingBuilder:
         """As `Builder.build`, with the same tables; the order of edges differs.
 
         `association`, `kept`, `own`, `bio_number` and `request_number` of the result are of the
-        events that are not plain, which were associated alone.
+        events that are not plain, which were associated alone; `settled` is asked for the others.
         """
         plain = self._settler.settle(events, settled)
         if plain is None:
@@ -62,7 +64,13 @@ class SettlingBuilder:
         self._builder.request_devices.add(plain.requests.dev, plain.requests.number)
         rest = events.take(plain.rest)
         result = self._builder.build(rest, settled=settled, final=final)
-        return _with_plain(result, plain, events)
+        lives = PlainLives(events, plain.lives, self._modelled)
+        return replace(_with_plain(result, plain, events), settled=lives)
+
+    def _modelled(self, events: Events) -> Result:
+        """Return what the model makes of some families' events, which nothing else concerns."""
+        made_by = Builder(self._context, self._tasks, self._stacks)
+        return made_by.build(events, settled=0, final=True)
 
 
 def _with_plain(result: Result, plain: Settled, events: Events) -> Result:
@@ -77,6 +85,26 @@ def _with_plain(result: Result, plain: Settled, events: Events) -> Result:
         bio_stages=_merged_stages(plain.bio_stages, result.bio_stages),
         request_stages=_merged_stages(plain.request_stages, result.request_stages),
         plain=PlainEvents(events, plain.rest, plain.counts),
+        path=None if result.path is None else _with_plain_path(result.path, plain, events),
+    )
+
+
+def _with_plain_path(path: PathTables, plain: Settled, events: Events) -> PathTables:
+    """Return the tables of the path with the rows of plain bios and requests."""
+    none = np.zeros(0, np.int64)
+    number, request = plain.bios.number, plain.requests.number
+    bios = bio_paths(events, number, plain.queued)
+    by = interrupts(events, request, plain.completed)
+    steps = driver_steps(events, request, plain.completed, plain.requests.start)
+    submitted = bio_requests(events, (number, plain.queued), (none, none))
+    return replace(
+        path,
+        bios=_merged(bios, path.bios, bios.number, path.bios.number),
+        interrupts=_merged(by, path.interrupts, by.number, path.interrupts.number),
+        steps=_merged(steps, path.steps, steps.number, path.steps.number),
+        bio_requests=_merged(
+            submitted, path.bio_requests, submitted.number, path.bio_requests.number
+        ),
     )
 
 
@@ -91,4 +119,5 @@ def _merged(plain: T, rest: T, plain_key: I64, rest_key: I64) -> T:
         return plain
     at = np.searchsorted(plain_key, rest_key)
     names = [f.name for f in fields(plain)]
-    return type(plain)(**{n: np.insert(getattr(plain, n), at, getattr(rest, n)) for n in names})
+    columns = {n: np.insert(getattr(plain, n), at, getattr(rest, n), axis=0) for n in names}
+    return type(plain)(**columns)

@@ -46,7 +46,8 @@ GOT = cython.declare(cython.longlong, 1)
 JOINED = cython.declare(cython.longlong, 2)
 STARTED = cython.declare(cython.longlong, 3)
 ISSUED = cython.declare(cython.longlong, 4)
-ENDED = cython.declare(cython.longlong, 5)
+DATA_DONE = cython.declare(cython.longlong, 5)  # of a flush sequence: its end is to come
+ENDED = cython.declare(cython.longlong, 6)
 
 # Why a life is not plain. NEEDED: the column model needs it to judge others, as the one that
 # follows an odd life at its address; it makes its own family NEEDED, but not its successor.
@@ -61,6 +62,9 @@ _G2D = cython.declare(cython.longlong, 3)
 _D2C = cython.declare(cython.longlong, 4)
 _Q2M = cython.declare(cython.longlong, 5)
 _M2D = cython.declare(cython.longlong, 6)
+_PRE_FLUSH = cython.declare(cython.longlong, 8)
+_POST_FLUSH = cython.declare(cython.longlong, 9)
+_FLUSH = cython.declare(cython.longlong, 10)
 _Q2D = cython.declare(cython.longlong, 14)
 
 Bio = cython.struct(
@@ -101,6 +105,10 @@ Request = cython.struct(
     last=cython.longlong,  # row of its last event
     lowest=cython.longlong,  # its bio with the lowest address; -1
     named=cython.longlong,  # address of the bio that its last event names
+    sequence=cython.longlong,  # whether blk-flush.c runs it, with data
+    flush=cython.longlong,  # whether it is blk-flush.c's own request, without bios
+    data_end=cython.longlong,  # row of the C of its data, in a sequence; -1
+    dev=cython.longlong,
 )
 
 
@@ -108,6 +116,7 @@ Request = cython.struct(
 class Lives:
     """The lives of bios and requests in one window. Tables are made by the caller (settler.py)."""
 
+    tables = cython.declare(object, visibility="readonly")
     raw: cython.longlong[:, ::1]
     bios: Bio[::1]
     requests: Request[::1]
@@ -126,8 +135,9 @@ class Lives:
     request_count: cython.longlong
     last_dev: cython.longlong
     last_dev_doubt: cython.longlong
-    odd_flags: cython.longlong
+    preflush: cython.longlong
     fua: cython.longlong
+    write: cython.longlong
     discard: cython.longlong
     flush: cython.longlong
     has_start: cython.longlong
@@ -144,6 +154,7 @@ class Lives:
         of their disks. facts: `settler.Facts`.
         """
         self.raw = raw
+        self.tables = work
         self.bios = work.bios
         self.requests = work.requests
         self.bio_keys = work.bio_keys
@@ -161,14 +172,19 @@ class Lives:
         self.request_count = 0
         self.last_dev = -1
         self.last_dev_doubt = ODD
-        self.odd_flags = facts.odd_flags
+        self.preflush = facts.preflush
         self.fua = facts.fua
+        self.write = facts.write
         self.discard = facts.discard
         self.flush = facts.flush
         self.has_start = facts.has_start
         self.has_got = facts.has_got
         self.last_place = 0
         self.stage_count = 0
+
+    def counts(self):
+        """Return the numbers of lives of bios and of requests, plain or not."""
+        return self.bio_count, self.request_count
 
     def walk(self):
         """Go through all events; return False if a table of addresses is too small.
@@ -297,6 +313,10 @@ class Lives:
         self.requests[new].last = -1
         self.requests[new].lowest = -1
         self.requests[new].named = 0
+        self.requests[new].sequence = 0
+        self.requests[new].flush = 0
+        self.requests[new].data_end = -1
+        self.requests[new].dev = 0
         return new
 
     @cython.cfunc
@@ -361,12 +381,12 @@ class Lives:
     @cython.cfunc
     @cython.exceptval(check=False)
     def queue(self, row: cython.longlong) -> cython.void:
-        """Q: a life begins. Not plain: no data, flushes, own I/O, other devices."""
+        """Q: a life begins. Not plain: no data and no PREFLUSH, own I/O, other devices."""
         opf: cython.longlong = (self.raw[3, row] >> 32) & LOW_32
         doubt: cython.longlong = self.doubt_of_device(self.raw[4, row] & LOW_32)
         bio: cython.longlong
         at: cython.longlong
-        if self.raw[3, row] & LOW_32 == 0 or opf & self.odd_flags != 0:
+        if self.raw[3, row] & LOW_32 == 0 and opf & self.preflush == 0:
             doubt = ODD
         elif opf & 0xFF == self.flush or (self.raw[5, row] >> 56) & 1 != 0:
             doubt = ODD
@@ -496,6 +516,7 @@ class Lives:
         self.requests[request].sector = self.raw[3, row]
         self.requests[request].end = self.raw[3, row] + ((self.raw[4, row] & LOW_32) >> 9)
         self.requests[request].named = self.raw[2, row]
+        self.requests[request].dev = self.raw[5, row] & LOW_32
 
     @cython.cfunc
     @cython.inline
@@ -571,7 +592,10 @@ class Lives:
             return ODD
         if self.raw[4, row] & LOW_32 == 0 or self.shrinks(request, row):
             return ODD
-        if head >= 0 and (self.bios[head].opf ^ opf) & 0xFF != 0:
+        if head >= 0 and (
+            (self.bios[head].opf ^ opf) & 0xFF != 0
+            or self.bios[head].dev != self.raw[5, row] & LOW_32
+        ):
             return ODD
         return 0
 
@@ -629,12 +653,14 @@ class Lives:
         count: cython.longlong = (self.raw[6, row] >> 32) & 0xFFFF
         opf: cython.longlong = (self.raw[4, row] >> 32) & LOW_32
         doubt: cython.longlong = 0
-        request: cython.longlong = self.issued_request(address)
+        flush: cython.longlong = self.is_flush(row)
+        request: cython.longlong = self.issued_request(address, flush)
+        self.requests[request].flush = flush
         if self.requests[request].state == QUEUED:  # its first event
-            doubt = ODD if self.has_start else 0
+            doubt = ODD if self.has_start and not flush else 0
         elif self.requests[request].state >= ISSUED or self.shrinks(request, row):
             doubt = ODD
-        if (self.raw[6, row] >> 56) & 1 != 0 or size == 0:  # a chain that was cut
+        if (self.raw[6, row] >> 56) & 1 != 0 or (size == 0 and not flush):  # a chain that was cut
             doubt = ODD
         self.owner[row] = -2 - request
         self.requests[request].issue = row
@@ -665,6 +691,8 @@ class Lives:
                 break
         if named != count or total != size or (count > 1 and opf & 0xFF == self.discard):
             doubt = ODD
+        if self.requests[request].sequence and count != 1:  # nothing merges into one
+            doubt = ODD
         bio = self.requests[request].head
         if bio >= 0 and self.bios[bio].state != ISSUED:
             doubt = ODD
@@ -675,15 +703,32 @@ class Lives:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def issued_request(self, address: cython.longlong) -> cython.longlong:
-        """Return the life of the request that is issued; a new one where none is running."""
+    def is_flush(self, row: cython.longlong) -> cython.longlong:
+        """Return whether D is of a flush that blk-flush.c makes: no bio, no sector, no bytes."""
+        return (
+            self.raw[2, row] == 0
+            and self.raw[3, row] == -1
+            and self.raw[4, row] & LOW_32 == 0
+            and (self.raw[4, row] >> 32) & 0xFF == self.flush
+            and self.doubt_of_device(self.raw[5, row] & LOW_32) == 0
+        )
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def issued_request(self, address: cython.longlong, flush: cython.longlong) -> cython.longlong:
+        """Return the life of the request that is issued; a new one where none is running.
+
+        One request serves each flush of a queue, so a flush that ended is over by its next D.
+        """
         at: cython.longlong = self.request_at(address)
         before: cython.longlong
         if self.request_keys[at] != 0:
             before = self.request_values[at]
             if self.requests[before].state != ENDED:
                 return before
-            if self.has_start and self.requests[before].doubt == 0:
+            if flush and self.requests[before].flush:
+                return self.new_request(at, address, 0)
+            if (self.has_start or flush) and self.requests[before].doubt == 0:
                 self.requests[before].doubt = NEEDED
         return self.new_request(at, address, 0)
 
@@ -728,7 +773,11 @@ class Lives:
             doubt = ODD
         if self.bios[bio].dev != self.raw[5, row] & LOW_32:
             doubt = ODD
-        if self.bios[bio].opf & self.fua != 0 and opf & self.fua == 0:
+        if self.bios[bio].opf & self.preflush != 0 or (
+            self.bios[bio].opf & self.fua != 0 and opf & self.fua == 0
+        ):
+            self.requests[request].sequence = 1
+        if self.bios[bio].left == 0:
             doubt = ODD
         if self.bios[bio].sector < self.requests[request].sector:
             doubt = ODD
@@ -762,11 +811,16 @@ class Lives:
     @cython.exceptval(check=False)
     def complete(self, row: cython.longlong) -> cython.void:
         """C: the request ends, and with it its bios, if all was completed without error."""
-        request: cython.longlong = self.running_request(self.raw[1, row])
+        request: cython.longlong = self.completed_request(row)
         issue: cython.longlong = self.requests[request].issue
         self.owner[row] = -2 - request
         self.requests[request].last = row
-        if (
+        if self.raw[4, row] & LOW_32 == 0 and not self.requests[request].flush:
+            if not self.ends_sequence(request, row):
+                self.requests[request].doubt = ODD
+                self.doubt_completed(self.raw[2, row])
+                return
+        elif (
             self.requests[request].state != ISSUED
             or self.raw[2, row] != self.raw[2, issue]
             or self.raw[3, row] != self.raw[3, issue]
@@ -776,6 +830,10 @@ class Lives:
         ):
             self.requests[request].doubt = ODD
             self.doubt_completed(self.raw[2, row])
+            return
+        elif self.requests[request].sequence:
+            self.requests[request].data_end = row
+            self.requests[request].state = DATA_DONE
             return
         self.requests[request].complete = row
         self.requests[request].state = ENDED
@@ -794,6 +852,74 @@ class Lives:
             elif bio > final:
                 self.bios[root].final = bio
             bio = self.bios[bio].sibling
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def completed_request(self, row: cython.longlong) -> cython.longlong:
+        """Return the life of the request that C names, as `running_request`.
+
+        On a kernel without s the only event of a bare flush's request is its C, which begins it.
+        """
+        at: cython.longlong
+        bio: cython.longlong
+        request: cython.longlong
+        if self.has_start == 0 and self.raw[4, row] & LOW_32 == 0 and self.raw[2, row] != 0:
+            at = self.request_at(self.raw[1, row])
+            bio = self.bio_at(self.raw[2, row])
+            if self.bio_keys[bio] != 0 and (
+                self.request_keys[at] == 0 or self.requests[self.request_values[at]].state == ENDED
+            ):
+                bio = self.bio_values[bio]
+                if (
+                    self.bios[bio].state == GOT
+                    and self.bios[bio].left == 0
+                    and self.bios[bio].request < 0
+                    and self.bios[bio].doubt == 0
+                    and (self.bios[bio].opf ^ (self.raw[4, row] >> 32)) & 0xFF == 0
+                ):
+                    request = self.new_request(at, self.raw[1, row], 0)
+                    self.requests[request].head = bio
+                    self.requests[request].state = STARTED
+                    self.bios[bio].state = STARTED
+                    self.bios[bio].request = request
+                    self.tell(request, row)
+                    return request
+        return self.running_request(self.raw[1, row])
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def ends_sequence(self, request: cython.longlong, row: cython.longlong) -> cython.longlong:
+        """Return whether a C of no bytes is the end of a flush sequence, or of a bare flush.
+
+        The second has no D: a flush request is issued for it, and for others. Its bio is given to
+        it here, as D would.
+        """
+        bio: cython.longlong = self.requests[request].head
+        if (
+            self.raw[2, row] == 0
+            or self.raw[2, row] != self.requests[request].named
+            or self.raw[5, row] >> 32 != 0
+            or self.raw[5, row] & LOW_32 != self.requests[request].dev
+        ):
+            return False
+        if self.requests[request].state == DATA_DONE:
+            return True
+        if (
+            self.requests[request].state != STARTED
+            or self.requests[request].insert >= 0
+            or self.requests[request].sector != self.requests[request].end
+            or bio < 0
+            or self.bios[bio].state != STARTED
+            or self.bios[bio].request != request
+            or self.bios[bio].left != 0
+            or self.bios[bio].opf & self.preflush == 0
+            or self.bios[bio].opf & 0xFF != self.write
+        ):
+            return False
+        self.requests[request].first = bio
+        self.requests[request].lowest = bio
+        self.requests[request].bios = 1
+        return True
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -872,7 +998,7 @@ class Lives:
             last = self.requests[i].last
             if (
                 self.requests[i].state != ENDED
-                or self.requests[i].first < 0
+                or (self.requests[i].first < 0 and not self.requests[i].flush)
                 or (last >= 0 and times[last] >= settled)
             ) and self.requests[i].doubt == 0:
                 self.requests[i].doubt = NEEDED
@@ -937,21 +1063,20 @@ class Lives:
         row: cython.longlong
         of: cython.longlong
         left: cython.longlong = 0
+        dev: cython.longlong
         for row in range(self.raw.shape[1]):
             of = self.owner[row]
+            dev = -1
             if of < -1:
-                of = -2 - of
-                if self.requests[of].doubt != 0:
-                    of = -1
-                else:
-                    of = self.requests[of].first
-            elif of >= 0 and self.bios[of].doubt != 0:
-                of = -1
-            if of < 0:
+                if self.requests[-2 - of].doubt == 0:
+                    dev = self.requests[-2 - of].dev
+            elif of >= 0 and self.bios[of].doubt == 0:
+                dev = self.bios[of].dev
+            if dev < 0:
                 rows[left] = row
                 left += 1
             else:
-                counts[self.device_index(self.bios[of].dev), (self.raw[0, row] >> 56) & 0xFF] += 1
+                counts[self.device_index(dev), (self.raw[0, row] >> 56) & 0xFF] += 1
         return left
 
     @cython.cfunc
@@ -977,7 +1102,28 @@ class Lives:
             return self.requests[request].start
         if self.requests[request].insert >= 0:
             return self.requests[request].insert
-        return self.requests[request].issue
+        if self.requests[request].issue >= 0:
+            return self.requests[request].issue
+        return self.requests[request].complete
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def last_stages(
+        self,
+        request: cython.longlong,
+        number: cython.longlong,
+        issue: cython.longlong,
+        end: cython.longlong,
+        data: cython.longlong,
+    ) -> cython.void:
+        """Add D2C and, behind it, the flush after the data. issue, end, data: ns, of the data's C.
+
+        data: `end` where the request is of no flush sequence.
+        """
+        self.stage(number, _D2C, issue, data)
+        if self.requests[request].sequence and data != end:
+            self.stage(number, _POST_FLUSH, data, end)
 
     @cython.cfunc
     @cython.inline
@@ -1016,7 +1162,7 @@ class Lives:
         """Fill `out` and `stages` with the plain whole bios, by number; return how many of each.
 
         times, numbers: of the events. out: `settler.BIO_COLUMNS`. stages: owner, stage, start, end;
-        a bio has four at most.
+        a bio has five at most.
         """
         i: cython.longlong
         at: cython.longlong = 0
@@ -1028,6 +1174,8 @@ class Lives:
         insert: cython.longlong
         issue: cython.longlong
         end: cython.longlong
+        data: cython.longlong
+        held: cython.longlong
         self.stages = stages
         self.stage_count = 0
         for i in range(self.bio_count):
@@ -1037,15 +1185,24 @@ class Lives:
             request = self.bios[final].request
             number = numbers[self.first_row_of_bio(i)]
             queue = times[self.bios[i].queue]
-            issue = times[self.requests[request].issue]
             end = times[self.requests[request].complete]
             insert = -1
+            issue = -1
+            data = end
+            held = self.bios[i].opf & self.preflush
+            if self.requests[request].issue >= 0:
+                issue = times[self.requests[request].issue]
+            if self.requests[request].sequence:
+                data = times[self.requests[request].data_end]
             out[0, at] = self.bios[i].queue
             out[1, at] = number
             out[2, at] = queue
             out[3, at] = -1
             out[4, at] = -1
-            if self.bios[final].joined >= 0:
+            if issue < 0:
+                out[3, at] = times[self.bios[final].got]
+                self.stage(number, _FLUSH, queue, end)
+            elif self.bios[final].joined >= 0:
                 joined = times[self.bios[final].joined]
                 out[4, at] = joined
                 self.stage(number, _Q2M, queue, joined)
@@ -1061,11 +1218,12 @@ class Lives:
                     if insert < joined or insert > issue:
                         insert = -1
                 if insert >= 0:
-                    self.stage(number, _G2I, joined, insert)
+                    self.stage(number, _PRE_FLUSH if held else _G2I, joined, insert)
                     self.stage(number, _I2D, insert, issue)
                 else:
-                    self.stage(number, _G2D, joined, issue)
-            self.stage(number, _D2C, issue, end)
+                    self.stage(number, _PRE_FLUSH if held else _G2D, joined, issue)
+            if issue >= 0:
+                self.last_stages(request, number, issue, end, data)
             out[5, at] = insert
             out[6, at] = issue
             out[7, at] = end
@@ -1085,7 +1243,7 @@ class Lives:
     ):
         """Fill `out` and `stages` with the plain requests, by number; return how many of each.
 
-        out: `settler.REQUEST_COLUMNS`. stages: as of bios; a request has three at most.
+        out: `settler.REQUEST_COLUMNS`. stages: as of bios; a request has four at most.
         """
         i: cython.longlong
         at: cython.longlong = 0
@@ -1096,6 +1254,8 @@ class Lives:
         insert: cython.longlong
         issue: cython.longlong
         end: cython.longlong
+        data: cython.longlong
+        held: cython.longlong
         self.stages = stages
         self.stage_count = 0
         for i in range(self.request_count):
@@ -1107,25 +1267,39 @@ class Lives:
             if self.requests[i].start < 0 and head >= 0 and self.bios[head].got >= 0:
                 first = self.bios[head].got
             start = times[first]
-            issue = times[self.requests[i].issue]
             end = times[self.requests[i].complete]
             insert = -1
+            issue = -1
+            data = end
+            held = self.requests[i].sequence
+            if held:
+                data = times[self.requests[i].data_end]
             if self.requests[i].insert >= 0:
                 insert = times[self.requests[i].insert]
-            if insert >= 0 and insert <= issue:
-                self.stage(number, _G2I, start, insert)
-                self.stage(number, _I2D, insert, issue)
+            if self.requests[i].issue < 0:
+                self.stage(number, _FLUSH, start, end)
             else:
-                self.stage(number, _G2D, start, issue)
-            self.stage(number, _D2C, issue, end)
-            out[0, at] = self.requests[i].issue
+                issue = times[self.requests[i].issue]
+                if insert >= 0 and insert <= issue:
+                    self.stage(number, _PRE_FLUSH if held else _G2I, start, insert)
+                    self.stage(number, _I2D, insert, issue)
+                else:
+                    self.stage(number, _G2D, start, issue)
+                self.last_stages(i, number, issue, end, data)
+            out[0, at] = self.requests[i].issue if issue >= 0 else self.first_row(i)
             out[1, at] = number
             out[2, at] = start
             out[3, at] = insert
             out[4, at] = issue
             out[5, at] = end
-            out[6, at] = numbers[self.first_row_of_bio(self.bios[self.requests[i].lowest].root)]
+            out[6, at] = number
+            if self.requests[i].lowest >= 0:
+                first = self.bios[self.requests[i].lowest].root
+                out[6, at] = numbers[self.first_row_of_bio(first)]
             out[7, at] = self.requests[i].bios
+            out[8, at] = self.requests[i].complete
+            out[9, at] = self.requests[i].flush
+            out[10, at] = self.requests[i].issue >= 0
             at += 1
         return at, self.stage_count
 

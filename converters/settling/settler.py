@@ -18,6 +18,7 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     OP_MASK,
+    U16,
     Bios,
     Certainty,
     Edges,
@@ -27,7 +28,7 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.lifecycles.submitters import Submitters
-from biotrail.recorder.schema.records import CHAIN_SLOTS, Kind
+from biotrail.recorder.schema.records import CHAIN_SLOTS, NO_TAG, Kind
 
 try:
     from biotrail.converters.settling import plain as _plain
@@ -54,7 +55,7 @@ _BIO = _struct(
 """`plain.Bio`."""
 _REQUEST = _struct(
     "address start insert issue complete head state doubt successor first bios sector end last "
-    "lowest named"
+    "lowest named sequence flush data_end dev"
 )
 """`plain.Request`."""
 _FEWEST_SLOTS = 1 << 12
@@ -73,19 +74,25 @@ BIO_COLUMNS = [
     "dev",
 ]
 """What the pass tells of each plain bio, as int64; `row` is that of its Q."""
-REQUEST_COLUMNS = _names("row number start insert issue complete family bios")
-"""What the pass tells of each plain request; `row` is that of its D."""
+REQUEST_COLUMNS = _names(
+    "row number start insert issue complete family bios completed flush issued"
+)
+"""What the pass tells of each plain request.
+
+`row` is that of its D, without one of its s or C; `completed` of its last C. flush, issued: 0 or 1.
+"""
 
 
 @dataclass(frozen=True)
 class Facts:
     """What a log's header says that decides what is plain."""
 
-    odd_flags: int
-    """Flags of opf that are never plain."""
+    preflush: int
+    """Flag of opf; `fua` likewise."""
     fua: int
+    write: int
+    """Operation number; `discard` and `flush` likewise."""
     discard: int
-    """Operation number; `flush` likewise."""
     flush: int
     has_start: int
     """Whether s was recorded: then each request begins with one."""
@@ -99,6 +106,7 @@ class Facts:
         return cls(
             context.flag_mask("PREFLUSH"),
             context.flag_mask("FUA"),
+            context.op_number("write") & OP_MASK,
             context.op_number("discard") & OP_MASK,
             context.op_number("flush") & OP_MASK,
             int("s" in letters),
@@ -156,6 +164,12 @@ class Settled:
     """Rows of all other events, which are the model's, ascending."""
     counts: dict[tuple[int, int], int]
     """Number of plain events by (dev_t, kind)."""
+    queued: EventRows
+    """Per bio, the row of its Q."""
+    completed: EventRows
+    """Per request, the row of its last C."""
+    lives: Any
+    """`plain.Lives`."""
 
 
 class Settler:
@@ -187,8 +201,8 @@ class Settler:
         used = np.argwhere(counts)
         named, kinds = used.T.tolist()
         keys = zip(devices[named].tolist(), kinds, strict=True)
-        bios, bio_stages = _bios(events, lives, pieces, self._submitters)
-        rows, request_stages = _requests(events, lives, requests)
+        bios, bio_stages, queued = _bios(events, lives, pieces, self._submitters)
+        rows, request_stages, completed = _requests(events, lives, requests)
         return Settled(
             bios,
             rows,
@@ -197,6 +211,9 @@ class Settler:
             request_stages,
             rest,
             dict(zip(keys, counts[tuple(used.T)].tolist(), strict=True)),
+            queued,
+            completed,
+            lives,
         )
 
     def _walk(self, events: Events, devices: I64, partitions: I64) -> Any:
@@ -233,10 +250,15 @@ def partitions_of(context: Context, disks: I64) -> I64:
     return np.array(found, np.int64).reshape(-1, 2).T.copy()
 
 
-def _bios(events: Events, lives: Any, pieces: int, submitters: Submitters) -> tuple[Bios, Stages]:
-    """Return the rows of whole plain bios, and their stages. pieces: as many bios at most."""
+def _bios(
+    events: Events, lives: Any, pieces: int, submitters: Submitters
+) -> tuple[Bios, Stages, EventRows]:
+    """Return the whole plain bios, their stages, and the row of each one's Q.
+
+    pieces: as many bios at most.
+    """
     out = np.empty((len(BIO_COLUMNS), pieces), np.int64)
-    stages = np.empty((4, 4 * pieces), np.int64)
+    stages = np.empty((4, 5 * pieces), np.int64)
     rows, stage_rows = lives.bio_rows(events.ts, events.number, out, stages)
     of = dict(zip(BIO_COLUMNS, out[:, :rows], strict=True))
     queued, number = of["row"], of["number"]
@@ -269,27 +291,33 @@ def _bios(events: Events, lives: Any, pieces: int, submitters: Submitters) -> tu
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
     )
-    return bios, _stages(stages[:, :stage_rows])
+    return bios, _stages(stages[:, :stage_rows]), queued
 
 
-def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages]:
-    """Return the rows of the plain requests, `count` of them, and their stages."""
+def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages, EventRows]:
+    """Return the plain requests, `count` of them, their stages, and the row of each one's C."""
     out = np.empty((len(REQUEST_COLUMNS), count), np.int64)
-    stages = np.empty((4, 3 * count), np.int64)
+    stages = np.empty((4, 4 * count), np.int64)
     rows, stage_rows = lives.request_rows(events.ts, events.number, out, stages)
     of = dict(zip(REQUEST_COLUMNS, out, strict=True))
     issued = of["row"]
-    size = events.field(Kind.D, "bytes", issued)
+    size = events.field(Kind.D, "bytes", issued)  # where s has it, too
     nothing = np.full(rows, NEVER, np.int64)
+    no_tags = of["issued"] == 0
+
+    def tags(name: str) -> U16:
+        """Return a field of each D; NO_TAG where there was none."""
+        return np.where(no_tags, NO_TAG, events.field(Kind.D, name, issued)).astype(np.uint16)
+
     requests = Requests(
         number=of["number"],
         dev=events.field(Kind.D, "dev", issued),
         sector=events.field(Kind.D, "sector", issued),
         bytes=size,
         opf=events.field(Kind.D, "opf", issued),
-        tag=events.field(Kind.D, "tag", issued),
-        sched_tag=events.field(Kind.D, "sched_tag", issued),
-        hctx=events.field(Kind.D, "hctx", issued),
+        tag=tags("tag"),
+        sched_tag=tags("sched_tag"),
+        hctx=tags("hctx"),
         start=of["start"],
         insert=of["insert"],
         issue=of["issue"],
@@ -299,7 +327,7 @@ def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages]
         requeues=np.zeros(rows, np.uint32),
         status=np.zeros(rows, np.int32),
         done_bytes=size.copy(),
-        kind=np.full(rows, RequestKind.NORMAL, np.uint8),
+        kind=np.where(of["flush"], RequestKind.FLUSH, RequestKind.NORMAL).astype(np.uint8),
         absorbed_by=nothing,
         parent=nothing.copy(),
         family=of["family"],
@@ -307,7 +335,7 @@ def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages]
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
     )
-    return requests, _stages(stages[:, :stage_rows])
+    return requests, _stages(stages[:, :stage_rows]), of["completed"]
 
 
 def _stages(rows: I64) -> Stages:

@@ -16,6 +16,7 @@ from biotrail.converters.events.site_tables import Hits as HitTable
 from biotrail.converters.events.site_tables import JoinedLives, SiteTables
 from biotrail.converters.events.tables import I64, NEVER, U32, U64, Bool, Table
 from biotrail.converters.lifecycles.account import FollowedCounts
+from biotrail.converters.lifecycles.lifecycles import Owners
 from biotrail.converters.sites.hits import Following, follows
 from biotrail.converters.sites.tables import no_sites
 from biotrail.recorder.schema.records import HIT_ENDED, Role
@@ -57,16 +58,6 @@ def _fresh(life: U32, address: U64, first: I64, last: I64) -> _Lives:
     return _Lives(life, address, first, last, no, np.full(len(life), NEVER, np.int64), no.copy())
 
 
-@dataclass
-class _Owners(Table):
-    """Requests or bios that ended in the window: from their first to their last event."""
-
-    object: U64
-    first: I64
-    last: I64
-    number: I64
-
-
 class LifeJoiner:
     """Joins the lives of a log with its requests or bios, window after window, in order.
 
@@ -84,7 +75,7 @@ class LifeJoiner:
         self.type = Following(header).type if follows(header) else ""
         self.counts = counts
         self.on = by_pointers and self.type in JOINED_TYPES
-        """Whether lives are joined: by the model's addresses, so that it must have all I/O."""
+        """Whether lives are joined: by the kernel's addresses."""
         self._lives = _Lives.none()
 
     def joined(
@@ -153,15 +144,19 @@ def _generations(kind: str, result: "Result") -> tuple[Generations, Bool, I64]:
     return result.association.bios, result.kept.bios, result.bio_number
 
 
-def _owners(kind: str, result: "Result") -> _Owners:
+def _owners(kind: str, result: "Result") -> Owners:
     """Return the requests (bios and pieces of bios) that ended in the window."""
     generations, kept, number = _generations(kind, result)
-    if not len(generations):
-        none = np.zeros(0, np.int64)
-        return _Owners(none.astype(np.uint64), none, none, none)
-    ts = result.association.events.ts
-    first, last = ts[generations.birth], ts[generations.last_event]
-    return _Owners(generations.pointer, first, last, number).take(~kept & (number != NEVER))
+    none = np.zeros(0, np.int64)
+    found = [Owners(none.astype(np.uint64), none, none, none)]
+    if len(generations):
+        ts = result.association.events.ts
+        first, last = ts[generations.birth], ts[generations.last_event]
+        modelled = Owners(generations.pointer, first, last, number)
+        found.append(modelled.take(~kept & (number != NEVER)))
+    if result.settled is not None:
+        found.append(result.settled.requests() if kind == "request" else result.settled.bios())
+    return Owners.concatenate(found)
 
 
 def _open_since(kind: str, result: "Result") -> int:
@@ -172,7 +167,7 @@ def _open_since(kind: str, result: "Result") -> int:
     return int(result.association.events.ts[generations.birth[kept]].min())
 
 
-def _matched(lives: _Lives, owners: _Owners) -> JoinedLives:
+def _matched(lives: _Lives, owners: Owners) -> JoinedLives:
     """Return the lives that are joined now, by overlap; sets `number` and `several` in `lives`.
 
     A life that overlaps several is the first one's in time. lives: sorted by (address, time).
@@ -189,7 +184,7 @@ def _matched(lives: _Lives, owners: _Owners) -> JoinedLives:
     return JoinedLives(lives.life[row[taken]], number[taken])
 
 
-def _overlaps(lives: _Lives, owners: _Owners) -> tuple[I64, I64]:
+def _overlaps(lives: _Lives, owners: Owners) -> tuple[I64, I64]:
     """Return all pairs (life, owner), as rows, of one address that overlap in time.
 
     lives: sorted by (address, time); those of one address do not overlap.

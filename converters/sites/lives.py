@@ -143,7 +143,8 @@ class Gatherer:
 
     def add(self, table: Hits | None, end: int) -> None:
         """Add a window's hits, None: it has none; every hit before `end` (ns) was added."""
-        hits = np.zeros(0, HIT) if table is None else self._wanted.of(rows_of(table))
+        rows = np.zeros(0, HIT) if table is None else rows_of(table)
+        hits = self._wanted.of(rows)
         self.tally.hits += len(hits)
         if len(hits):
             order = np.argsort(hits["life"], kind="stable")
@@ -152,6 +153,8 @@ class Gatherer:
             parts = np.split(hits, first[1:])
             for part in parts:
                 self._take(part)
+        if len(hits) < len(rows):
+            self._end_by_others(rows)
         closing = [held for held in self._open.values() if _until(held.closes) < end]
         for held in sorted(closing, key=lambda held: (held.closes, held.number)):
             self._close(held, Ending.DIED if held.ended != _FAR else Ending.REUSED)
@@ -203,6 +206,20 @@ class Gatherer:
             before, after = (other, held) if other.number < number else (held, other)
             if before is not after:
                 before.reused = min(before.reused, after.born)
+
+    def _end_by_others(self, rows: HitRows) -> None:
+        """Note that addresses of open lives were used again by lives that are not wanted.
+
+        rows: a window's hits of all lives.
+        """
+        births = rows[(rows["flags"] & HIT_BORN) != 0]
+        addresses = np.fromiter(self._by_object, np.uint64, len(self._by_object))
+        births = births[np.isin(births["object"], addresses)]
+        columns = (births["time"], births["object"], births["life"])
+        for time, address, number in zip(*(c.tolist() for c in columns), strict=True):
+            for held in self._by_object[address].values():
+                if held.number < number:
+                    held.reused = min(held.reused, time)
 
     def _close(self, held: _Held, ending: Ending) -> None:
         """Move a life from the open ones to those that wait to be given out.

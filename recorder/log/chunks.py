@@ -2,11 +2,15 @@
 """The payload of a CHUNK frame: one clock reading, a table of segments, the segments' bytes."""
 
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-from biotrail.recorder.log.columns import kinds_of, pack, unpack
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.log.columns import kinds_of, pack, plan, unpack
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, DamagedError
 from biotrail.recorder.log.validation import MAX_NS
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
@@ -141,25 +145,72 @@ def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
     )
 
 
+def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Group segments that follow each other in their ring; return the groups by ring.
+
+    A ring is a (cpu, level); rings are in the order of their first segments. A segment joins the
+    one before of its ring if its position is that one's end; a gap begins another group. A chunk
+    holds the segments of many polls, which are contiguous in each ring, so that one group per ring
+    is left and the log saves the framing of the others.
+    """
+    rings: dict[tuple[int, int], list[list[Segment]]] = {}
+    for segment in segments:
+        groups = rings.setdefault((segment.cpu, segment.level), [])
+        if groups and groups[-1][-1].position + len(groups[-1][-1].data) == segment.position:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return [group for groups in rings.values() for group in groups]
+
+
 def encode_chunk(
-    segments: Sequence[Segment], clock: dict[str, Any], *, columns: bool = True
-) -> bytes:
+    groups: Sequence[Sequence[Segment]], clock: dict[str, Any], *, columns: bool = True
+) -> memoryview:
     """Return a chunk's payload, not compressed: clock reading, segment table, segments' bytes.
 
-    `clock`: ns by CLOCK_KEYS name, all of which it has; other keys are ignored. With `columns`,
-    records are stored as columns, except for segments that cannot be parsed; those, and all
-    segments without `columns`, are stored as they were in the ring.
+    `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name, all
+    of which it has; other keys are ignored. With `columns`, records are stored as columns, except
+    for groups that cannot be parsed; those, and all groups without `columns`, are stored as they
+    were in the ring.
     """
-    table: list[bytes] = []
-    bodies: list[bytes | memoryview] = []
-    for s in segments:
-        packed = pack(s.data, s.position) if columns else None
-        parts, layout = ([s.data], _ROWS) if packed is None else (packed, _COLUMNS)
-        stored = sum(map(len, parts))
-        table.append(_ENTRY.pack(s.position, len(s.data), stored, s.cpu, s.level, layout, 0))
-        bodies += parts
-    meta = _META.pack(*(int(clock[key]) for key in CLOCK_KEYS), len(segments), 0)
-    return b"".join([meta, *table, *bodies])
+    bodies = [_body(group, columns=columns) for group in groups]
+    at = _META.size + len(groups) * _ENTRY.size
+    payload = np.empty(at + sum(body.size for body in bodies), dtype=np.uint8)
+    _META.pack_into(payload.data, 0, *(int(clock[key]) for key in CLOCK_KEYS), len(groups), 0)
+    for row, (group, body) in enumerate(zip(groups, bodies, strict=True)):
+        first, length = group[0], sum(len(segment.data) for segment in group)
+        place = (first.cpu, first.level, body.layout, 0)
+        entry = _META.size + row * _ENTRY.size
+        _ENTRY.pack_into(payload.data, entry, first.position, length, body.size, *place)
+        body.write(payload[at : at + body.size])
+        at += body.size
+    return payload.data
+
+
+class _Body(NamedTuple):
+    """A group of segments as it is stored: layout, bytes, and what writes these into an array."""
+
+    layout: int
+    size: int
+    write: Callable[[NDArray[np.uint8]], None]
+
+
+def _body(group: Sequence[Segment], *, columns: bool) -> _Body:
+    """Return how to store a group of contiguous segments."""
+    pieces = [segment.data for segment in group]
+    if columns and (planned := plan(pieces, group[0].position)) is not None:
+        return _Body(_COLUMNS, planned.size, planned.write)
+    packed = pack(b"".join(pieces), group[0].position) if columns else None
+    parts, layout = (pieces, _ROWS) if packed is None else (packed, _COLUMNS)
+    return _Body(layout, sum(map(len, parts)), partial(_copy, parts))
+
+
+def _copy(parts: Sequence[bytes | memoryview], out: NDArray[np.uint8]) -> None:
+    """Write byte strings into `out`, one behind the other."""
+    at = 0
+    for part in parts:
+        out[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
+        at += len(part)
 
 
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
@@ -199,7 +250,7 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     return dict(zip(CLOCK_KEYS, clock, strict=True)), segments
 
 
-def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
+def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> list[int]:
     """Return the indices of the payload's segments that may hold records of one of `kinds`.
 
     `payload`: decompressed. A segment of columns lists its kinds, so that it need not be decoded.

@@ -34,7 +34,7 @@ def count_records(
     """Count the records of each kind; return how many there are, or -1 if they do not fill `words`.
 
     words: of a ring, from `position` (in words) on. sizes: words of a record by kind, 0 unknown.
-    counts: (256,) zeros, gets the counts.
+    counts: (256,), to which the counts are added.
     """
     total: cython.longlong = words.shape[0]
     at: cython.longlong = 0
@@ -62,26 +62,29 @@ def fill_columns(
     sizes: cython.const[cython.longlong][::1],
     counts: cython.const[cython.longlong][::1],
     places: cython.longlong[::1],
+    state: cython.longlong[::1],
     columns: cython.longlong[::1],
     kinds: cython.uchar[::1],
     planes: cython.uchar[:, ::1],
-) -> cython.longlong:
-    """Write records that `count_records` counted as columns; return how many have a time.
+) -> None:
+    """Write records that `count_records` counted as columns, behind those of earlier calls.
 
-    places: (256,) where in `columns` those of each kind begin; changed. kinds: (n,), planes:
-    (7, n less PADs).
+    counts: (256,) of all calls' records. places: (256,) where in `columns` the next record of each
+    kind goes; changed. state: (3,) records so far, those with a time, and the last time; changed.
+    kinds: (n,), planes: (7, n less PADs), the upper four of zeros.
     """
     total: cython.longlong = words.shape[0]
     at: cython.longlong = 0
-    record: cython.longlong = 0
-    timed: cython.longlong = 0
+    record: cython.longlong = state[0]
+    timed: cython.longlong = state[1]
     kind: cython.longlong
     step: cython.longlong
     room: cython.longlong
     place: cython.longlong
+    stride: cython.longlong
     word: cython.longlong
     time: cython.longlong
-    before: cython.longlong = 0
+    before: cython.longlong = state[2]
     delta: cython.longlong
     while at < total:
         kind = (words[at] >> 56) & 0xFF
@@ -98,17 +101,25 @@ def fill_columns(
             at += step
             continue
         step = sizes[kind]
+        stride = counts[kind]  # kept here: a store to `columns` may change it, to the compiler
         for word in range(1, step):
             columns[place] = words[at + word]
-            place += counts[kind]
+            place += stride
         at += step
         delta = time - before
         before = time
-        for word in range(7):
-            planes[word, timed] = delta & 0xFF
-            delta >>= 8
+        planes[0, timed] = delta & 0xFF
+        planes[1, timed] = (delta >> 8) & 0xFF
+        planes[2, timed] = (delta >> 16) & 0xFF
+        delta >>= 24
+        if delta != 0:  # seldom: records 17 ms apart, or not in the order of time
+            for word in range(3, 7):
+                planes[word, timed] = delta & 0xFF
+                delta >>= 8
         timed += 1
-    return timed
+    state[0] = record
+    state[1] = timed
+    state[2] = before
 
 
 def fill_records(

@@ -8,6 +8,7 @@ once: no record crosses a multiple of 4096 bytes, so all blocks of a segment are
 """
 
 import struct
+from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
@@ -64,7 +65,10 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     if len(data) % 8 or position % 8 or not len(data):
         return None
     if loops is not None:
-        return _pack_compiled(loops, data, position)
+        if (planned := plan([data], position)) is None:
+            return None
+        planned.write(out := np.empty(planned.size, dtype=np.uint8))
+        return [out.data]
     words: Words = np.frombuffer(data, dtype="<u8")
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
     starts = record_starts(tops, position // 8)
@@ -91,33 +95,90 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     return [head, *table, *columns, kinds.data, _planes(times)]
 
 
-def _pack_compiled(
-    loops: ModuleType, data: bytes | memoryview, position: int
-) -> list[bytes | memoryview] | None:
-    """Do as `pack` by the compiled loops."""
-    words: Index = np.frombuffer(data, dtype="<i8")
-    counts = np.zeros(256, dtype=np.int64)
-    records = loops.count_records(words, position // 8, _WORDS, counts)
-    if records < 0:
+class Plan:
+    """A run of records, counted and about to be written as columns by the compiled loops.
+
+    Attributes:
+        size: bytes of the segment as columns.
+    """
+
+    def __init__(
+        self, loops: ModuleType, pieces: Sequence[bytes | memoryview], position: int
+    ) -> None:
+        """Count the records of `pieces`, which follow each other in a ring from `position` on.
+
+        Raises ValueError where one cannot be parsed as records, as `pack` says.
+        """
+        self._loops = loops
+        self._pieces: list[tuple[Index, int]] = []
+        self._counts = counts = np.zeros(256, dtype=np.int64)
+        self._records = 0
+        for piece in pieces:
+            words: Index = np.frombuffer(piece, dtype="<i8")
+            found = loops.count_records(words, position // 8, _WORDS, counts)
+            if found < 0 or position % 8:
+                raise ValueError("no whole records")
+            self._records += found
+            self._pieces.append((words, position // 8))
+            position += len(piece)
+        self._kinds = kinds = np.flatnonzero(counts)
+        self._widths = _WORDS[kinds]
+        self._widths[kinds == Kind.PAD] = _PAD_WORDS
+        self._lengths = (self._widths - 1) * counts[kinds]
+        self._columns_at = _HEAD.size + len(kinds) * _KIND.size
+        self._kinds_at = self._columns_at + 8 * int(self._lengths.sum())
+        self._timed = self._records - int(counts[Kind.PAD])
+        self.size = self._kinds_at + self._records + _TIME_BYTES * self._timed
+
+    def write(self, out: Bytes) -> None:
+        """Write the segment into `out`, (size,) uint8, of which every byte is written."""
+        _HEAD.pack_into(out.data, 0, self._records, len(self._kinds))
+        counts = self._counts[self._kinds].tolist()
+        table = zip(self._kinds.tolist(), self._widths.tolist(), counts, strict=True)
+        for row, (kind, width, count) in enumerate(table):
+            _KIND.pack_into(out.data, _HEAD.size + row * _KIND.size, kind, width, 0, count)
+        columns: Index = out[self._columns_at : self._kinds_at].view(np.int64)
+        # Behind other segments the columns need not begin at a multiple of 8 bytes.
+        cells = columns if columns.flags.aligned else np.empty(len(columns), dtype=np.int64)
+        planes_at = self._kinds_at + self._records
+        planes = out[planes_at:].reshape(_TIME_BYTES, self._timed)
+        planes[3:] = 0  # all but a few differences are less than 2^24 ns
+        places, state = np.zeros(256, dtype=np.int64), np.zeros(3, dtype=np.int64)
+        places[self._kinds] = np.cumsum(self._lengths) - self._lengths
+        sizes = (_WORDS, self._counts)
+        kinds = out[self._kinds_at : planes_at]
+        for words, position in self._pieces:
+            self._loops.fill_columns(words, position, *sizes, places, state, cells, kinds, planes)
+        if cells is not columns:
+            columns[:] = cells
+
+
+def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
+    """Return a plan to write a ring's pieces as one segment of columns, without joining them.
+
+    `pieces`: each of whole records, the first at `position`, each other where the one before ends.
+    None: as of `pack`, or the loops are not compiled.
+    """
+    if loops is None or not any(map(len, pieces)):
         return None
-    kinds = np.flatnonzero(counts)
-    widths = _WORDS[kinds]
-    widths[kinds == Kind.PAD] = _PAD_WORDS
-    lengths = (widths - 1) * counts[kinds]
-    places = np.zeros(256, dtype=np.int64)
-    places[kinds] = np.cumsum(lengths) - lengths
-    columns = np.empty(int(lengths.sum()), dtype=np.int64)
-    of_records = np.empty(records, dtype=np.uint8)
-    planes = np.empty((_TIME_BYTES, records - int(counts[Kind.PAD])), dtype=np.uint8)
-    loops.fill_columns(words, position // 8, _WORDS, counts, places, columns, of_records, planes)
-    table = [
-        _KIND.pack(kind, width, 0, count)
-        for kind, width, count in zip(
-            kinds.tolist(), widths.tolist(), counts[kinds].tolist(), strict=True
-        )
-    ]
-    head = _HEAD.pack(records, len(table))
-    return [head, *table, columns.view(np.uint8).data, of_records.data, planes.ravel().data]
+    try:
+        return Plan(loops, pieces, position)
+    except ValueError:
+        return None
+
+
+def kinds_present(data: bytes | memoryview, position: int) -> set[int] | None:
+    """Return the numbers of the kinds of records in `data`, or None where that is not known.
+
+    `data`, `position`: as for `pack`. None: `data` cannot be parsed as records, or the loops are
+    not compiled, when a walk over all records costs more than what it could save.
+    """
+    if loops is None or len(data) % 8 or position % 8:
+        return None
+    counts = np.zeros(256, dtype=np.int64)
+    if loops.count_records(np.frombuffer(data, dtype="<i8"), position // 8, _WORDS, counts) < 0:
+        return None
+    return set(np.flatnonzero(counts).tolist())
 
 
 def kinds_of(body: memoryview) -> set[int]:

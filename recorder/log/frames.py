@@ -160,7 +160,7 @@ def decode_preamble(data: bytes) -> tuple[int, int] | None:
 
 def encode_frame(
     kind: int,
-    stored: bytes,
+    stored: bytes | memoryview,
     *,
     sequence: int,
     tag: int,

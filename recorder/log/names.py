@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log.chunks import Chunk, Segment
-from biotrail.recorder.log.columns import record_starts
+from biotrail.recorder.log.columns import kinds_present, record_starts
 from biotrail.recorder.log.file_names import FileNames
 from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
 
@@ -43,6 +43,7 @@ class _Form(NamedTuple):
 _TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
 """Kinds of which one record is a whole name; a file's path takes several FILE_NAME records."""
 _FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
+_KINDS = frozenset(form.kind for form in _FORMS)
 
 
 class NameRecords(NamedTuple):
@@ -61,11 +62,14 @@ def name_records(segments: Sequence[Segment]) -> NameRecords:
     """
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
+        present = kinds_present(segment.data, segment.position)
+        if present is not None and present.isdisjoint(_KINDS):  # most chunks
+            continue
         word_count = len(segment.data) // 8
         words = np.frombuffer(segment.data, dtype="<u8", count=word_count)
         tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
         likely = [bool((tops == form.kind).any()) for form in _FORMS]
-        if not word_count or not any(likely):  # most chunks: no need to walk over all records
+        if not word_count or not any(likely):  # no need to walk over all records
             continue
         starts = record_starts(tops, segment.position // 8)
         kinds = tops.take(starts)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import zstandard
 
 from biotrail.recorder.log import frames, names
-from biotrail.recorder.log.chunks import Segment, encode_chunk, first_time, may_hold, split
+from biotrail.recorder.log.chunks import Segment, encode_chunk, first_time, may_hold, runs, split
 from biotrail.recorder.log.frames import Codec
 
 _WINDOW_LOG = (frames.MAX_CHUNK_DATA - 1).bit_length()
@@ -24,7 +24,7 @@ class Packed(NamedTuple):
     first_ns: int
     last_ns: int
     """CLOCK_MONOTONIC: every record has first_ns <= time <= last_ns."""
-    stored: bytes
+    stored: bytes | memoryview
     codec: Codec
     raw: int
     """Bytes of the payload when decompressed."""
@@ -43,7 +43,7 @@ class Packer:
         """Set zstd's `level`; 0 stores without compression, and records as in the ring."""
         self._compressor = _compressor(level) if level else None
 
-    def compress(self, payload: bytes) -> tuple[bytes, Codec]:
+    def compress(self, payload: bytes | memoryview) -> tuple[bytes | memoryview, Codec]:
         """Return the payload as a frame stores it, and its codec.
 
         Codec NONE, and the payload itself: level 0, an empty payload, or one that compresses by
@@ -58,8 +58,9 @@ class Packer:
         return stored, Codec.ZSTD
 
     def chunks(self, segments: Sequence[Segment], clock: dict[str, Any]) -> list[Packed]:
-        """Return the segments of one drain of the rings as compressed chunks, in order.
+        """Return the segments of one or more drains of the rings as compressed chunks, in order.
 
+        Segments that follow each other in their ring become one (`chunks.runs`).
         `clock`: reading after the drain, ns by CLOCK_KEYS name; every chunk has it, and its
         "monotonic" as `last_ns`. `first_ns` is the time of the chunk's earliest record, at
         most `last_ns`. More than 8 MiB of records become several chunks, cut between
@@ -68,10 +69,12 @@ class Packer:
         last = int(clock["monotonic"])
         packed = []
         for group in split([s for s in segments if len(s.data)]):
-            payload = encode_chunk(group, clock, columns=self._compressor is not None)
+            rings = runs(group)
+            payload = encode_chunk(rings, clock, columns=self._compressor is not None)
             records = sum(len(s.data) for s in group)
             first = first_time(group, last)
-            repeated = names.for_notes([group[index] for index in may_hold(payload, names.NOTED)])
+            noted = may_hold(payload, names.NOTED)
+            repeated = names.for_notes([s for index in noted for s in rings[index]])
             stored = self.compress(payload)
             packed.append(Packed(first, last, *stored, len(payload), records, clock, repeated))
         return packed

@@ -153,7 +153,7 @@ class LogWriter:
     def _frame(
         self,
         kind: FrameType,
-        payload: bytes,
+        payload: bytes | memoryview,
         words: tuple[int, int] = (0, 0),
         packed: tuple[Codec, int] | None = None,
     ) -> None:
@@ -184,7 +184,7 @@ class LogWriter:
         self._last_index = offset
         self._index.clear()
 
-    def _emit(self, kind: FrameType, payload: bytes, words: tuple[int, int]) -> None:
+    def _emit(self, kind: FrameType, payload: bytes | memoryview, words: tuple[int, int]) -> None:
         """Compress `payload` and write its frame, without an entry in the index.
 
         `words`: the frame header's word 0 and 1. Raises OutputError where `payload` is over MAX_RAW
@@ -198,7 +198,12 @@ class LogWriter:
         self._emit_stored(kind, *self._packer.compress(payload), len(payload), words)
 
     def _emit_stored(
-        self, kind: FrameType, stored: bytes, codec: Codec, raw: int, words: tuple[int, int]
+        self,
+        kind: FrameType,
+        stored: bytes | memoryview,
+        codec: Codec,
+        raw: int,
+        words: tuple[int, int],
     ) -> None:
         """Write a frame around `stored`, a payload compressed by `codec`; advance `_sequence`.
 
@@ -214,13 +219,13 @@ class LogWriter:
             words=words,
         )
         if len(stored) < _JOINED:
-            self._write(head + stored)
+            self._write(b"".join((head, stored)))
         else:
             self._write(head)
             self._write(stored)
         self._sequence += 1
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         """Write all of `data` to the stream, flush it, and add the length of `data` to `size`.
 
         Waits where the stream is a full pipe. Raises OutputError where the stream fails, and the

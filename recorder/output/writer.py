@@ -130,7 +130,7 @@ class WriterThread:
                 self.error = self.error or OutputError(_FELL_OVER)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as a chunk, contiguous ones of a ring joined.
+        """Return a job that writes the segments as a chunk.
 
         To be queued for the writer thread, which calls it with the log; more than 8 MiB become
         several chunks. The job adds to the counters (see `_write_chunk`), or to `unwritten` where
@@ -146,14 +146,14 @@ class WriterThread:
             If nothing was written, for that reason or by an error here, count its records in
             `unwritten`. Raises OSError, OutputError.
             """
-            chunks, merged = self.chunks, merge(segments)
+            chunks = self.chunks
             try:
                 if self.error is None:
-                    self._write_chunk(log, merged, clock, raw)
+                    self._write_chunk(log, segments, clock, raw)
             finally:
                 self._done += raw
                 if self.chunks == chunks:
-                    self.unwritten.add(merged)
+                    self.unwritten.add(segments)
 
         return write
 
@@ -169,7 +169,7 @@ class WriterThread:
         return True
 
     def _write_chunk(
-        self, log: LogSink, segments: list[Segment], clock: dict[str, int], raw: int
+        self, log: LogSink, segments: Sequence[Segment], clock: dict[str, int], raw: int
     ) -> None:
         """Write a chunk of `raw` bytes of records and add it to the counters; in the writer thread.
 
@@ -220,29 +220,3 @@ class WriterThread:
                 log.write_loss(windows)
 
         return write
-
-
-def merge(segments: Sequence[Segment]) -> list[Segment]:
-    """Join consecutive segments of each ring; return them by ring, in order of first appearance.
-
-    A ring is a (cpu, level). Two of its segments are joined if the second's position is the end of
-    the first; a gap begins another segment. A chunk holds the segments of many polls, which are
-    contiguous in each ring, so that one per ring is left and the log saves the framing of the
-    others. A segment that has none to join is returned itself; joined data is a copy.
-    """
-    rings: dict[tuple[int, int], list[list[Segment]]] = {}
-    for segment in segments:
-        runs = rings.setdefault((segment.cpu, segment.level), [])
-        if runs and runs[-1][-1].position + len(runs[-1][-1].data) == segment.position:
-            runs[-1].append(segment)
-        else:
-            runs.append([segment])
-    return [_join(run) for runs in rings.values() for run in runs]
-
-
-def _join(run: list[Segment]) -> Segment:
-    """Return the segments of one ring as a single one; they follow each other without a gap."""
-    if len(run) == 1:
-        return run[0]
-    first = run[0]
-    return Segment(first.cpu, first.level, first.position, b"".join(s.data for s in run))

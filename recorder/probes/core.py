@@ -5,11 +5,11 @@ import ctypes
 import errno
 import resource
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
+from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import admission, file_ways
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
@@ -114,20 +114,6 @@ class CoreProbes(MappedProbes):
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
-    def __enter__(self) -> Self:
-        """Open, and return this object."""
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close; an exception passes."""
-        self.close()
-
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
 
@@ -161,7 +147,7 @@ class CoreProbes(MappedProbes):
             preemptible = is_preemptible(btf) if preemptible is None else preemptible
             self.path = choose_path(self.config.path, btf, preemptible)
         self._refuse_missing()
-        sizes = RingSizes.choose(cpus, self.config.ring_bytes)
+        sizes = RingSizes.choose(cpus, self.config.ring_bytes).fitting(cpus, memory_limit.room())
         try:
             self.sizes = self._load_fitting(path, sizes, cpus)
         except RefusedError as error:
@@ -175,11 +161,10 @@ class CoreProbes(MappedProbes):
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
         `path`: of the object. `cpus`: possible CPUs. Only refusals for the size count
-        (`_may_shrink`). Where memory was short (ENOMEM), the sizes that fit are halved once more,
-        unless they are the smallest: the recorder needs memory of the same cgroup and would be
-        killed by the OOM killer. Sets `_object`; what was loaded is closed again before another
-        try, and by an error. Raises ProbeError: even the smallest rings do not fit, or any other
-        refusal.
+        (`_may_shrink`). After ENOMEM, so by a limit that was not seen before, the sizes that fit
+        are halved once more, unless they are the smallest: the recorder needs memory, too. Sets
+        `_object`; what was loaded is closed again before another try, and by an error. Raises
+        ProbeError: even the smallest rings do not fit, or any other refusal.
         """
         short_of_memory = False
         while True:

@@ -41,6 +41,7 @@ _DEFAULT_RING_BYTES = 16 << 20  # half a second of 600,000 events a second on on
 SMALLEST_RING_BYTES = 64 << 10
 _OLD_RING_BYTES = 2 << 20  # the most that fits KMALLOC_MAX_SIZE of old kernels: no shortage
 _LARGEST_RING_BYTES = 128 << 20
+_RECORDER_BYTES = 32 << 20  # what it takes from its opening on, by its cgroup: 14 MiB, or more
 _TOTAL_BYTES = 256 << 20  # of all CPUs' rings, unless a ring size is asked for
 
 
@@ -68,6 +69,19 @@ class RingSizes:
     def halved(self) -> "RingSizes":
         """Return sizes half as large."""
         return RingSizes(self.ring_bytes // 2, self.upper_bytes // 2)
+
+    def fitting(self, cpus: int, room: int | None) -> "RingSizes":
+        """Return sizes halved until all rings of `cpus` CPUs leave the recorder 32 MiB of `room`.
+
+        At least the smallest. `room`: bytes that may be taken; None: without limit. Rings that just
+        fit are no use: the recorder takes its memory from the same limit and would be killed.
+        """
+        sizes = self
+        while room is not None and sizes.ring_bytes > SMALLEST_RING_BYTES:
+            if cpus * sizes.area_bytes <= room - _RECORDER_BYTES:
+                break
+            sizes = sizes.halved()
+        return sizes
 
     @classmethod
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
@@ -134,7 +148,7 @@ class Rings:
         self._too_deep = self._words((cpus, KINDS), _TOO_DEEP_OFFSET, (area, 8))
         self._left_out = self._words((cpus, _REASONS), _LEFT_OUT_OFFSET, (area, 8))
         self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
-        self._capacity = np.array(sizes.by_level, dtype=np.uint64)
+        self._shares = 1 / np.array(sizes.by_level, dtype=np.float64)
         self._done = self._tails.copy()
 
     @classmethod
@@ -168,12 +182,12 @@ class Rings:
         ahead of its tail; then not even the records of the rings before it are returned.
         """
         heads = self._heads.copy()
-        busy = np.argwhere(heads != self._done)
-        if not len(busy):
+        cpus, levels = (heads != self._done).nonzero()
+        if not len(cpus):
             return []
         self._barrier.acquire()
         segments = []
-        for cpu, level in busy.tolist():
+        for cpu, level in zip(cpus.tolist(), levels.tolist(), strict=True):
             head, tail = int(heads[cpu, level]), int(self._done[cpu, level])
             segments.append(Segment(cpu, level, tail, self._copy(cpu, level, tail, head)))
             self._barrier.release()
@@ -201,8 +215,8 @@ class Rings:
 
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
-        used = (self._heads - self._done) / self._capacity
-        return float(used.max())
+        used = (self._heads - self._done) * self._shares
+        return float(np.maximum.reduce(used, axis=None))  # used.max() takes twice as long
 
     def lost(self) -> NDArray[np.uint64]:
         """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.

@@ -81,11 +81,14 @@ def permitted() -> bool:
 
 
 def permit() -> None:
-    """Raise RLIMIT_RTPRIO, both limits, to PRIORITY, so that CAP_SYS_NICE is not needed later.
+    """Raise RLIMIT_RTPRIO to PRIORITY, so that CAP_SYS_NICE is not needed later.
 
-    Does nothing where the soft limit suffices or may not be raised. A higher hard limit is lowered.
-    Applies to this process and those it starts.
+    Does nothing where the soft limit suffices or may not be raised. The hard limit is raised where
+    it is lower, and otherwise stays. Applies to this process and those it starts.
     """
     if not permitted():
+        _, hard = resource.getrlimit(resource.RLIMIT_RTPRIO)
+        if hard != resource.RLIM_INFINITY:
+            hard = max(hard, PRIORITY)
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_RTPRIO, (PRIORITY, PRIORITY))
+            resource.setrlimit(resource.RLIMIT_RTPRIO, (PRIORITY, hard))

@@ -123,10 +123,12 @@ class Running:
         TARGET_FILL full.
         """
         pidfd = None if self.child is None else self.child.pidfd
-        for seconds in self.pace.split_sleep(left):
-            self.stop.sleep(seconds, pidfd)
+        first, *rest = self.pace.split_sleep(left)
+        self.stop.sleep(first, pidfd)
+        for seconds in rest:
             if self.stop.reason or self.stop.dumps or self.pace.must_poll(self.probes.fill()):
                 return
+            self.stop.sleep(seconds, pidfd)
 
     def _round(self, now_ns: int) -> None:
         """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump.

@@ -10,29 +10,24 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.limits import Operator, Source
 from biotrail.recorder.sites import members
 from biotrail.recorder.sites.formats import Field, Format
 from biotrail.recorder.sites.members import Place, Scalar
 from biotrail.recorder.sites.types import Prototype, TypeTable, type_text
 
-
-class Source(IntEnum):
-    """Where a value begins (bt_value.source)."""
-
-    NONE = 0
-    FIELD = 1
-    ARGUMENT = 2
-    TID = 3
-    PID = 4
-    CPU = 5
-    OBJECT = 6
-
-
 TASK_SOURCES = {"@tid": Source.TID, "@pid": Source.PID, "@cpu": Source.CPU}
-OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "&")
+OPERATORS = {
+    "==": Operator.EQ,
+    "!=": Operator.NE,
+    "<": Operator.LT,
+    "<=": Operator.LE,
+    ">": Operator.GT,
+    ">=": Operator.GE,
+    "&": Operator.AND,
+}
 """In the order of their numbers in a program."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ARGUMENT = re.compile(r"arg(\d{1,2})")
@@ -83,13 +78,13 @@ NO_VALUE = Value(Source.NONE, "", 0)
 
 @dataclass(frozen=True)
 class Condition:
-    """A test of a value. operator: its index in OPERATORS; operand: 64 bits, also of a negative.
+    """A test of a value. operand: 64 bits, also of a negative.
 
     The comparison is signed where the value is.
     """
 
     value: Value
-    operator: int
+    operator: Operator
     operand: int
     text: str
 
@@ -159,7 +154,7 @@ class Scope(ABC):
                 f"'{match['right']}' is no number"
                 f"{named}"
             )
-        return Condition(value, OPERATORS.index(match["op"]), operand & _ALL, text.strip())
+        return Condition(value, OPERATORS[match["op"]], operand & _ALL, text.strip())
 
 
 class TypedScope(Scope):

@@ -157,12 +157,13 @@ def _with_meanings(
     """Return the sites with what the declaration says of them.
 
     Where none of the births is there, lives begin anywhere. Where none of the deaths is, the first
-    of `last` that is there stands for them.
+    of `last` that is there stands for them. Tracepoints of `new` count where none of its functions
+    is there: they come later in the life that such a function has begun.
     """
     there = {_full_name(taking) for taking, _ in pairs}
     births = _known(declared.births, there)
     deaths = _known(declared.deaths, there) or _known(declared.last, there)[:1]
-    new, last = _known(declared.new, there), _known(declared.last, there)
+    new, last = _first_sites(_known(declared.new, there)), _known(declared.last, there)
     anywhere = not births and not new
     return tuple(
         PlannedSite(
@@ -187,6 +188,11 @@ def _known(declared: Sequence[str], there: Container[str]) -> list[str]:
     """Return the names of declared sites that are there, a tracepoint's without its system."""
     names = [":" + name.rpartition(":")[2] if ":" in name else name for name in declared]
     return [name for name in names if name in there or name == ANY]
+
+
+def _first_sites(names: Sequence[str]) -> list[str]:
+    """Return the functions of sites, or the tracepoints (":name") if there are no functions."""
+    return [name for name in names if not name.startswith(":")] or list(names)
 
 
 def _value(scope: ObjectScope, alternatives: Sequence[str]) -> Value:

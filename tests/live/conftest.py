@@ -18,6 +18,7 @@ import pytest
 from tests.support import devices, kernel_completions, machine
 from tests.support.devices import LoopDevice
 from tests.support.kernel_completions import KernelCompletions
+from tests.support.settling import assert_alike, logs_below
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 SET_APART = "set apart"
@@ -81,6 +82,14 @@ def machine_taken(request: pytest.FixtureRequest) -> Iterator[None]:
     """The machine, shared with other live tests, or for this one alone."""
     with machine.taken(alone=request.node.get_closest_marker("alone") is not None):
         yield
+
+
+@pytest.fixture(autouse=True)
+def settled_alike(tmp_path: Path) -> Iterator[None]:
+    """Reads the test's logs with and without plain I/O settled first: the tables are the same."""
+    yield
+    for log in logs_below(tmp_path):
+        assert_alike(log)
 
 
 @pytest.fixture

@@ -24,8 +24,6 @@ from tests.support.kernel_completions import done_again
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-ZRAM = Path("/sys/class/zram-control")
-
 
 def _read(path, offset=0, size=4096):
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -137,16 +135,10 @@ def test_too_many_devices_are_refused():
 @pytest.fixture
 def zram():
     """A fresh bio-based device of 16 MiB."""
-    if not ZRAM.exists():
+    if not devices.ZRAM.exists():
         pytest.skip("needs zram")
-    number = (ZRAM / "hot_add").read_text().strip()
-    sysfs = Path(f"/sys/class/block/zram{number}")
-    try:
-        (sysfs / "disksize").write_text("16M")
-        yield f"/dev/zram{number}"
-    finally:
-        (sysfs / "reset").write_text("1")
-        (ZRAM / "hot_remove").write_text(number)
+    with devices.zram() as name:
+        yield f"/dev/{name}"
 
 
 def test_a_bio_based_device_has_queue_and_bio_completion_alone(zram):

@@ -144,17 +144,10 @@ def test_many_in_flight_are_dumped(
 @pytest.fixture
 def zram(needs_root: None) -> Iterator[str]:
     """Name of a fresh device without requests."""
-    control = Path("/sys/class/zram-control")
-    if not control.exists():
+    if not devices.ZRAM.exists():
         pytest.skip("needs zram")
-    number = (control / "hot_add").read_text().strip()
-    sysfs = Path(f"/sys/class/block/zram{number}")
-    try:
-        (sysfs / "disksize").write_text("16M")
-        yield f"zram{number}"
-    finally:
-        (sysfs / "reset").write_text("1")
-        (control / "hot_remove").write_text(number)
+    with devices.zram() as name:
+        yield name
 
 
 def test_a_bio_without_a_request_is_timed_from_its_queueing(tmp_path: Path, zram: str) -> None:

@@ -30,7 +30,9 @@ BUGS = (
         "elif self.shrinks(request, row):",
     ),
     Bug(
-        "a request without its s is plain", "doubt = ODD if self.has_start else 0\n", "doubt = 0\n"
+        "a request without its s is plain",
+        "doubt = ODD if self.has_start and not flush else 0\n",
+        "doubt = 0\n",
     ),
     Bug(
         "bios of a chain are not counted",
@@ -48,9 +50,35 @@ BUGS = (
         "False",
     ),
     Bug(
-        "flushes are plain",
-        "opf & self.odd_flags != 0:\n            doubt = ODD",
-        "False:\n            doubt = ODD",
+        "the data of a flush sequence ends it",
+        "elif self.requests[request].sequence:\n",
+        "elif False:\n",
+    ),
+    Bug(
+        "FUA that the device lacks makes no sequence",
+        "self.bios[bio].opf & self.fua != 0 and opf & self.fua == 0\n",
+        "False\n",
+    ),
+    Bug(
+        "a flush sequence that fails is plain",
+        "or self.raw[5, row] >> 32 != 0\n            or self.raw[5, row] & LOW_32 != self.requests[request].dev",
+        "or self.raw[5, row] & LOW_32 != self.requests[request].dev",
+    ),
+    Bug(
+        "nothing is behind the data",
+        "if self.requests[request].sequence and data != end:",
+        "if False:",
+    ),
+    Bug(
+        "a bio waits for the scheduler while it is flushed for",
+        "_PRE_FLUSH if held else _G2I, joined",
+        "_G2I, joined",
+    ),
+    Bug("flush requests are as others", "out[9, at] = self.requests[i].flush", "out[9, at] = 0"),
+    Bug(
+        "a bare flush is issued",
+        "out[10, at] = self.requests[i].issue >= 0",
+        "out[10, at] = 1",
     ),
     Bug(
         "a life that a new Q ends is plain",

@@ -31,7 +31,7 @@ class PlainWorld(World):
             scheduler=sim.choose(["none", "mq-deadline", "bfq", "kyber"]),
             max_bytes=sim.choose([64, 24, 1024]) * SECTOR,
             depth=sim.choose([4, 2, 16]),
-            hw_fua=True,
+            hw_fua=sim.chance(0.7),
             slow=sim.choose([1, 1, 8]),
             **faults,
         )
@@ -65,6 +65,15 @@ class PlainWorld(World):
             sector = sim.rng.randrange(1 << 9)
             yield from disk.submit(task, self.bio(task, disk, part, sector, size, READ))
 
+    def synced(self, task: Task, disk: Disk, part: int) -> Process:
+        """Writes, each with an fsync or a commit behind it, as a database's log makes them."""
+        sim = self.sim
+        for _ in range(sim.choose([4, 12])):
+            sector = sim.rng.randrange(1 << 10) * 2
+            yield from disk.submit(task, self.bio(task, disk, part, sector, 8 * SECTOR, WRITE))
+            yield sim.delay(1_000, 200_000)
+            yield from sim.choose([self.fsyncs, self.commits])(task, disk, part)
+
 
 def plain_history(rng: random.Random) -> History:
     """One history of several tasks, ended and delivered."""
@@ -76,11 +85,12 @@ def plain_history(rng: random.Random) -> History:
     if sim.chance(0.3):
         world.disk(VDB, "vdb")
     loads = [world.scattered, world.scattered, world.sequential, world.wide]
-    odd = [world.fsyncs, world.commits, world.discards, world.identical, world.passthrough]
+    loads.append(world.synced)
+    odd = [world.discards, world.identical, world.passthrough]
     for number in range(sim.choose([4, 8])):
         task = Task(100 + number, sim.rng.randrange(sim.cpus), comm=f"load{number}")
         disk, parts = sim.choose(world.targets)
-        load = sim.choose(odd if number == 0 and sim.chance(0.5) else loads)
+        load = sim.choose(odd if number == 0 and sim.chance(0.3) else loads)
         sim.spawn(load(task, disk, sim.choose(parts)), sim.delay(0, 1_000_000))
     sim.run()
     bios = [b for b in sim.bios if b.records]

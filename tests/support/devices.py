@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real devices and real loads, for live tests and benchmarks."""
 
+import errno
 import json
 import os
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 MEBIBYTE = 1 << 20
 SHM = Path("/dev/shm")
+ZRAM = Path("/sys/class/zram-control")
+"""There if the kernel has zram."""
 COMMAND_SECONDS = 120
 BUSY_SECONDS = 30
 made: set[int] = set()
@@ -47,22 +50,41 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def unmount(where: Path | str) -> None:
-    """Unmount it; RuntimeError if something still uses it after BUSY_SECONDS.
+def when_free(act: Callable[[], object]) -> None:
+    """Do what fails while others use a device or mount, again until they do not any more.
 
-    A loop device that another process has open for a moment, as udev does after every change,
-    keeps its file, and with it the mount, until that process closes it.
+    Its error (EBUSY, of a command or a system call) after BUSY_SECONDS. udev opens a device for a
+    moment after every change; a loop device that is open keeps its file, and the mount below.
     """
     last = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            run("umount", where)
-        except RuntimeError as error:
-            if "target is busy" not in str(error) or time.monotonic() > last:
+            act()
+        except (RuntimeError, OSError) as error:
+            busy = getattr(error, "errno", None) == errno.EBUSY or " busy" in str(error)
+            if not busy or time.monotonic() > last:
                 raise
             time.sleep(0.1)
         else:
             return
+
+
+def unmount(where: Path | str) -> None:
+    """Unmount it; RuntimeError if something still uses it after BUSY_SECONDS."""
+    when_free(lambda: run("umount", where))
+
+
+@contextmanager
+def zram(size: str = "16M") -> Iterator[str]:
+    """Make a zram device, which takes no requests; gives its name. It is gone afterwards."""
+    number = (ZRAM / "hot_add").read_text().strip()
+    sysfs = Path(f"/sys/class/block/zram{number}")
+    try:
+        (sysfs / "disksize").write_text(size)
+        yield f"zram{number}"
+    finally:
+        when_free(lambda: (sysfs / "reset").write_text("1"))
+        when_free(lambda: (ZRAM / "hot_remove").write_text(number))
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.support import devices
+
 TRACEFS = Path("/sys/kernel/tracing")
 INSTANCE = "biotrail-test-"
 AS_TEXT = {"context-info": "1", "irq-info": "1"} | dict.fromkeys(
@@ -42,7 +44,7 @@ def tracefs() -> Iterator[Path]:
         try:
             yield Path(directory)
         finally:
-            subprocess.run(["umount", directory], check=True)
+            devices.unmount(directory)
 
 
 @contextmanager

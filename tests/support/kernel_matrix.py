@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What held in which kernel: a table of kernels and tests, printed and kept in a document.
 
-A document's table is merged: the kernels of a run replace their own columns, the others stay.
+A document's table is merged: the kernels of a whole run replace their own columns, those of a run
+of some cases the cells of these, and all else stays.
 """
 
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 BEGIN, END = "<!-- generated: kernels -->", "<!-- end -->"
 PACKAGE = "kernel package"
+AGAIN = "recorded again for events that the kernel skipped"
 NOT_RUN = "-"
 SKIPPED = "Skipped, and why:"
 _REASON = re.compile(r"- (?P<kernel>\S+), (?P<test>.+?): (?P<reason>.*)")
@@ -61,13 +63,35 @@ class Matrix:
             {key: why for key, why in self.reasons.items() if key[1] in booted},
         )
 
-    def update(self, newer: "Matrix") -> None:
-        """Takes the columns of `newer`'s kernels in place of its own."""
+    def update(self, newer: "Matrix", whole: bool = True) -> None:
+        """Takes the columns of `newer`'s kernels in place of its own; unless `whole`, its cells.
+
+        Then a package that differs is added to the one that is there: the others' cells are of it.
+        """
+        if not whole:
+            newer = self._with_cells_of(newer)
         fresh = set(newer.kernels())
         for mine, theirs in ((self.cells, newer.cells), (self.reasons, newer.reasons)):
             kept = {key: value for key, value in mine.items() if key[1] not in fresh}
             mine.clear()
             mine.update(theirs | kept)
+
+    def _with_cells_of(self, newer: "Matrix") -> "Matrix":
+        """Return the columns of `newer`'s kernels, with its cells where it has them."""
+        kernels = set(newer.kernels())
+        both = Matrix(
+            {key: cell for key, cell in self.cells.items() if key[1] in kernels},
+            {key: why for key, why in self.reasons.items() if key[1] in kernels},
+        )
+        for key, cell in newer.cells.items():
+            if cell == NOT_RUN or key[0] == AGAIN:  # how often is told of a whole run alone
+                continue
+            known = both.cells.get(key, "").split(", ") if key[0] == PACKAGE else []
+            both.cells[key] = ", ".join(dict.fromkeys([*filter(None, known), cell]))
+            both.reasons.pop(key, None)
+            if key in newer.reasons:
+                both.reasons[key] = newer.reasons[key]
+        return both
 
 
 def read(lines: list[str]) -> Matrix:
@@ -84,12 +108,12 @@ def read(lines: list[str]) -> Matrix:
     return found
 
 
-def write(path: Path, newer: Matrix) -> None:
-    """Merges a run's matrix into the document's generated part."""
+def write(path: Path, newer: Matrix, whole: bool = True) -> None:
+    """Merges the matrix of a run, `whole` or of some cases, into the document's generated part."""
     text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN + "\n")
     inside, _, after = rest.partition(END)
     merged = read(inside.splitlines())
-    merged.update(newer)
+    merged.update(newer, whole)
     body = "\n".join(merged.lines())
     path.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.events.tables import Lifecycles, Table
-from biotrail.converters.pipeline import Trace
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.converters.settling import settler
+from biotrail.recorder.log.frames import MAGIC
+from biotrail.recorder.schema.errors import TraceError
 from tests.support.paths import ROOT
 
 TABLES = ("bios", "requests", "bio_stages", "request_stages", "open_bios", "open_requests", "edges")
 
-
+MOST_BYTES = 8 << 20
+"""Larger logs are not read both ways: about two million events, some seconds."""
 Read = tuple[Trace, list[Lifecycles]]
 
 
@@ -57,6 +61,22 @@ def differences(
         for name in TABLES:
             where = f"window {number}, {name}"
             found += _columns(where, getattr(first, name), getattr(second, name))
+        found += _parts(f"window {number}, path", first.path, second.path)
+        found += _parts(f"window {number}, sites", first.sites, second.sites)
+    return found
+
+
+def _parts(where: str, first: Any, second: Any) -> list[str]:
+    """What differs between two records of tables, each None or of the same class."""
+    if first is None or second is None:
+        return [] if first is second else [f"{where}: {first!r:.40} and {second!r:.40}"]
+    found = []
+    for field in dataclasses.fields(first):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(one, Table) and isinstance(other, Table):
+            found += _columns(f"{where}.{field.name}", one, other)
+        elif one is not other and one != other:
+            found.append(f"{where}.{field.name}: {one!r:.40} and {other!r:.40}")
     return found
 
 
@@ -70,10 +90,37 @@ def _columns(where: str, first: Table, second: Table) -> list[str]:
         a, b = getattr(first, field.name), getattr(second, field.name)
         if a.dtype != b.dtype:
             found.append(f"{where}.{field.name}: {a.dtype} and {b.dtype}")
-        rows = np.flatnonzero(a != b)
+        unlike = a != b
+        rows = np.flatnonzero(unlike.reshape(len(unlike), -1).any(axis=1)) if len(unlike) else []
         if len(rows):
             found.append(f"{where}.{field.name}[{rows[0]}]: {a[rows[0]]} and {b[rows[0]]}")
     return found
+
+
+def assert_alike(log: Path) -> None:
+    """Read a log both ways, unless it is large or not readable, and compare the tables."""
+    if settler.compiled is None or log.stat().st_size > MOST_BYTES:
+        return
+    try:
+        alone = windows_of(log, None, WINDOW_EVENTS)
+    except (TraceError, PermissionError):
+        return
+    different = differences(alone, windows_of(log, settler.compiled, WINDOW_EVENTS))
+    assert not different, f"{log}: tables differ with plain I/O settled first: {different[:5]}"
+
+
+def logs_below(directory: Path) -> list[Path]:
+    """The logs among a directory's files, whatever they are named."""
+    files = [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path for path in files if _begins(path) == MAGIC]
+
+
+def _begins(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC))
+    except OSError:
+        return b""
 
 
 def _in_order(edges: Any) -> Any:

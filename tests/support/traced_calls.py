@@ -6,8 +6,8 @@ they are what its recordings are held against.
 """
 
 import re
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -154,3 +154,16 @@ def unmatched(wanted: Iterable[int], times: Iterable[int], reach: int) -> list[i
         else:
             lone.append(time)
     return lone
+
+
+def misplaced(wanted: Iterable[int], times: Iterable[int]) -> list[int]:
+    """Return the wanted times (ns) that are not each between one of `times` and the next.
+
+    `wanted` are of a recorder that runs after another at the same events, one event at a time;
+    `times` of that other, which has all of them. However long the two are kept apart, the second
+    has an event before the first has the next.
+    """
+    known = sorted(times)
+    placed = [(time, bisect_right(known, time)) for time in sorted(wanted)]
+    taken = Counter(place for _, place in placed)
+    return [time for time, place in placed if place == 0 or taken[place] > 1]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import kernel_matrix as matrix
 from tests.vm.boots import CONSOLE, Boots, at_once
-from tests.vm.machine import CHOSEN, Machine, boot_command
+from tests.vm.machine import CHOSEN, NOT_CHOSEN, Machine, boot_command
 
 KERNELS = os.environ.get("VMTEST_KERNELS", "6.1").split()
 """By default Debian 12's own, which has neither block_io_start nor block_io_done."""
@@ -23,7 +23,6 @@ DOCUMENT = os.environ.get("VMTEST_MATRIX")
 BOOTS_SECONDS = 6 * 3600
 """A test's limit: all machines may have to boot, and perform all cases, under emulation."""
 MATRIX = pytest.StashKey[matrix.Matrix]()
-AGAIN = "recorded again for events that the kernel skipped"
 CELLS = {"passed": "pass", "failed": "FAIL", "skipped": "skip"}
 
 
@@ -91,7 +90,7 @@ def vm(request: pytest.FixtureRequest, boots: dict[str, Boot]) -> Machine:
         again = machine.repeats()
         found = request.config.stash[MATRIX]
         found.note(matrix.PACKAGE, machine.kernel, machine.version)
-        found.note(AGAIN, machine.kernel, str(sum(again.values())))
+        found.note(matrix.AGAIN, machine.kernel, str(sum(again.values())))
         if again:
             named = ", ".join(f"{name} {number}" for name, number in again.items())
             say(request.config, f"Linux {request.param}: recorded again for skips: {named}")
@@ -110,7 +109,8 @@ def pytest_runtest_makereport(
         test = ", ".join([words, *map(str, parameters.values())])
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         reason = reason.removeprefix("Skipped: virtual machine: ")
-        item.config.stash[MATRIX].note(test, kernel, CELLS[report.outcome], reason)
+        cell = matrix.NOT_RUN if reason == NOT_CHOSEN else CELLS[report.outcome]
+        item.config.stash[MATRIX].note(test, kernel, cell, reason if cell != matrix.NOT_RUN else "")
     return report
 
 
@@ -123,5 +123,5 @@ def pytest_terminal_summary(
     terminalreporter.section("what held in which kernel")
     for line in found.lines():
         terminalreporter.write_line(line)
-    if DOCUMENT and not CHOSEN and (booted := found.of_booted()).cells:
-        matrix.write(Path(DOCUMENT), booted)
+    if DOCUMENT and (booted := found.of_booted()).cells:
+        matrix.write(Path(DOCUMENT), booted, whole=not CHOSEN)

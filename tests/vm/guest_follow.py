@@ -100,9 +100,18 @@ def follow_merged(case: Case) -> None:
         follow(case, "request", load("batches", f"/dev/{name}"), ["-d", name])
 
 
+def way_of_many() -> list[str]:
+    """Options for a type with many functions: tracepoints where functions are attached one by one.
+
+    Then 1,400 functions of packets take half an hour of emulation to attach and to detach.
+    """
+    works = {way.name for way in all_ways() if way.works}
+    return [] if works & {"session", "multi"} else ["--way", "typed"]
+
+
 def follow_sk_buff(case: Case) -> None:
     """Messages over TCP on loopback, and back."""
-    follow(case, "sk_buff", load("echo"))
+    follow(case, "sk_buff", load("echo"), ["--max", 1000, *way_of_many()])
 
 
 def follow_task(case: Case) -> None:
@@ -116,13 +125,15 @@ def follow_task(case: Case) -> None:
 
 def follow_folio(case: Case) -> None:
     """Pages of a file that are written through a mapping, and written back."""
+    if "folio" not in TypeTable.kernel().struct_names:
+        raise Unavailable("this kernel has no folios")
     name = disk("scsi1")
     run("mkfs.ext4", "-q", "-F", f"/dev/{name}")
     place = Path("/tmp/vm-folio")
     place.mkdir()
     run("mount", f"/dev/{name}", place)
     try:
-        follow(case, "folio", load("mapped", place / "file"), ["-d", name])
+        follow(case, "folio", load("mapped", place / "file"), ["-d", name, *way_of_many()])
     finally:
         run("umount", place)
         place.rmdir()

@@ -19,10 +19,16 @@ def event_sets(case: Case) -> None:
 
 
 def rotated(case: Case) -> None:
-    """A load in files of 64 KiB."""
+    """A load in files of 64 KiB, of which each takes one second of it or less.
+
+    A load as fast as the disk is over, in a slow machine, before the recorder looks again: all of
+    it is one part of the log then, however large.
+    """
     name = disk("virtio")
     load = fio(
-        filename=f"/dev/{name}", output=case.directory / "log.json", **MIXED | {"size": "16m"}
+        filename=f"/dev/{name}",
+        output=case.directory / "log.json",
+        **MIXED | {"size": "16m", "rate_iops": 500},
     )
     case.record([name], load, more=["--rotate", "64K", "--events", "all"])
     case.told["disk"] = name

@@ -27,12 +27,14 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.schema.records import Kind
 from tests.support.devices import read_fio_report
+from tests.support.settling import assert_alike
 from tests.vm.boots import CONSOLE, CONSOLE_SO_FAR, HERE
 
-SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
-"""Ends a hang; two quiet cores take a tenth of it."""
+SECONDS = int(os.environ.get("VMTEST_SECONDS", "7200"))
+"""Ends a hang; two quiet cores take a tenth of it, a busy machine half."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
 """Cases to perform; none: all."""
+NOT_CHOSEN = "not among VMTEST_CASES"
 COMPILING = {"bcc_beside_core", "biosnoop_beside_core", "smmu"}
 """Cases that want the kernel's headers."""
 READ, WRITE = 0, 1
@@ -53,6 +55,7 @@ class Log:
         self.trace = Trace(path)
         self.reader = self.trace.reader
         windows = list(self.trace.lifecycles())
+        assert_alike(path)
         self.bios = Bios.concatenate([window.bios for window in windows])
         self.comms = np.array([comm for window in windows for comm in _comms(window)], np.object_)
         self.requests = Requests.concatenate([window.requests for window in windows])
@@ -258,7 +261,7 @@ class Machine:
             told = json.loads((directory / "case.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             if CHOSEN:
-                pytest.skip("virtual machine: not among VMTEST_CASES")
+                pytest.skip(f"virtual machine: {NOT_CHOSEN}")
             pytest.fail(f"the machine ended before {name}:\n{self.console}")
         if told["ended"] == "skipped":
             pytest.skip(f"virtual machine: {told['reason']}")

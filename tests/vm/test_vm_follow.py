@@ -18,9 +18,9 @@ from tests.support.traced_calls import Passing, passings
 from tests.vm.guest_objects import MERGED, WAKEUPS
 from tests.vm.machine import Case, Machine
 
-REACH = 20_000_000
+REACH = 250_000_000
 """ns between two recorders of one call. Both run in it, one after the other, but a virtual CPU may
-have to wait in between."""
+have to wait in between, on a busy machine for long."""
 WAYS = {
     "5.10": {"fentry", "typed"},
     "6.1": {"fentry"},

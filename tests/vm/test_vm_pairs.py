@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of events in other kernels: as many as there were, as long as they were.
 
-The kernel's own tracer has the same events, in whole microseconds, a moment earlier or later.
+The kernel's own tracer has the same events, in whole microseconds, a moment earlier: it was there
+first.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tests.support.traced_calls import (
     Span,
     fields,
     median_duration,
+    misplaced,
     passings,
     spans,
     unmatched,
@@ -25,9 +27,9 @@ from tests.support.traced_calls import (
 from tests.vm.machine import Case, Machine
 
 MILLISECOND = 1_000_000
-REACH = 20 * MILLISECOND
-"""Between two recorders of one event. Both run in it, one after the other, but a virtual CPU may
-have to wait in between."""
+REACH = 250 * MILLISECOND
+"""Between two recorders of one event of which several may go on at once. Both run in it, one after
+the other, but a virtual CPU may have to wait in between, on a busy machine for long."""
 SHARE = 0.1
 """Of a fault's duration."""
 DELAYS = {1: MILLISECOND, 2: 5 * MILLISECOND}
@@ -96,8 +98,8 @@ def test_nvme_pairs_are_the_kernels_own(vm: Machine) -> None:
         rows = pairs.key0 == queue
         for name, times in (("setup_cmd", pairs.began), ("complete_rq", pairs.ended)):
             truth = [event.time for event in mine if event.name == f"nvme_{name}"]
-            # THEN each began and ended when the trace says
-            assert not unmatched(times[rows].tolist(), truth, REACH)
+            # THEN each began and ended when the trace says, or a moment later
+            assert not misplaced(times[rows].tolist(), truth)
 
 
 def test_softirqs_are_the_kernels_own(vm: Machine) -> None:
@@ -110,7 +112,7 @@ def test_softirqs_are_the_kernels_own(vm: Machine) -> None:
     alone = 0
     for key in keys:
         mine = (pairs.key0 == key[0]) & (pairs.key1 == key[1])
-        alone += len(unmatched(pairs.ended[mine].tolist(), (e for _, e in truth[key]), REACH))
+        alone += len(misplaced(pairs.ended[mine].tolist(), (end for _, end in truth[key])))
     # THEN each that was recorded is in the trace
     assert alone == 0
     # AND all that the trace has of this time were recorded, or are lost

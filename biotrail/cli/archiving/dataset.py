@@ -47,11 +47,13 @@ class Wanted:
 def add(recordings: list[Recording], target: Path, wanted: Wanted) -> Iterator[str]:
     """Add recordings to the dataset `target`, one after the other; yield lines about each.
 
-    Raises TraceError: the dataset then holds the recordings before the failed one.
+    Raises TraceError: the dataset then holds the recordings before the failed one, and none if two
+    of them would have the same files.
     """
     twice = wanted.derived and "events" in wanted.tables
     if twice and any("-" in recording.paths for recording in recordings):
         raise click.UsageError("standard input is read once: give --tables events, or a file")
+    _refuse_same_names(recordings)
     for recording in recordings:
         name = stem(recording)
         _refuse_again(target, name, wanted.force)
@@ -67,6 +69,18 @@ def stem(recording: Recording) -> str:
     """Return the stem of a recording's file names: the log's id or, without one, its file name."""
     found = recording.trace.reader.header.get("log_id")
     return quote(str(found) if found else Path(recording.paths[0]).name, safe="")
+
+
+def _refuse_same_names(recordings: list[Recording]) -> None:
+    """Raise OutputError if two recordings have one stem, as blktrace's sets a/sda and b/sda."""
+    known: dict[str, str] = {}
+    for recording in recordings:
+        other = known.setdefault(stem(recording), recording.paths[0])
+        if other != recording.paths[0]:
+            raise OutputError(
+                f"{other} and {recording.paths[0]} would be one file: data without a log id go by "
+                "their file's name; rename one of them"
+            )
 
 
 def _refuse_again(target: Path, name: str, force: bool) -> None:

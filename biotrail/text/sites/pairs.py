@@ -11,12 +11,10 @@ from biotrail.recorder.probes.sites.pair_facts import by_value, shown
 from biotrail.recorder.probes.sites.pair_maps import PairCounts
 from biotrail.recorder.sites.resolving import ResolvedPair
 from biotrail.text import units
+from biotrail.text.bars import Bars
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
 NAMES = ("p50", "p90", "p99", "p99.9")
-_STARS = 40
-_WIDE = 1 << 32
-"""From this value on a histogram has bcc's wider columns."""
 _NOTES = {
     "open": ("begin without an end so far", "begins without an end so far"),
     "no_begin": ("end without a begin", "ends without a begin"),
@@ -54,15 +52,11 @@ def histogram(found: Latencies) -> Iterator[str]:
     used = np.flatnonzero(counts)
     if not len(used):
         return
-    most = int(counts.max())
-    end = (1 << int(used[-1]) + 1) - 1
-    number, stars = (20, _STARS // 2) if end >= _WIDE else (10, _STARS)
-    yield f"{'':{number - 5}}{'nsecs':<{number + 9}} : count     distribution"
+    bars = Bars(int(counts.max()), (1 << int(used[-1]) + 1) - 1)
+    yield bars.heading("nsecs")
     for octave in range(int(used[0]), int(used[-1]) + 1):
-        count = int(counts[octave])
         low, high = (1 << octave if octave else 0), (1 << octave + 1) - 1
-        bar = "*" * (stars * count // most)
-        yield f"{low:>{number}} -> {high:<{number}} : {count:<8} |{bar:<{stars}}|"
+        yield bars.row(low, high, int(counts[octave]))
     yield figures(found)
 
 

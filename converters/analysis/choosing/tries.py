@@ -23,5 +23,7 @@ def tries(context: Context, table: Bios | Requests) -> Bool:
     the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
     False if the recording kernel has no REQ_NOWAIT.
     """
-    asked = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
+    asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
+    if not asked.any():
+        return asked
     return np.asarray(asked & np.isin(table.status, _AGAIN), dtype=np.bool_)

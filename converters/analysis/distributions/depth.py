@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.tables import I64
 
 
@@ -65,6 +66,27 @@ class Depth:
         intervals that the time is in. The depth at the end is kept for the next update. Depths
         below 0 (an end whose beginning is not known) count as 0, but are kept as they are.
         """
+        edges = self._edges(begin, end)
+        latest = max(int(up[-1]) if len(up) else begin, int(down[-1]) if len(down) else begin)
+        if loops is None or (self.interval and latest >= end):
+            self._update_sorted(begin, end, up, down)
+            return
+        edges = edges[edges > max(begin, self.origin)]
+        sums = np.zeros((len(edges) + 1, 4), np.int64)
+        sums[:, 3] = -1
+        met = np.empty(len(up), np.int64)
+        up, down = np.ascontiguousarray(up), np.ascontiguousarray(down)
+        self._level = loops.depth(begin, end, self._level, up, down, edges, sums, met)
+        self.met.add(met)
+        time_ns, depth_ns, busy_ns = sums[:, :3].sum(axis=0).tolist()
+        self.whole.add(time_ns, depth_ns, busy_ns, int(sums[:, 3].max()))
+        if self.interval:
+            first = max(begin - self.origin, 0) // self.interval
+            for place, row in enumerate(sums.tolist(), first):
+                self.spans.setdefault(place, Span()).add(*row)
+
+    def _update_sorted(self, begin: int, end: int, up: I64, down: I64) -> None:
+        """Do as `update`, by sorting all times."""
         edges = self._edges(begin, end)
         at = np.concatenate([[begin], down, up, edges])
         step = np.concatenate(

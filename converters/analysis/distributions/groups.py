@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped, by_group
+from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Stage
 
 MOST_GROUPS = 4096
@@ -68,15 +70,13 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     groups = [Group() for _ in range(count)]
     if not len(samples):
         return groups
-    order, first = by_group(place)
-    used = np.flatnonzero(samples.counters.any(axis=1))
-    sums = np.add.reduceat(samples.counters[used][:, order], first, axis=1)
-    for column, row in enumerate(place[order[first]].tolist()):
-        groups[row].counters[used] = sums[:, column]
-    sized = np.flatnonzero(samples.size >= 0)
-    add_grouped(place[sized], samples.size[sized], [g.size for g in groups])
-    ended = np.flatnonzero(samples.latency >= 0)
-    add_grouped(place[ended], samples.latency[ended], [g.latency for g in groups])
+    sums = np.zeros((count, len(COUNTERS)), np.int64)
+    for name, column in samples.counters.items():
+        sums[:, COUNTERS.index(name)] = sum_by(place, column, count)
+    for group, row in zip(groups, sums, strict=True):
+        group.counters += row
+    add_grouped(place, samples.size, [g.size for g in groups], negative=False)
+    add_grouped(place, samples.latency, [g.latency for g in groups], negative=False)
     failed = np.flatnonzero(samples.status)
     for row, status in zip(place[failed].tolist(), samples.status[failed].tolist(), strict=True):
         groups[row].statuses[status] += 1
@@ -91,7 +91,9 @@ def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
     """
     if not len(samples.stage):
         return
-    codes = place[samples.stage_owner] * _STAGES + samples.stage
+    codes = samples.stage.astype(np.int64)
+    if len(groups) > 1:
+        codes += place[samples.stage_owner] * _STAGES
     seen = np.flatnonzero(np.bincount(codes))
     into = {
         code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
@@ -129,14 +131,15 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
     # `place` numbers the distinct combinations of codes.
     if not len(samples):
         return
-    place = np.zeros(len(samples), dtype=np.int64)
+    place = rows = np.zeros(len(samples), dtype=np.int64)
+    names = rows[:1]
     for _, codes in ways:
         if (codes == codes[0]).all():
             continue
-        names, own = np.unique(codes, return_inverse=True)
+        own, _, of = distinct_values(codes)
         # Renumbering after each grouping keeps the products below len(samples) ** 2.
-        _, place = np.unique(place * len(names) + own, return_inverse=True)
-    _, rows, place = np.unique(place, return_index=True, return_inverse=True)
+        names, rows, place = distinct_values(place * len(own) + of)
+    rows = rows[: len(names)]
     parts = gather(place, samples, len(rows))
     for groups, codes in ways:
         for code, part in zip(codes[rows].tolist(), parts, strict=True):

@@ -14,6 +14,7 @@ from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -160,8 +161,8 @@ class ByCgroup:
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key."""
-        ids, place = np.unique(window.bios.cgroup, return_inverse=True)
-        new = [self._code(one) for one in ids.tolist()]
+        ids, _, place = distinct_values(window.bios.cgroup)
+        new = [self._code(one) for one in ids.view(np.uint64).tolist()]
         return np.array(new, dtype=np.int64)[place]
 
     def _code(self, one: int) -> int:

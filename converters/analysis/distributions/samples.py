@@ -2,12 +2,14 @@
 """A window's bios and requests as flat samples: counters, sizes, latencies, and stage times."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import asks_flush
 from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -40,9 +42,8 @@ COUNTERS = (
     "tries",
     "tried_bytes",
 )
-"""Rows of `Samples.counters`, the same for bios and requests. A try (tries.py) counts only in
+"""Names of `Samples.counters`, the same for bios and requests. A try (tries.py) counts only in
 tries and tried_bytes."""
-_OF_TRIES = [COUNTERS.index(name) for name in ("tries", "tried_bytes")]
 NOT_COUNTED = -1
 """Size of a try."""
 
@@ -57,8 +58,9 @@ class Samples:
 
     place: I64
     """(n,): dev << 8 | number of the operation, as operations_of gives it."""
-    counters: I64
-    """(len(COUNTERS), n): what each row adds to each counter."""
+    counters: dict[str, NDArray[Any]]
+    """Name of COUNTERS → what each row adds to the counter: bool or integers, (n,). A counter to
+    which no row adds anything may be absent."""
     size: I64
     """(n,): bytes; NOT_COUNTED for a try."""
     status: I64
@@ -86,7 +88,7 @@ class Samples:
         renumbered = np.cumsum(rows) - 1
         return Samples(
             place=self.place[rows],
-            counters=self.counters[:, rows],
+            counters={name: column[rows] for name, column in self.counters.items()},
             size=self.size[rows],
             status=self.status[rows],
             latency=self.latency[rows],
@@ -145,7 +147,7 @@ def _samples(
     table: Bios | Requests,
     stages: Stages,
     context: Context,
-    rows: dict[str, NDArray[np.generic]],
+    rows: dict[str, NDArray[Any]],
     start: I64,
     begin: I64,
 ) -> Samples:
@@ -158,19 +160,19 @@ def _samples(
     (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
-    rows["ios"] = np.ones(len(table), dtype=np.int64)
+    rows["ios"] = np.ones(len(table), dtype=np.bool_)
     rows["bytes"], rows["done_bytes"] = table.bytes, table.done_bytes
+    present = int(np.bitwise_or.reduce(table.opf, initial=0))
     for flag in FLAGS:
-        rows[flag.lower()] = (table.opf & np.uint32(context.flag_mask(flag))) != 0
+        if present & context.flag_mask(flag):
+            rows[flag.lower()] = (table.opf & np.uint32(context.flag_mask(flag))) != 0
+    certain = np.bincount(table.certainty, minlength=len(Certainty))
     for certainty in Certainty:
-        rows[certainty.name.lower()] = table.certainty == certainty
-    counters = np.zeros((len(COUNTERS), len(table)), dtype=np.int64)
-    for row, name in enumerate(COUNTERS):
-        if name in rows:
-            counters[row] = rows[name]
+        if certain[certainty]:
+            rows[certainty.name.lower()] = table.certainty == certainty
     samples = Samples(
         place=table.dev.astype(np.int64) << 8 | operations_of(table, context),
-        counters=counters,
+        counters=rows,
         size=table.bytes.astype(np.int64),
         status=table.status.astype(np.int64),
         latency=np.where(ended, np.maximum(table.complete - start, 0), NEVER),
@@ -189,9 +191,9 @@ def _with_tries(samples: Samples, tried: Bool) -> Samples:
     These rows stay, with all other counters and the status 0, size NOT_COUNTED and latency NEVER,
     but lose their stages. The given samples are not changed.
     """
-    counters = np.where(tried, 0, samples.counters)
-    size = samples.counters[COUNTERS.index("bytes")]
-    counters[_OF_TRIES] = np.where(tried, [np.ones_like(size), size], 0)
+    counters = {name: np.where(tried, 0, column) for name, column in samples.counters.items()}
+    counters["tries"] = tried
+    counters["tried_bytes"] = np.where(tried, samples.size, 0)
     kept = ~tried[samples.stage_owner]
     return replace(
         samples,
@@ -213,6 +215,10 @@ def _owners(number: I64, owner: I64) -> I64:
     """
     if not len(owner):
         return np.zeros(0, dtype=np.int64)
+    if loops is not None:
+        rows = np.empty(len(owner), np.int64)
+        if loops.owners(number, np.ascontiguousarray(owner), rows) == len(owner):
+            return rows
     first = np.flatnonzero(owner[1:] != owner[:-1]) + 1
     first = np.concatenate([[0], first])
     row = np.searchsorted(number, owner[first])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.tables import I64
 
 SUB_BITS = 7
@@ -26,6 +27,9 @@ _ZERO = 1023 * PER_OCTAVE - 1
 """Subtracted from a float64's upper bits so that the value 1 is in bucket 1 (1023: the bias of
 the exponent)."""
 _U16 = 1 << 16
+_MOST_CELLS = 1 << 16
+"""Counts of all groups together that a compiled pass may have, whatever the number of values."""
+_NONE = np.iinfo(np.int64).max
 
 
 def buckets_of(values: I64) -> I64:
@@ -236,12 +240,38 @@ class Distribution:
 Targets = Mapping[int, Distribution] | Sequence[Distribution]
 
 
-def add_grouped(codes: I64, values: I64, into: Targets) -> None:
+def add_grouped(codes: I64, values: I64, into: Targets, *, negative: bool = True) -> None:
     """Count each value in the distribution of its code, `into[code]`.
 
-    codes, values: int64 (n,) each; codes at least 0. Negative values count as 0. into: code →
-    distribution, which is changed; has one for each code that occurs.
+    codes, values: int64 (n,) each; codes at least 0. into: code → distribution, which is changed;
+    has one for each code that occurs. negative: whether negative values count, as 0.
     """
+    if not len(values):
+        return
+    codes, values = np.ascontiguousarray(codes), np.ascontiguousarray(values)
+    groups, most = int(codes.max()) + 1, int(values.max())
+    width = int(buckets_of(np.array([most]))[0]) + 1
+    if loops is None or groups * width > max(_MOST_CELLS, 4 * len(values)):
+        if not negative:
+            known = values >= 0
+            codes, values = codes[known], values[known]
+        _add_sorted(codes, values, into)
+        return
+    figures = np.zeros((groups, 4), np.int64)
+    figures[:, 2] = _NONE
+    counts = np.zeros((groups, width), np.int64)
+    bits = values.astype(np.float64).view(np.int64)
+    loops.count_values(codes, values, bits, figures, counts, negative)
+    bounds = buckets_of(figures[:, 2:].reshape(-1)).reshape(-1, 2).tolist()
+    for code, (count, total, least, greatest) in enumerate(figures.tolist()):
+        if count:
+            low, high = bounds[code]
+            part = counts[code, low : high + 1]
+            into[code]._take(count, total, least, greatest, low, part)
+
+
+def _add_sorted(codes: I64, values: I64, into: Targets) -> None:
+    """Do as `add_grouped`, by sorting the values by code."""
     if not len(values):
         return
     order, first = by_group(codes)

@@ -4,7 +4,9 @@
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import operations_of
+from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles
 
 NOT_KNOWN = -1
@@ -44,21 +46,62 @@ class Beside:
         begun = (both.queue >= window.begin) & (both.queue < window.end)
         over = np.arange(len(both)) < len(window.bios)
         ended = np.where(over | (both.complete != NEVER), both.complete, _FAR)
-        operation = operations_of(both, context)
-        for dev in np.unique(both.dev).tolist():
-            here = np.flatnonzero((both.dev == dev) & (both.queue != NEVER) & (ended != NEVER))
-            asked = np.flatnonzero((both.dev == dev) & begun)
-            times = both.queue[asked]
-            size, ops = both.bytes[here].astype(np.int64), operation[here]
-            whole = _in_flight(both.queue[here], ended[here], size, times)
-            for op in np.unique(operation[asked]).tolist():
-                mine, at = here[ops == op], operation[asked] == op
-                own = _in_flight(both.queue[mine], ended[mine], size[ops == op], times[at])
-                found[asked[at]] = whole[at] - own
+        place = both.dev.astype(np.int64) << 8 | operations_of(both, context)
+        asked = np.flatnonzero(begun)
+        found[asked] = _beside(place, both, ended, asked)
         order = np.argsort(window.open_bios.number)
         self._number = window.open_bios.number[order]
         self._found = found[~over][order]
         return found[over]
+
+
+def _beside(place: I64, bios: Bios, ended: I64, asked: I64) -> I64:
+    """Return the bytes of other operations in flight on the device at the Q of the asked rows.
+
+    place: per bio (n,): its device << 8 | operation. ended: ns (n,), _FAR: not yet; NEVER: counts
+    as not in flight. asked: rows (m,), with a Q; the result is by these.
+    """
+    names, _, of = distinct_values(place)
+    devices, _, device = distinct_values(names >> 8)
+    if len(devices) == len(names):  # no device has several operations
+        return np.zeros(len(asked), np.int64)
+    if loops is None:
+        return _beside_sorted(place, bios, ended, asked)
+    queued = np.flatnonzero(bios.queue != NEVER)
+    size = np.where(ended != NEVER, bios.bytes, 0).astype(np.int64, copy=False)
+    over = np.where(ended != NEVER, ended, _FAR)
+    queued = queued[np.argsort(bios.queue[queued], kind="stable")]
+    order = queued[np.argsort(over[queued])]
+    found = np.empty(len(bios), np.int64)
+    loops.beside(
+        bios.queue,
+        of,
+        size,
+        queued,
+        order,
+        over[order],
+        device,
+        np.zeros(len(names), np.int64),
+        np.zeros(len(devices), np.int64),
+        found,
+    )
+    return found[asked]
+
+
+def _beside_sorted(place: I64, bios: Bios, ended: I64, asked: I64) -> I64:
+    """Do as `_beside`, by a sort for each device and operation."""
+    found = np.zeros(len(bios), np.int64)
+    for dev in np.unique(place[asked] >> 8).tolist():
+        here = np.flatnonzero((place >> 8 == dev) & (bios.queue != NEVER) & (ended != NEVER))
+        mine = asked[place[asked] >> 8 == dev]
+        size = bios.bytes[here].astype(np.int64)
+        whole = _in_flight(bios.queue[here], ended[here], size, bios.queue[mine])
+        for one in np.unique(place[mine]).tolist():
+            rows, at = place[here] == one, place[mine] == one
+            times = bios.queue[mine[at]]
+            own = _in_flight(bios.queue[here[rows]], ended[here[rows]], size[rows], times)
+            found[mine[at]] = whole[at] - own
+    return found[asked]
 
 
 def _in_flight(begin: I64, end: I64, size: I64, times: I64) -> I64:

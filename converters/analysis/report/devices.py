@@ -2,14 +2,19 @@
 """Figures of each device as a whole: queue depths with active time, and patterns."""
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.flow import Flow, Steps
 from biotrail.converters.analysis.report.patterns import Pattern
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, U32, Bool, Lifecycles
+from biotrail.converters.events.distinct import names_of
+from biotrail.converters.events.tables import Bool, Lifecycles
+
+Value = TypeVar("Value", bound=np.generic)
 
 
 @dataclass
@@ -57,7 +62,7 @@ class Devices:
         seen = [
             s for steps in (queue, issue) for s in (steps.seen_dev, steps.start_dev, steps.stop_dev)
         ]
-        for dev in np.unique(np.concatenate(seen)).tolist():
+        for dev in np.unique(np.concatenate([names_of(devs) for devs in seen])).tolist():
             if dev not in self.by_dev:
                 self.by_dev[dev] = self._new(window.begin)
         for dev, device in self.by_dev.items():
@@ -72,16 +77,16 @@ class Devices:
         are added to `device.operations`, with depths that were 0 until the window; operations
         without a beginning or end in the window get its time, too.
         """
-        ops = [_of(s.start_op, s.start_dev, dev) for s in both]
-        ops += [_of(s.stop_op, s.stop_dev, dev) for s in both]
-        for op in np.unique(np.concatenate(ops)).tolist():
+        ops = [_of(s.start_op, s.start_dev == dev) for s in both]
+        ops += [_of(s.stop_op, s.stop_dev == dev) for s in both]
+        for op in np.unique(np.concatenate([names_of(of) for of in ops])).tolist():
             if op not in device.operations:
                 begin = both[0].begin
                 device.operations[op] = self._depth(begin, 0), self._depth(begin, 0)
         for op, depths in device.operations.items():
             for steps, depth in zip(both, depths, strict=True):
-                up = _of(steps.start, steps.start_dev, dev, steps.start_op == op)
-                down = _of(steps.stop, steps.stop_dev, dev, steps.stop_op == op)
+                up = _of(steps.start, (steps.start_dev == dev) & (steps.start_op == op))
+                down = _of(steps.stop, (steps.stop_dev == dev) & (steps.stop_op == op))
                 depth.update(steps.begin, steps.end, up, down)
 
     def widen(self) -> None:
@@ -111,10 +116,9 @@ class Devices:
         return depth
 
 
-def _of(values: I64, devs: U32, dev: int, rows: Bool | None = None) -> I64:
-    """Return the values (n,) whose device is `dev`, of the rows of the mask (None: of all)."""
-    mine = devs == dev
-    return np.asarray(values[mine if rows is None else mine & rows])
+def _of(values: NDArray[Value], rows: Bool) -> NDArray[Value]:
+    """Return the values (n,) of the rows of the mask (n,); themselves, if it has all."""
+    return values if rows.all() else np.asarray(values[rows])
 
 
 def _add(steps: Steps, dev: int, depth: Depth, pattern: Pattern) -> None:
@@ -125,8 +129,8 @@ def _add(steps: Steps, dev: int, depth: Depth, pattern: Pattern) -> None:
     depth.update(
         steps.begin,
         steps.end,
-        steps.start[steps.start_dev == dev],
-        steps.stop[steps.stop_dev == dev],
+        _of(steps.start, steps.start_dev == dev),
+        _of(steps.stop, steps.stop_dev == dev),
     )
     seen = steps.seen_dev == dev
-    pattern.update(steps.seen[seen], steps.sector[seen], steps.bytes[seen])
+    pattern.update(_of(steps.seen, seen), _of(steps.sector, seen), _of(steps.bytes, seen))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.events.sorting import is_in
 from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles, RequestKind, Stage
 
 LINGER_NS = 10_000_000_000
@@ -69,7 +70,7 @@ class Flushes:
             np.concatenate([old.complete, new.complete]),
             np.concatenate([old.bios, new.bios]),
         )
-        waits = np.flatnonzero(np.isin(window.bio_stages.stage, _WAITS))
+        waits = np.flatnonzero(is_in(window.bio_stages.stage, *_WAITS))
         if len(waits):
             self._match(window, waits, known)
         self._retire(known, known.complete < window.begin - LINGER_NS)

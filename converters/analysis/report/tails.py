@@ -13,8 +13,10 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.analysis.report.beside import NOT_KNOWN, Beside
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Lifecycles, Stage
 
 OCTAVES = 64
@@ -60,6 +62,14 @@ class _Octaves:
     """I/Os whose bytes in flight beside them at Q are known."""
     beside: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
 
+    def add(self, sums: I64, stages: I64) -> None:
+        """Add sums (OCTAVES, 4) of count, ns, queued and beside, and of stages."""
+        self.count += sums[:, 0]
+        self.ns += sums[:, 1]
+        self.queued += sums[:, 2]
+        self.beside += sums[:, 3]
+        self.stages += stages
+
 
 @dataclass
 class Tails:
@@ -79,11 +89,30 @@ class Tails:
         the log, for operations.
         """
         beside = self._beside.add(window, context)
+        names, _, of = distinct_values(bios.place)
+        for place in names.tolist():
+            if place in self.by_place or len(self.by_place) < MOST_PLACES:
+                self.by_place.setdefault(place, _Octaves())
+        if loops is None:
+            self._add_masked(bios, beside)
+            return
+        known = np.array([place in self.by_place for place in names.tolist()], np.bool_)
+        sums = np.zeros((len(names), OCTAVES, 4), np.int64)
+        stages = np.zeros((len(names) * OCTAVES, len(Stage)), np.int64)
+        octaves = np.empty(len(bios), np.int64)
+        place = of if known.all() else np.where(known[of], of, -1)
+        bits = np.maximum(bios.latency, 1).astype(np.float64).view(np.int64)
+        loops.sum_octaves(place, bios.latency, bits, beside, sums, octaves)
+        stage = np.ascontiguousarray(bios.stage)
+        loops.sum_stages(octaves, bios.stage_owner, stage, bios.stage_ns, stages)
+        by_octave = stages.reshape(len(names), OCTAVES, len(Stage))
+        for row in np.flatnonzero(known).tolist():
+            self.by_place[int(names[row])].add(sums[row], by_octave[row])
+
+    def _add_masked(self, bios: Samples, beside: I64) -> None:
+        """Add a window's bios as `add` does, with a mask for each place, all in `by_place`."""
         octave = _octaves(bios.latency)
-        for place in np.unique(bios.place).tolist():
-            if place not in self.by_place and len(self.by_place) >= MOST_PLACES:
-                continue
-            sums = self.by_place.setdefault(place, _Octaves())
+        for place, sums in self.by_place.items():
             mine = (bios.place == place) & (bios.latency >= 0)
             np.add.at(sums.count, octave[mine], 1)
             np.add.at(sums.ns, octave[mine], bios.latency[mine])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.groups import OTHERS
-from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
+from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
 from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.events.tables import I64, Lifecycles
@@ -22,7 +22,6 @@ FIRST_INTERVAL = 1_000
 MOST_PLACES = 64
 """Pairs of device and operation that are kept apart; I/O of later pairs is added to OTHERS."""
 
-_IOS, _BYTES = COUNTERS.index("ios"), COUNTERS.index("bytes")
 _COLUMN, _ROW = 16, 32
 """Bits of a key below its column and its row: `row << _ROW | column << _COLUMN | bucket`."""
 _MOST_WAITING = 500_000
@@ -95,8 +94,8 @@ class Timeline:
             return
         row = self._rows_of(bios.place)
         column = np.maximum(bios.end - self.origin, 0) // self.interval
-        np.add.at(self._ios, (row, column), bios.counters[_IOS])
-        np.add.at(self._bytes, (row, column), bios.counters[_BYTES])
+        np.add.at(self._ios, (row, column), bios.counters["ios"])
+        np.add.at(self._bytes, (row, column), bios.counters["bytes"])
         ended = bios.latency >= 0
         self._add_latency(row[ended], column[ended], bios.latency[ended])
 

@@ -232,24 +232,23 @@ class Slowest:
         rows: of the window's bios. Sorts `found`: the slowest first, of equal ones the least
         number.
         """
-        steps = histories(result, window.bios.number[rows])
-        self.found += [self._slow_io(result, window, steps, row) for row in rows.tolist()]
+        steps, events = histories(result, window.bios.number[rows])
+        self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
         self.found.sort(key=lambda slow: (-slow.io.waited_ns, slow.io.number))
         del self.found[self.wanted.top :]
 
-    def _slow_io(self, result: Result, window: Lifecycles, steps: Histories, row: int) -> SlowIO:
+    def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
         """Return the bio in a row with its events, requests, mates, parents and children.
 
         Mates are the other bios of its requests; parents and children are bios of upper and lower
         devices that it works for, or that work for it. Past MOST_EVENTS, MOST_MATES and
         MOST_CHILDREN they are only counted. Events' and requests' times count from Q; without Q
-        from the first event. result, window: of the same part of the log. row: of the window's
-        bios. steps: the events of this bio, and maybe of others.
+        from the first event. row: of the window's bios. steps, events: as `histories` returns
+        them, of this bio, and maybe of others.
         """
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
         own_steps = steps.take(np.arange(first, stop))
-        events = result.association.events
         origin = io.queue_ns
         if origin is None:
             origin = int(events.ts[own_steps.event[0]]) if len(own_steps) else 0

@@ -55,6 +55,8 @@ class BlktraceSource:
         self.damaged: list[dict[str, int]] = []
         self.problems: list[str] = []
         self.remarks: list[str] = []
+        self.set_name: str | None = None
+        """Name of the set, which is its device's; None: the data are no set."""
         self.end: dict[str, Any] | None = {"reason": "end of blktrace's data"}
         self.interrupted = False
         self.messages: list[Message] = []
@@ -99,12 +101,15 @@ class BlktraceSource:
     def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Path]:
         """Return the files by CPU of the set that `path` is of; sets `set_name` if there are any.
 
-        Empty if there is no set, or `path` is an existing file that is not of the set.
+        Empty if there is no set, or `path` exists, is no directory, and is not of the set: another
+        file, or a FIFO.
         """
         found = find(path)
-        if os.path.isfile(path) and os.fspath(path) not in map(os.fspath, found.values()):
+        exists = os.path.exists(path) and not os.path.isdir(path)
+        if exists and Path(path) not in found.values():  # a Path knows ./sda as sda
             return {}
-        self.set_name = set_name(path)
+        if found:
+            self.set_name = set_name(path)
         return found
 
     def _remark_missing(self, cpus: list[int]) -> None:
@@ -158,7 +163,7 @@ class BlktraceSource:
                 first.append((self._event_time_of(rows.clock[0], times), rows.clock[1]))
         if first:
             header["clocks"] = _reading(*min(first))
-        if hasattr(self, "set_name") and len(devices) == 1:
+        if self.set_name is not None and len(devices) == 1:
             header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
         return header
 

@@ -58,8 +58,8 @@ class Partitions:
 
         root: the table's directory. schema: of every table that `write` gets; its column `device`
         goes into directories' names, not into files. time: name of the column with the wall clock.
-        host: name of the recording machine. stem: of files' names. level: zstd's. day: date
-        (2026-11-07) for rows whose wall clock is not known.
+        host: name of the recording machine. stem: of files' names, quoted for URLs. level: zstd's.
+        day: date (2026-11-07) for rows whose wall clock is not known.
         """
         self._root = root / f"host={quote(host, safe='')}"
         self._schema = pa.schema([f for f in schema if f.name != _DEVICE])
@@ -156,9 +156,10 @@ class Partitions:
         part.waiting, part.rows = [], 0
 
     def _open_file(self, key: tuple[str, str], part: _Partition) -> None:
-        """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM-2, ….
+        """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM+2, ….
 
-        key: (date, device) of `part`. A file of that name is replaced. Sets `part.writer`, counts
+        key: (date, device) of `part`. A stem is quoted and so has no `+`: no recording's second
+        file has the name of another recording's first, such as `sda-2`. Sets `part.writer`, counts
         `part.files`, and first closes the least recently written files, so that at most 100 are
         open. Raises OSError where that fails.
         """
@@ -168,7 +169,7 @@ class Partitions:
         folder = self._root / f"date={date}" / f"device={quote(device, safe='')}"
         folder.mkdir(parents=True, exist_ok=True)
         part.files += 1
-        name = self._stem if part.files == 1 else f"{self._stem}-{part.files}"
+        name = self._stem if part.files == 1 else f"{self._stem}+{part.files}"
         part.writer = pq.ParquetWriter(
             folder / f"{name}.parquet",
             self._schema,

@@ -9,8 +9,7 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,20 +69,6 @@ class BccProbes(MappedProbes):
         self._generations: NDArray[np.uint64] | None = None
         self._events: dict[str, int] = {}
         self._attached: set[str] = set()
-
-    def __enter__(self) -> Self:
-        """Open, and return this object."""
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close; an exception passes."""
-        self.close()
 
     def open(self) -> None:
         """Compile and load the programs and map the rings; nothing is recorded until attach().

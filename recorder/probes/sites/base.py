@@ -4,29 +4,23 @@
 import ctypes
 from importlib import resources
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.left_out import LeftOut
-from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
+from biotrail.recorder.probes.base import BaseProbes
 from biotrail.recorder.probes.bpf_calls import program_info
-from biotrail.recorder.probes.file_maps import NO_FILES
 from biotrail.recorder.probes.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.path_maps import NO_PATH, PathRuns
 from biotrail.recorder.probes.program_info import ProgInfo
 from biotrail.recorder.probes.ring import LEVELS, RingSizes
-from biotrail.recorder.probes.run_stats import RunStats
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing
-from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.payloads import End, KernelEnums
+from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.shared import plain_class
 from biotrail.recorder.schema.site_structs import SITE_COUNTS
 
@@ -62,7 +56,7 @@ def per_cpu(
     return list(values)
 
 
-class SiteProbes:
+class SiteProbes(BaseProbes):
     """Base of what records sites; fits backend.Probes with the methods of a subclass.
 
     A subclass has open(), attach(), programs() and backend_facts(). It sets `_object` and `_ring`,
@@ -73,32 +67,12 @@ class SiteProbes:
     capabilities: ClassVar[Capabilities] = Capabilities("core")
 
     def __init__(self) -> None:
+        super().__init__()
         self.enums: KernelEnums = {}
-        self.files = NO_FILES
-        self.path = NO_PATH
         self._object: BpfObject | None = None
         self._ring: SiteRing | None = None
         self._programs = Descriptors()
         self._links = Descriptors()
-        self._run_stats = RunStats()
-
-    def open(self) -> None:
-        """Load programs and maps: of a subclass."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        """Open, and return this object."""
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close; an exception passes."""
-        self.close()
 
     @property
     def sizes(self) -> RingSizes | None:
@@ -157,39 +131,9 @@ class SiteProbes:
         """Return nothing: filters of bios are not applied."""
         return LeftOut()
 
-    def path_runs(self) -> PathRuns:
-        """Return no runs: the path is not recorded."""
-        return PathRuns()
-
-    def stop_timing(self) -> None:
-        """Do nothing: system calls are not timed."""
-
     def kernel_enums(self) -> KernelEnums:
         """Return `op_enum` and `flag_bits` of this kernel, once open."""
         return self.enums
-
-    def count_runs(self, on: bool) -> None:
-        """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
-        self._run_stats.switch(on)
-
-    def triggered(self) -> list[Hit]:
-        """Return no hits: there are no triggers."""
-        return []
-
-    def fresh_stacks(self) -> FreshStacks:
-        """Return no stacks; a subclass that records stacks has its own."""
-        return FreshStacks({}, {}, {})
-
-    def runs(self) -> int | None:
-        """Return None; a subclass that knows how often its programs ran has its own."""
-        return None
-
-    def end_facts(self) -> End:
-        """Return no entries; a subclass may have some."""
-        return {}
-
-    def own_file(self, file: OwnFile) -> None:
-        """Do nothing: the recorder's own files are not recognized."""
 
     @staticmethod
     def info(program: int) -> ProgInfo:

@@ -3,7 +3,16 @@
 
 from pathlib import Path
 
-from tests.support.kernel_matrix import BEGIN, END, PACKAGE, Matrix, read, write
+from tests.support.kernel_matrix import (
+    AGAIN,
+    BEGIN,
+    END,
+    NOT_RUN,
+    PACKAGE,
+    Matrix,
+    read,
+    write,
+)
 
 
 def of(kernel: str, **cells: str) -> Matrix:
@@ -58,6 +67,36 @@ def test_a_document_keeps_the_columns_of_other_kernels(tmp_path: Path) -> None:
     assert found.reasons == {("brd", "5.10"): "no module brd: not found"}
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
+
+
+def test_a_run_of_some_cases_replaces_their_cells_alone(tmp_path: Path) -> None:
+    # GIVEN a document with 6.1's whole run
+    page = tmp_path / "kernels.md"
+    page.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
+    first = of("6.1", nvme="pass", brd="skip", zram="FAIL")
+    first.note(AGAIN, "6.1", "7")
+    write(page, first)
+    # WHEN some cases are run, of which one is new, one passes now, and one is not chosen
+    second = of("6.1", zram="pass", pairs="skip", brd=NOT_RUN)
+    second.note(AGAIN, "6.1", "0")
+    write(page, second, whole=False)
+    # THEN these have the new results, all others their own
+    found = read(page.read_text(encoding="utf-8").splitlines())
+    cells = {test: cell for (test, _), cell in found.cells.items() if test != PACKAGE}
+    expected = {"nvme": "pass", "brd": "skip", "zram": "pass", "pairs": "skip", AGAIN: "7"}
+    assert cells == expected
+    assert {test for test, _ in found.reasons} == {"brd", "pairs"}
+    assert found.cells[PACKAGE, "6.1"] == "6.1.0-1-amd64"
+    # AND a later one without a skip has no reason left; another package is named beside the first
+    third = Matrix({(PACKAGE, "6.1"): "6.1.0-2-amd64", ("pairs", "6.1"): "pass"})
+    for _ in range(2):
+        write(page, third, whole=False)
+    found = read(page.read_text(encoding="utf-8").splitlines())
+    assert {test for test, _ in found.reasons} == {"brd"}
+    assert found.cells[PACKAGE, "6.1"] == "6.1.0-1-amd64, 6.1.0-2-amd64"
+    # AND a whole run leaves nothing of all that
+    write(page, of("6.1", nvme="pass"))
+    assert read(page.read_text(encoding="utf-8").splitlines()) == of("6.1", nvme="pass")
 
 
 def test_kernels_that_did_not_boot_are_left_out() -> None:

@@ -18,6 +18,7 @@ LONG_MODULES = {
     "converters/settling/plain.py",  # one compiled unit: its structs cannot be shared
 }
 LONG_FUNCTIONS = {  # compiled: half of their lines are types
+    "converters/analysis/distributions/sum_loops.py:depth",
     "converters/settling/plain.py:bio_rows",
     "converters/settling/plain.py:request_rows",
     "recorder/log/column_loops.py:fill_columns",

@@ -6,6 +6,7 @@ import pytest
 from tests.support.traced_calls import (
     kprobe_lines,
     median_duration,
+    misplaced,
     missed,
     passings,
     spans,
@@ -92,3 +93,12 @@ def test_each_time_serves_once() -> None:
     # THEN one of the two is alone
     assert unmatched([100, 110, 500], [105, 495], reach=10) == [110]
     assert unmatched([], [1], reach=10) == []
+
+
+def test_a_second_recorder_has_each_event_before_the_next() -> None:
+    # GIVEN events of a first recorder WHEN a second has them late, but in their order THEN all is
+    # well, also where it lacks some
+    assert misplaced([190, 250], [100, 200, 300]) == []
+    assert misplaced([], [100]) == []
+    # AND what came before all events, or twice between two, is not
+    assert misplaced([99, 100, 210, 290, 300], [100, 200, 300]) == [99, 210, 290]

@@ -11,7 +11,7 @@ from biotrail.converters.events.tables import I64, U8, U64, Bool
 from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
 from biotrail.converters.outputs.perfetto.packets.encode import Unsigned
 
-_UINT, _BOOL = 0x18, 0x10
+_UINT, _INT, _BOOL = 0x18, 0x20, 0x10
 _STRING = b"\x88\x01"
 
 
@@ -104,6 +104,11 @@ class Slices:
         if values.dtype.kind == "i":
             values = values.astype(np.uint64)
         self._add(name, bytes([_UINT]), values, where)
+
+    def sint(self, name: str, values: NDArray[Any], where: Bool) -> None:
+        """Append a signed argument that the slices in `where` have. values: per slice (n,)."""
+        given = np.where(where, values, 0).astype(np.int64)
+        self._add(name, bytes([_INT]), given.view(np.uint64), where)
 
     def true(self, name: str, where: Bool) -> None:
         """Append an argument that is `true` for slices in `where` and absent for the others."""

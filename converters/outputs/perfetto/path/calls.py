@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices of system calls, on their threads' own tracks, with the waits of each call nested."""
 
-import errno
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.context import Context
@@ -163,10 +163,10 @@ class CallMaker:
     def _arguments(self, slices: Slices, table: Calls) -> None:
         """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
 
-        Only calls that did not fail have `result`, only those with a negative result `error`: the
-        errno's name (`EIO`), or `errno N`. blocked_ns, runnable_ns, queued_bios and waits are left
-        out where 0; running_ns is the rest of the time, at least 0. New texts are added to
-        `strings`. `commit` is added by `_add_waits`.
+        Only calls that failed (a result from -4095 to -1) have `error`: the errno's name (`EIO`),
+        or `errno N`; only the others have `result`, which may be negative. blocked_ns, runnable_ns,
+        queued_bios and waits are left out where 0; running_ns is the rest of the time, at least 0.
+        New texts are added to `strings`. `commit` is added by `_add_waits`.
         """
         if not len(table):
             return
@@ -174,12 +174,11 @@ class CallMaker:
         slices.uint("tid", table.tid)
         slices.uint("fd", table.arg0)
         slices.uint("result", table.result, table.result >= 0)
-        failed = table.result < 0
-        if failed.any():
-            found, codes = distinct(np.where(failed, -table.result, 0))
-            texts = [errno.errorcode.get(int(code), f"errno {code}") for code in found]
-            ids = np.array([self.strings.id(text) for text in texts], dtype=np.uint64)[codes]
-            slices.text("error", np.where(failed, ids, np.uint64(0)))
+        slices.sint("result", table.result, table.result < -LARGEST_ERRNO)
+        found, codes = distinct(-np.clip(table.result, -LARGEST_ERRNO - 1, 0))
+        names = [name_of_error(-int(number)) for number in found]
+        ids = [self.strings.id(name) if name else 0 for name in names]
+        slices.text("error", np.array(ids, dtype=np.uint64)[codes])
         slices.uint("blocked_ns", blocked, blocked > 0)
         slices.uint("runnable_ns", runnable, runnable > 0)
         slices.uint("running_ns", np.maximum(slices.end - slices.start - blocked - runnable, 0))

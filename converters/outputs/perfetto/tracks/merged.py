@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 
@@ -62,11 +63,15 @@ def _labels(logs: Sequence[Named]) -> list[str]:
 def _distinct(names: Sequence[str]) -> list[str]:
     """Return the names in order, with ` (2)`, ` (3)`, … behind those that occur again.
 
-    A name that ends so by itself can equal one of these.
+    A number is passed over if that makes a name that one of the logs has by itself.
     """
-    seen: Counter[str] = Counter()
+    taken = set(names)
+    seen: set[str] = set()
     distinct = []
     for name in names:
-        seen[name] += 1
-        distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        numbered = (f"{name} ({number})" for number in count(2))
+        free = name if name not in seen else next(one for one in numbered if one not in taken)
+        taken.add(free)
+        seen.add(name)
+        distinct.append(free)
     return distinct

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
-from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
+from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
 from biotrail.converters.analysis.report.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
@@ -260,11 +260,9 @@ def test_io_told_after_its_interval_was_closed_is_counted() -> None:
 def sample(*ends: int) -> Samples:
     """I/O without stages that ended at these ns."""
     zeros = np.zeros(len(ends), dtype=np.int64)
-    counters = np.zeros((len(COUNTERS), len(ends)), dtype=np.int64)
-    counters[COUNTERS.index("ios")] = 1
     return Samples(
         place=zeros,
-        counters=counters,
+        counters={"ios": np.ones(len(ends), dtype=np.int64)},
         size=zeros,
         status=zeros,
         latency=zeros,

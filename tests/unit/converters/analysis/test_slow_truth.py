@@ -50,8 +50,8 @@ def found_events(log: History) -> dict[int, set[int]]:
     events: dict[int, set[int]] = {}
 
     def watch(result: Result, window: Lifecycles) -> None:
-        table = histories(result, window.bios.number)
-        numbers = result.association.events.number[table.event]
+        table, told = histories(result, window.bios.number)
+        numbers = told.number[table.event]
         for bio, number in zip(table.bio.tolist(), numbers.tolist(), strict=True):
             events.setdefault(bio, set()).add(number)
 

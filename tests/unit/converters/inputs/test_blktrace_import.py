@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """blktrace's files and streams become events: real data, and records made by hand."""
 
+import os
 import re
 import struct
+import threading
 from collections import Counter
 
 import numpy as np
@@ -83,6 +85,34 @@ def test_a_set_knows_its_device():
     # THEN the header names it, and says where the data is from
     assert Context(source.header).device_label(7 << 20 | 1) == "loop1 (7:1)"
     assert source.header["backend"] == "blktrace"
+
+
+def test_a_pipe_is_no_set_even_beside_one(tmp_path):
+    # GIVEN a named pipe with data of one device, and a set of the same name beside it
+    data = record(Q | READ, 10, 8, 512)
+    write_set(tmp_path, "sda", {0: data, 1: data})
+    pipe = tmp_path / "sda"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    # WHEN it is read
+    source = BlktraceSource(pipe)
+    events = everything(source)
+    writer.join()
+    # THEN the pipe's data is there alone, and its name is not taken for the device's
+    assert len(events) == 1
+    assert source.header["devices"] == []
+
+
+def test_a_file_of_a_set_stands_for_the_set_however_it_is_written(tmp_path, monkeypatch):
+    # GIVEN a set of two files in the current directory
+    write_set(tmp_path, "sda", {0: record(Q | READ, 10, 8, 512), 1: record(Q | READ, 20, 8, 512)})
+    monkeypatch.chdir(tmp_path)
+    # WHEN one of them is read by different spellings THEN all of the set is there
+    for spelling in ("sda.blktrace.0", "./sda.blktrace.0", f"{tmp_path}//sda.blktrace.0"):
+        source = BlktraceSource(spelling)
+        assert len(everything(source)) == 2
+        assert [device["name"] for device in source.header["devices"]] == ["sda"]
 
 
 def test_a_stream_of_the_ftrace_tracer_has_all_devices():

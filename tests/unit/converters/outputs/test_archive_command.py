@@ -13,6 +13,7 @@ import pytest
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
+from tests.support.blktrace_records import READ, Q, record, write_set
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
@@ -106,6 +107,21 @@ def test_a_dataset_takes_recordings_one_after_the_other(cli: Cli, tmp_path: Path
     # AND a recording that is in it already is refused
     done = cli("archive", log, "-o", data)
     assert (done.status, "--force writes it again" in done.err) == (1, True)
+
+
+def test_recordings_of_one_name_do_not_replace_each_other(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN sets of blktrace of two hosts, which have no log id, for one device name
+    sets = [tmp_path / host / "sda" for host in ("db1", "db2")]
+    for path in sets:
+        path.parent.mkdir()
+        write_set(path.parent, path.name, {0: record(Q | READ, 10, 8, 512)})
+    # WHEN they are archived at once, by force too  THEN both are refused, and nothing is written
+    data = tmp_path / "set"
+    for force in ((), ("--force",)):
+        done = cli("archive", *force, *sets, "-o", data)
+        assert (done.status, "rename one of them" in done.err) == (1, True)
+        assert all(str(path) in done.err for path in sets)
+        assert not data.exists()
 
 
 def test_tables_can_be_chosen(cli: Cli, tmp_path: Path) -> None:

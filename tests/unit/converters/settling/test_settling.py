@@ -2,6 +2,9 @@
 """Plain I/O that is settled first has the rows that the column model gives it."""
 
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -10,16 +13,29 @@ import numpy as np
 import pytest
 
 from biotrail.converters import pipeline
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.events import decoding
 from biotrail.converters.events.tables import Stage
+from biotrail.converters.pipeline import Trace
 from biotrail.converters.settling import settler
+from biotrail.converters.sites import joining
 from biotrail.recorder.log import LogReader, columns
 from biotrail.recorder.schema.records import Kind
 from tests.simulation.check import SHORT_HOLD_NS
 from tests.simulation.delivery import log_of
+from tests.simulation.faults import FAULTS, faulty
 from tests.simulation.loads import history
+from tests.simulation.plain_loads import plain_history
+from tests.support import path_sample
+from tests.support.paths import ROOT
 from tests.support.settling import differences, uncompiled, windows_of
 
+ENTERED = re.compile(
+    r"# SPDX|import |COMPILED|@cython.cclass|class |def |return |tables = cython"
+    r"|self\.\w+ = (work|facts|devices|partitions|raw|len\(work)"
+)
+"""Lines that a window passes once, not each event."""
 DEMO = Path(str(resources.files("biotrail") / "data" / "demo.biotrail"))
 
 
@@ -86,6 +102,87 @@ def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
     settled = windows_of(log_of(made), module, made.window_events, "identity")
     # THEN the tables are the same
     assert differences(alone, settled) == []
+
+
+@pytest.mark.parametrize("window", [30, 250_000])
+def test_the_path_is_the_same(plain, window, tmp_path) -> None:
+    # GIVEN a log with calls, waits, interrupts and dirtied pages
+    log = path_sample.write(tmp_path / "log")
+    # WHEN it is read both ways
+    alone, settled = windows_of(log, None, window), windows_of(log, plain, window)
+    # THEN the path's tables are the same
+    assert sum(len(w.path.bios) + len(w.path.interrupts) for w in alone[1] if w.path) > 0
+    assert differences(alone, settled) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_faults_of_records_make_no_difference(plain, short_holds, seed) -> None:
+    # GIVEN histories of which records are missing, come twice or have another value
+    rng = random.Random(seed)
+    made = [faulty(plain_history(rng), fault, rng) for fault in FAULTS[seed::8]]
+    # WHEN their logs are read both ways  THEN the tables are the same
+    for one in made:
+        alone = windows_of(log_of(one), None, one.window_events, "identity")
+        assert (
+            differences(alone, windows_of(log_of(one), plain, one.window_events, "identity")) == []
+        )
+
+
+@pytest.mark.parametrize("window", [4_000, 250_000])
+def test_the_slowest_are_the_same(plain, window) -> None:
+    # GIVEN a real log  WHEN its slowest I/Os are found both ways
+    found = []
+    for module in (None, plain):
+        trace = Trace(DEMO)
+        trace.settling = module
+        slowest = Slowest(trace, Choice(trace.context), Wanted(30))
+        for _ in trace.lifecycles(window, on_window=slowest.watch):
+            pass
+        found.append(slowest.found)
+    # THEN they are the same, with their events, requests, mates and parents
+    assert len(found[0]) == 30
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("type_name", ["request", "bio"])
+def test_addresses_are_the_same(plain, short_holds, type_name) -> None:
+    # GIVEN a history, read both ways
+    made = plain_history(random.Random(3))
+    owners: list[dict[int, list[tuple[int, int, int]]]] = []
+    for module in (None, plain):
+        known: dict[int, list[tuple[int, int, int]]] = {}
+
+        def watch(result, window, known=known) -> None:
+            for row in zip(*vars(joining._owners(type_name, result)).values(), strict=True):
+                known.setdefault(int(row[0]), []).append(tuple(map(int, row[1:])))
+
+        trace = Trace(log_of(made), "identity")
+        trace.settling = module
+        for _ in trace.lifecycles(made.window_events, on_window=watch):
+            pass
+        owners.append({address: sorted(rows) for address, rows in known.items()})
+    # THEN each address is of the same requests (bios), from their first to their last events
+    assert len(owners[0]) > 10
+    assert owners[0] == owners[1]
+
+
+def test_no_loop_makes_python_objects(tmp_path: Path) -> None:
+    # GIVEN Cython's report on the pass: a score for each line, of what it asks Python for
+    source = tmp_path / "plain.py"
+    source.write_bytes((ROOT / "converters" / "settling" / "plain.py").read_bytes())
+    pytest.importorskip("Cython")
+    command = [sys.executable, "-m", "cython", "-3", "--annotate", str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    page = source.with_suffix(".html").read_text(encoding="utf-8")
+    scores = re.findall(r'class="cython line score-(\d+)".*?<span class="">(\d+)</span>', page)
+    assert len(scores) > 1000
+    # WHEN the lines that ask for anything are taken
+    asking = {int(number) for score, number in scores if int(score)}
+    # THEN they are set-up, or enter or leave a function that Python calls
+    lines = source.read_text(encoding="utf-8").splitlines()
+    inside = [lines[n - 1].strip() for n in sorted(asking)]
+    loops = [line for line in inside if not ENTERED.match(line)]
+    assert loops == []
 
 
 def test_numbers_in_the_pass_are_those_of_the_schema() -> None:

@@ -2,11 +2,14 @@
 """Hits gathered by life: the same lives from windows of any size, and bounds."""
 
 from dataclasses import asdict
+from io import BytesIO
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites import lives as gathering
 from biotrail.converters.sites.trees import Ending
 from tests.support.follow_logs import (
@@ -92,6 +95,21 @@ def test_hits_long_after_the_end_are_counted() -> None:
     # WHEN read  THEN it is in no life
     (life,) = lives(log)
     assert life.hits == 2
+
+
+def test_a_life_alone_ends_when_its_address_is_used_again() -> None:
+    # GIVEN lives of two addresses, whose ends are not recorded
+    log = FollowLog()
+    for life, address in ((1, 8), (2, 16), (3, 8)):
+        log.passes(life * US, "a", born=True, life=life, object=address)
+    trace = Trace(BytesIO(log.data()))
+    # WHEN some are read alone
+    gatherer = gathering.Gatherer(wanted=gathering.Wanted(lives=frozenset((1, 2))))
+    for window in trace.lifecycles():
+        gatherer.add(window.sites and window.sites.hits, NEVER)
+    # THEN the first ended by the third, and no birth elsewhere ended the second
+    found = {life.number: life.ending for life in gatherer.rest()}
+    assert found == {1: Ending.REUSED, 2: Ending.LOG_ENDED}
 
 
 def test_a_life_has_so_many_hits_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

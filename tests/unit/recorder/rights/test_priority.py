@@ -2,6 +2,7 @@
 """When the recorder's threads hurry."""
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from biotrail.recorder.rights import priority
 from biotrail.recorder.rights.priority import FILLED, LONG_NS, Urgency
 
 TOLD = "import os; print(os.sched_getscheduler(0))"
@@ -95,3 +97,23 @@ def test_without_the_right_it_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) 
         return [policy(), urgency.times]
 
     assert in_a_thread(work) == [os.SCHED_OTHER, 1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((0, 0), (1, 1)),
+        ((0, 7), (1, 7)),
+        ((3, 7), (3, 7)),
+        ((0, resource.RLIM_INFINITY), (1, resource.RLIM_INFINITY)),
+    ],
+)
+def test_the_limit_is_raised_and_never_lowered(
+    before: tuple[int, int], after: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN limits (soft, hard) WHEN hurrying is permitted THEN the soft one is, no less else."""
+    limits = [before]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.append(wanted))
+    priority.permit()
+    assert limits[-1] == after

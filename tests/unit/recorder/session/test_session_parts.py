@@ -16,7 +16,7 @@ from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.output.writer import WriterThread, merge
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
 from biotrail.recorder.session.child import Child
@@ -35,27 +35,6 @@ def block_of(*kinds: Kind) -> bytes:
     data = b"".join(record_of(kind) for kind in kinds)
     pad = int(Kind.PAD) << 56
     return (data + pad.to_bytes(8, "little")).ljust(BLOCK_BYTES, b"\xee")[:BLOCK_BYTES]
-
-
-def test_segments_of_one_ring_that_follow_each_other_are_joined() -> None:
-    # GIVEN three polls of two rings, one ring with a gap
-    polls = [
-        Segment(0, 0, 0, b"a" * 8),
-        Segment(1, 0, 64, b"x" * 16),
-        Segment(0, 0, 8, memoryview(b"b" * 8)),
-        Segment(1, 0, 80, b"y" * 8),
-        Segment(0, 0, 32, b"c" * 8),
-        Segment(0, 1, 40, b"z" * 8),
-    ]
-    # WHEN they are merged
-    merged = [(s.cpu, s.level, s.position, bytes(s.data)) for s in merge(polls)]
-    # THEN what is contiguous is one segment, and nothing else is
-    assert merged == [
-        (0, 0, 0, b"a" * 8 + b"b" * 8),
-        (0, 0, 32, b"c" * 8),
-        (1, 0, 64, b"x" * 16 + b"y" * 8),
-        (0, 1, 40, b"z" * 8),
-    ]
 
 
 def test_few_blocks_are_counted_whole() -> None:

@@ -66,6 +66,18 @@ def test_a_declaration_gives_sites_their_meaning(made: Crafted) -> None:
     assert not found["blk_hidden"].birth
 
 
+def test_tracepoints_begin_lives_anew_where_no_function_does(made: Crafted) -> None:
+    # GIVEN a function and a tracepoint that each come once in a life, the tracepoint later
+    declared = ObjectType("request", births=("blk_start",), new=("blk_start", "rq:rq_issue"))
+    # WHEN functions are attached  THEN the function begins a life, and the tracepoint is in it
+    found = by_name(planned(made, declared))
+    assert (found["blk_start"].new, found["rq_issue"].new) == (True, False)
+    assert not found["rq_issue"].birth
+    # AND with tracepoints alone the tracepoint begins it
+    found = by_name(planned(made, declared, TYPED))
+    assert (found["rq_issue"].new, found["rq_issue"].birth) == (True, True)
+
+
 def test_where_no_death_can_be_seen_the_first_last_site_ends_a_life(made: Crafted) -> None:
     # GIVEN a death in a function, and two sites after which only that comes
     declared = ObjectType(

@@ -96,12 +96,26 @@ def test_a_call_says_where_its_time_went() -> None:
     assert known >= calls["pread64"].keys() | calls["fsync"].keys()
 
 
-def test_an_error_without_a_name_is_a_number() -> None:
-    # GIVEN a call that returned an errno of the kernel alone WHEN it is converted
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (0, {"result": 0}),
+        (-1, {"error": "EPERM"}),
+        (-529, {"error": "EIOCBQUEUED"}),  # the kernel's own
+        (-600, {"error": "errno 600"}),
+        (-4095, {"error": "errno 4095"}),
+        (-4096, {"result": -4096}),
+        (-(2**31), {"result": -(2**31)}),
+    ],
+)
+def test_only_the_last_4095_results_are_errors(result: int, shown: dict[str, object]) -> None:
+    # GIVEN a call with a result (MAX_ERRNO is 4095) WHEN it is converted
     log = PathLog()
-    log.returns(500, 900, result=-529)
-    # THEN it has its number
-    assert [one.args["error"] for one in trace_of(log).slices(CALL)] == ["errno 529"]
+    log.returns(500, 900, result=result)
+    (call,) = trace_of(log).slices(CALL)
+    # THEN it is an error by its name, or a result
+    found = {name: call.args[name] for name in ("result", "error") if name in call.args}
+    assert found == shown
 
 
 @pytest.mark.parametrize("cut", [300, 1100, 5200, 5300, 6500, 7000, 9000])

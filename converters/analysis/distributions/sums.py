@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of a window added up by group: by compiled loops, or by numpy where none are compiled."""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64
+
+try:
+    from biotrail.converters.analysis.distributions import sum_loops as _sum_loops
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    loops: ModuleType | None = None
+else:
+    loops = _sum_loops if _sum_loops.COMPILED else None
+
+
+def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
+    """Return the sum of the values of each place: int64 (count,).
+
+    place: int64 (n,), 0 to count - 1. values: bool or integers, (n,).
+    """
+    if count == 1:
+        whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.int64)
+        return np.array([whole], np.int64)
+    if values.dtype == np.bool_:
+        return np.bincount(place[values], minlength=count)
+    sums = np.zeros(count, np.int64)
+    if loops is None:
+        np.add.at(sums, place, values.astype(np.int64))
+    else:
+        loops.sum_of(place, values.astype(np.int64, copy=False), sums)
+    return sums

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True
+"""The loops of `distinct`, for Cython: values numbered by a table of addresses.
+
+Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
+tests. `distinct` does the same in numpy where this is not compiled.
+"""
+
+import cython
+
+COMPILED = cython.compiled
+"""Whether this runs compiled; uncompiled it takes microseconds for a value."""
+
+
+def number(
+    values: cython.const[cython.longlong][::1],
+    slots: cython.int[::1],
+    names: cython.longlong[::1],
+    rows: cython.longlong[::1],
+    of: cython.longlong[::1],
+) -> cython.longlong:
+    """Number values in the order of their first occurrence; return how many differ, or -1.
+
+    -1: more than `names` has room for. slots: (power of two,) zeros, more than `names`; gets 1 more
+    than a value's number. names: gets each value once; rows: where it occurs first. of: (n,), gets
+    the number of each value.
+    """
+    total: cython.longlong = values.shape[0]
+    mask: cython.longlong = slots.shape[0] - 1
+    room: cython.longlong = names.shape[0]
+    count: cython.longlong = 0
+    found: cython.longlong = -1
+    row: cython.longlong
+    at: cython.longlong
+    value: cython.longlong
+    before: cython.longlong = 0
+    for row in range(total):
+        value = values[row]
+        if found < 0 or value != before:
+            at = (value ^ (value >> 9) ^ (value >> 20) ^ (value >> 37)) & mask
+            while slots[at] != 0 and names[slots[at] - 1] != value:
+                at = (at + 1) & mask
+            if slots[at] == 0:
+                if count == room:
+                    return -1
+                names[count] = value
+                rows[count] = row
+                count += 1
+                slots[at] = count
+            found = slots[at] - 1
+            before = value
+        of[row] = found
+    return count
+
+
+def renumber(of: cython.longlong[::1], numbers: cython.const[cython.longlong][::1]) -> cython.void:
+    """Replace each number by its entry in `numbers`."""
+    row: cython.longlong
+    for row in range(of.shape[0]):
+        of[row] = numbers[of[row]]

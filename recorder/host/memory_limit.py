@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory this process's cgroup may still take, maps of its BPF programs included."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from biotrail.recorder.host.device_mounts import parse_mount, read_lines
+
+_UNLIMITED = 1 << 62
+"""From here on a limit of cgroup v1 is none: it is the largest number of whole pages."""
+
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+_V2 = ("memory.max", "memory.current")
+
+
+def room(mountinfo: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> int | None:
+    """Return how many bytes are left below the tightest memory limit; None: there is no limit.
+
+    Limits are those of this process's cgroup and of all that are mounted above it, of cgroup v1 and
+    v2. Pages of files count as free, for the kernel drops them first. May be negative. `mountinfo`,
+    `own`: paths of files as mountinfo(5) and cgroup(7) have them; what cannot be read is skipped.
+    """
+    found = (_left(group, v2) for group, v2 in _groups(mountinfo, own))
+    return min((left for left in found if left is not None), default=None)
+
+
+def _groups(mountinfo: str, own: str) -> Iterator[tuple[Path, bool]]:
+    """Yield (directory, whether of cgroup v2) of this process's groups, the innermost first."""
+    paths: dict[str, str] = {}
+    for line in read_lines(own):
+        _, controllers, group = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), group))
+    for line in read_lines(mountinfo):
+        mount = parse_mount(line)
+        if mount is None or mount.fstype not in ("cgroup", "cgroup2"):
+            continue
+        v2 = mount.fstype == "cgroup2"
+        path = paths.get("" if v2 else "memory")
+        if path is None or not (v2 or "memory" in mount.options):
+            continue
+        root = mount.root.rstrip("/")
+        if path == mount.root or path.startswith(f"{root}/"):
+            directory = Path(mount.point, path[len(root) :].lstrip("/"))
+            while directory.is_relative_to(mount.point):
+                yield directory, v2
+                directory = directory.parent
+
+
+def _left(group: Path, v2: bool) -> int | None:
+    """Return how many bytes a group may still take; None: it has no limit, or no such files."""
+    names = _V2 if v2 else _V1
+    try:
+        limit, used = ((group / name).read_text().strip() for name in names)
+        text = (group / "memory.stat").read_text()
+    except OSError:
+        return None
+    if limit == "max" or int(limit) >= _UNLIMITED:
+        return None
+    sizes = dict(line.split() for line in text.splitlines())
+    whole = "" if v2 else "total_"  # v1: with the groups below
+    files = sum(int(sizes.get(f"{whole}{kind}_file", 0)) for kind in ("active", "inactive"))
+    return int(limit) - int(used) + files
