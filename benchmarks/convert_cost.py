@@ -20,7 +20,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,7 +139,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _rows(load: Load, millions: int, arguments: argparse.Namespace) -> Iterator[Row]:
     """Measure the tools at one log, in turn; print and yield their rows."""
-    given = prepared(load, millions, arguments.directory)
+    given = prepared(load, millions, arguments.directory, arguments.tools)
     rounds = arguments.rounds or ROUNDS.get(millions, 1)
     tools = [tool for tool in TOOLS if tool.name in arguments.tools]
     used: dict[Tool, list[Used]] = {}
@@ -161,8 +161,8 @@ def _rows(load: Load, millions: int, arguments: argparse.Namespace) -> Iterator[
         yield row
 
 
-def prepared(load: Load, millions: int, directory: Path) -> Given:
-    """Return a load's log of so many million events and what its tools read, made where missing.
+def prepared(load: Load, millions: int, directory: Path, tools: Collection[str]) -> Given:
+    """Return a load's log of so many million events and what the tools read, made where missing.
 
     The log is made by another process, whose memory is not that of those which this one starts.
     """
@@ -175,8 +175,9 @@ def prepared(load: Load, millions: int, directory: Path) -> Given:
             [sys.executable, "-m", *words], check=True, cwd=ROOT, capture_output=True, text=True
         )
         count.write_text(made.stdout, encoding="ascii")
-    data = perf_data(load, directory)
-    pair = blktrace_of(log) if millions <= PEERS_UP_TO else (None, None)
+    data = perf_data(load, directory) if "perf script" in tools else None
+    blktrace = millions <= PEERS_UP_TO and {"btt", "blkparse"} & set(tools)
+    pair = blktrace_of(log) if blktrace else (None, None)
     events = int(count.read_text(encoding="ascii"))
     return Given(log, events, *pair, data, 0 if data is None else events_of_perf(data))
 
