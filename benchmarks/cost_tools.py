@@ -274,7 +274,7 @@ class BlkTracer(Program):
 def all_tools() -> list[Tool]:
     """In the order of the table."""
     events = ("minimal", "lifecycle", "all")
-    tools: list[Tool] = [Biotrail(name, "--events", name) for name in events]
+    tools: list[Tool] = [Biotrail(name, "--events", name) for name in ("light", *events)]
     tools.append(Biotrail("lifecycle, level 0", "--events", "lifecycle", "--level", "0"))
     path = ("--events", "lifecycle", "--path")
     tools.append(Biotrail("lifecycle, path", *path))

@@ -13,6 +13,7 @@
  */
 #include "bios.h"
 #include "journal.h"
+#include "light.h"
 #include "preemption.h"
 #include "requests.h"
 #include "waits.h"
@@ -60,6 +61,7 @@ PROGRAM(bt_merge_q, block_rq_merge, on_request(RQ(1), BT_RQ_MERGE))
 PROGRAMS(bt_issue, block_rq_issue, on_issue(RQ(0)))
 PROGRAM(bt_issue_q, block_rq_issue, on_issue(RQ(1)))
 PROGRAMS(bt_complete, block_rq_complete, on_complete(RQ(0), ctx[1], ctx[2], BT_C))
+PROGRAMS(bt_light, block_rq_complete, on_light(RQ(0), ctx[1], ctx[2]))
 PROGRAMS(bt_error, block_rq_error, on_complete(RQ(0), ctx[1], ctx[2], BT_E))
 PROGRAMS(bt_rqremap, block_rq_remap, on_rq_remap(RQ(0), ctx[1], ctx[2]))
 PROGRAM(bt_rqremap_q, block_rq_remap, on_rq_remap(RQ(1), ctx[2], ctx[3]))

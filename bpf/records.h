@@ -15,6 +15,11 @@
 #define BT_Q_FLAG_DEVICE 4
 #define BT_Q_FLAG_SWAP 8
 #define BT_D_FLAG_CHAIN_CUT 1
+#define BT_LIGHT_GOES_ON 1
+#define BT_LIGHT_COARSE 2
+#define BT_LIGHT_UNIT 10
+#define BT_LIGHT_NONE 0xffffffffU
+#define BT_LIGHT_MANY 0xffff
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
 #define BT_FILE_NAME_DELETED 4
@@ -57,6 +62,7 @@ enum bt_kind {
 	BT_FILE_NAME = 34,
 	BT_HIT = 40,
 	BT_PAIR = 41,
+	BT_LIGHT = 28,
 	BT_PAD = 255,
 };
 
@@ -815,6 +821,41 @@ _Static_assert(__builtin_offsetof(struct bt_pair, comm) == 40, "bt_pair.comm");
 _Static_assert(__builtin_offsetof(struct bt_pair, tid) == 56, "bt_pair.tid");
 _Static_assert(__builtin_offsetof(struct bt_pair, pair) == 60, "bt_pair.pair");
 _Static_assert(__builtin_offsetof(struct bt_pair, reserved) == 62, "bt_pair.reserved");
+
+/* L block_rq_complete: A request's completion with the kernel's own times of the request (--events light). */
+struct bt_light {
+	__u64 head;
+	__u64 rq;
+	__u64 sector;
+	__u32 bytes;
+	__u32 opf;
+	__u32 dev;
+	__s32 status;
+	__u32 since_start;
+	__u32 since_issue;
+	__u64 cgroup;
+	__u16 nr_bios;
+	__u16 tag;
+	__u16 hctx;
+	__u8 flags;
+	__u8 reserved;
+};
+_Static_assert(sizeof(struct bt_light) == 64, "size of bt_light");
+_Static_assert(__builtin_offsetof(struct bt_light, head) == 0, "bt_light.head");
+_Static_assert(__builtin_offsetof(struct bt_light, rq) == 8, "bt_light.rq");
+_Static_assert(__builtin_offsetof(struct bt_light, sector) == 16, "bt_light.sector");
+_Static_assert(__builtin_offsetof(struct bt_light, bytes) == 24, "bt_light.bytes");
+_Static_assert(__builtin_offsetof(struct bt_light, opf) == 28, "bt_light.opf");
+_Static_assert(__builtin_offsetof(struct bt_light, dev) == 32, "bt_light.dev");
+_Static_assert(__builtin_offsetof(struct bt_light, status) == 36, "bt_light.status");
+_Static_assert(__builtin_offsetof(struct bt_light, since_start) == 40, "bt_light.since_start");
+_Static_assert(__builtin_offsetof(struct bt_light, since_issue) == 44, "bt_light.since_issue");
+_Static_assert(__builtin_offsetof(struct bt_light, cgroup) == 48, "bt_light.cgroup");
+_Static_assert(__builtin_offsetof(struct bt_light, nr_bios) == 56, "bt_light.nr_bios");
+_Static_assert(__builtin_offsetof(struct bt_light, tag) == 58, "bt_light.tag");
+_Static_assert(__builtin_offsetof(struct bt_light, hctx) == 60, "bt_light.hctx");
+_Static_assert(__builtin_offsetof(struct bt_light, flags) == 62, "bt_light.flags");
+_Static_assert(__builtin_offsetof(struct bt_light, reserved) == 63, "bt_light.reserved");
 
 /* -: No records up to the next block of the ring. */
 struct bt_pad {

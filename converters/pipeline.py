@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -35,14 +35,12 @@ from biotrail.converters.lifecycles.cutting import (
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
-from biotrail.converters.settling.merging import SettlingBuilder, builder
+from biotrail.converters.settling.light import LightBuilder
+from biotrail.converters.settling.merging import AnyBuilder, builder
 from biotrail.converters.settling.settler import compiled
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
-
-if TYPE_CHECKING:
-    from biotrail.converters.association.without_pointers.identify import Identifier
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -90,8 +88,8 @@ class Trace:
         self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
-        self.by_intervals = associate == "intervals" or (
-            associate == "auto" and not has_pointers(self.reader)
+        self.by_intervals = not self.context.is_light and (
+            associate == "intervals" or (associate == "auto" and not has_pointers(self.reader))
         )
         self._reached = 0
         self._notes = 0
@@ -140,8 +138,7 @@ class Trace:
         """
         pending = Events.empty()
         parts: list[Events] = []
-        waiting = 0
-        complete_to = 0
+        waiting = complete_to = 0
         last = ENDLESS if self.span is None else self.span.end
         piece_size = window_events if small else sys.maxsize
         for part in self._parts(margin):
@@ -269,21 +266,25 @@ class Trace:
             yield own_filter.release(fresh, result, MOST_WAITING), end
 
     def _associated(
-        self, windows: Iterator[tuple[Events, int]], made_by: Builder | SettlingBuilder
+        self, windows: Iterator[tuple[Events, int]], made_by: AnyBuilder
     ) -> Iterator[tuple[Events, Result, int, int]]:
         """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
 
         windows: (events, end) as from `events`. begin: the end of the window before, first the time
         of the first event or span. The result covers the new events and those kept from earlier
-        windows. One window without new events follows the last, which closes all that is open. Adds
+        windows; of a light log, whose windows end before their newest events, a further one those
+        kept. One window without new events follows the last, which closes all that is open. Adds
         thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
-        identifier = _identifier(self.context) if self.by_intervals else None
-        if identifier:
+        identifier = None
+        if self.by_intervals:  # imports what most logs do without
+            from biotrail.converters.association.without_pointers.identify import Identifier
+
+            identifier = Identifier(self.context)
             self.account.pairing = identifier.pairing
-        kept = Events.empty()
-        begin = end = -1
+        kept, begin, end = Events.empty(), -1, -1
+        light = made_by if isinstance(made_by, LightBuilder) else None
         for fresh, end in windows:
             self.tasks.add_records(fresh)
             if self.span is not None:
@@ -295,14 +296,22 @@ class Trace:
             events = identified.behind(kept)
             if identifier:
                 identifier.mark(events)
-            result = made_by.build(events, settled=end - SETTLE_NS, final=False)
+            until = end if light is None else max(light.window_end(events, end), begin)
+            if light and until == begin:
+                kept = events
+                continue
+            result = made_by.build(events, settled=until - (not light) * SETTLE_NS, final=False)
             events = result.association.events
             kept = events.take(result.kept.events)
             self._kept = len(kept)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
-            yield fresh, result, begin, end
-            begin = end
+            yield fresh, result, begin, until
+            begin = until
+        if begin < end:
+            result = made_by.build(kept, settled=end, final=False)
+            kept = result.association.events.take(result.kept.events)
+            yield Events.empty(), result, begin, end
         yield Events.empty(), made_by.build(kept, settled=end, final=True), end, end
 
     def _add_part(self, part: Part) -> None:
@@ -373,7 +382,7 @@ class Trace:
         if not self.own_io and result.own:
             result = without_own(result)
             bios, requests = result.bios, result.requests
-        self.account.add_tables(bios, requests, result.edges)
+        self.account.add_tables(bios, requests, result.edges, self.context.is_light)
         return Lifecycles(
             begin=begin,
             end=end,
@@ -389,10 +398,3 @@ class Trace:
             path=result.path,
             sites=result.sites,
         )
-
-
-def _identifier(context: Context) -> "Identifier":
-    """Return a new Identifier, of the context's devices; most logs need none, nor its imports."""
-    from biotrail.converters.association.without_pointers.identify import Identifier
-
-    return Identifier(context)

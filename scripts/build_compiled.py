@@ -19,7 +19,9 @@ COMPILED = (
     "biotrail.converters.analysis.distributions.sum_loops",
     "biotrail.converters.events.decoding_loops",
     "biotrail.converters.events.distinct_loops",
+    "biotrail.converters.outputs.perfetto.slices.stage_loops",
     "biotrail.converters.outputs.perfetto.tracks.lane_loops",
+    "biotrail.converters.outputs.perfetto.writing.packet_loops",
     "biotrail.converters.settling.plain",
     "biotrail.recorder.log.column_loops",
 )

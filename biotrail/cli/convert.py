@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail convert`: conversion of logs to a Perfetto trace, OTF2 or blktrace's files."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
 
-from biotrail.cli.converting.conversion import WHOLE, convert, report_lines
+from biotrail.cli.converting.conversion import convert, report_lines
 from biotrail.cli.converting.formats import BLKTRACE, OTF2, PERFETTO, checked, format_and_path
 from biotrail.cli.converting.result import Result
 from biotrail.cli.options.cut_options import cut_options
@@ -15,7 +15,6 @@ from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.opening import associate_option, own_io_option
 from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.converters.outputs.perfetto.names import Colour
 from biotrail.text.printing import say_all
 
 
@@ -121,13 +120,13 @@ def _checked(log: str, asked: Asked) -> tuple[str, str]:
 def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
     """Merge recordings into one trace; return the result and lines about it.
 
-    Raises click.UsageError if a part or another drawing than colours is asked for, without a
-    target, or for another format than Perfetto; TraceError.
+    Raises click.UsageError if a cut or parts (--max-size) are asked for, without a target, or for
+    another format than Perfetto; TraceError.
     """
     from biotrail.cli.converting import merging
 
     target = asked.target
-    if asked.cut != Cut() or replace(asked.drawing, colour=Colour.AUTO) != WHOLE:
+    if asked.cut != Cut() or asked.drawing.max_size is not None:
         raise click.UsageError(
             "a part of several recordings cannot be chosen: convert parts one by one"
         )
@@ -139,4 +138,4 @@ def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    return merging.convert(recordings, target, asked.force, asked.drawing.colour)
+    return merging.convert(recordings, target, asked.force, asked.drawing)

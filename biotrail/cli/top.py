@@ -11,7 +11,7 @@ import click
 from biotrail.cli.children.recorder_process import Recorder, Tee, filter_arguments, stopping
 from biotrail.cli.live.watch import Lines, Shown, Watch
 from biotrail.cli.options.gathering import gathered
-from biotrail.cli.options.record_arguments import PathParts
+from biotrail.cli.options.record_arguments import EVENT_SETS, PathParts
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.filters.filters import Filters
@@ -44,6 +44,8 @@ class Asked:
     target: str | None
     """Path of the log that is kept; None: no log is kept."""
     force: bool
+    events: str
+    """One of EVENT_SETS."""
     backend: str
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
@@ -69,7 +71,11 @@ class Asked:
     def recorder_arguments(self, filters: Filters) -> list[str]:
         """Return the options of the recorder process, `biotrail record`, one word each."""
         found = [f"--device={device}" for device in self.devices]
-        found += [f"--backend={self.backend}", *filter_arguments(filters)]
+        found += [
+            f"--events={self.events}",
+            f"--backend={self.backend}",
+            *filter_arguments(filters),
+        ]
         if self.duration is not None:
             found.append(f"--duration={self.duration}s")
         if self.buffer_size is not None:
@@ -112,6 +118,13 @@ class Asked:
     help="Keep the log in FILE. Default: no log is kept.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--events",
+    type=click.Choice(EVENT_SETS),
+    default="lifecycle",
+    show_default=True,
+    help="See biotrail record; light costs the least.",
+)
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
 @click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
 @click.option(

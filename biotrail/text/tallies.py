@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biotrail.converters.association.without_pointers.pairing import Pairing
+from biotrail.converters.lifecycles.account import LightCounts
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import units
@@ -17,6 +18,11 @@ CERTAINTY_MEANINGS = {
     "incomplete": "began or ended outside the log",
     "lost": "in flight while events were lost, or its completion was not seen",
 }
+
+LIGHT = (
+    "light recording: an I/O is a request with all its bios, from its start to its completion by "
+    "the kernel's own clock (docs/recording.md, Light recordings)"
+)
 
 PROGRAMS = ("core", "bcc")
 """Backends that record with BPF programs."""
@@ -55,6 +61,7 @@ def loss_lines(trace: Trace) -> list[str]:
         lines.append("interrupted: the log has no end; up to a second before it may be missing")
     lines += [f"damaged: {problem}" for problem in trace.reader.problems]
     lines += [f"note: {remark}" for remark in trace.reader.remarks]
+    lines += light_lines(trace.account.light)
     account = trace.account
     if account.late:
         late = units.plural(account.late, "event")
@@ -76,6 +83,22 @@ def loss_lines(trace: Trace) -> list[str]:
             "times stand (docs/recording.md, Missing completions)"
         )
     return lines
+
+
+def light_lines(counts: LightCounts) -> list[str]:
+    """Return which times the kernel did not take of a light log's requests, and why."""
+    found = []
+    if counts.without_start:
+        found.append(
+            f"the kernel took no start time of {units.plural(counts.without_start, 'request')}, "
+            "as its statistics are off (queue/iostats 0): no latency"
+        )
+    if counts.without_issue:
+        found.append(
+            f"the kernel took no issue time of {units.plural(counts.without_issue, 'request')}, as "
+            "nothing uses its statistics (queue/wbt_lat_usec 0): D2C is not known, latencies are"
+        )
+    return found
 
 
 def _why_not_recorded(trace: Trace, lost: int) -> str:

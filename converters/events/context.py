@@ -97,6 +97,12 @@ class Context:
         return frozenset(p for p in parts or () if isinstance(p, str)) if parts else frozenset()
 
     @property
+    def is_light(self) -> bool:
+        """Whether the log has a record per request, at its completion (`record --events light`)."""
+        events = self.header.get("events")
+        return isinstance(events, dict) and events.get("set") == "light"
+
+    @property
     def machine(self) -> str:
         """Machine of the host as uname has it ("x86_64"); "" if the log does not have it."""
         return str(self.header.get("host", {}).get("machine", ""))

@@ -54,7 +54,7 @@ def kind_table(kinds: Iterable[int]) -> Bool:
 
 _IS_RQ = kind_table(_RQ_KINDS)
 _IS_BIO = kind_table(_BIO_KINDS)
-_NO_DEV = kind_table([Kind.CHAIN, *range(Kind.STACK, Kind.PAD + 1)])
+_NO_DEV = kind_table({Kind.CHAIN, *range(Kind.STACK, Kind.PAD + 1)} - {Kind.LIGHT})
 """Kinds without a device: names, stacks, files, the path beside the block layer, CHAIN."""
 
 
@@ -144,6 +144,7 @@ class Events:
         """Request pointer; for G, M and F the request that the bio joined. 0: not recorded."""
         joins = (self.kind == Kind.M) | (self.kind == Kind.F) | (self.kind == Kind.G)
         other = np.where(joins, self.raw[:, 5], np.uint64(0))
+        other = np.where(self.kind == Kind.LIGHT, self.raw[:, 1], other)
         return np.where(self._is_rq, self.raw[:, 1], other)
 
     @cached_property
@@ -176,8 +177,8 @@ class Events:
     def dev(self) -> U32:
         """dev_t of the event's disk, uint32; 0 for kinds without a device.
 
-        These are CHAIN and all kinds from STACK on: stacks, files, the path beside the block layer,
-        names.
+        These are CHAIN and all kinds from STACK on but LIGHT: stacks, files, the path beside the
+        block layer, names.
         """
         low = self._shifted(4)
         kind = self.kind

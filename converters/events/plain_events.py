@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which events of a window are of plain I/O, that was settled before the association."""
+"""Plain I/O of a window, that was settled before the association: its events, its addresses."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import Bool, EventRows
+from biotrail.converters.events.tables import I64, U64, Bool, EventRows, Table
 
 
 class PlainEvents(NamedTuple):
@@ -25,3 +26,15 @@ class PlainEvents(NamedTuple):
         plain = np.ones(len(self.events), np.bool_)
         plain[self.rest] = False
         return plain
+
+
+@dataclass
+class Owners(Table):
+    """Requests or bios (and pieces of bios) by their addresses, from first to last event."""
+
+    object: U64
+    first: I64
+    """ns; `last` likewise."""
+    last: I64
+    number: I64
+    """`Requests.number`, or `Bios.number` of the whole bio."""

@@ -10,7 +10,14 @@ import numpy as np
 from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.plain_events import PlainEvents
-from biotrail.converters.events.tables import Bios, Bool, Certainty, Edges, Requests
+from biotrail.converters.events.tables import (
+    Bios,
+    Bool,
+    Certainty,
+    Edges,
+    RequestKind,
+    Requests,
+)
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 
@@ -67,6 +74,25 @@ class FollowedCounts:
 
 
 @dataclass
+class LightCounts:
+    """Counts of a light log's requests for data, complete once all windows were read."""
+
+    requests: int = 0
+    without_start: int = 0
+    """Requests whose start the kernel took no time of."""
+    without_issue: int = 0
+    """Requests whose issue the kernel took no time of."""
+
+    def add(self, requests: Requests) -> None:
+        """Add a window's requests: those with data that have bios."""
+        rows = (requests.bios > 0) & (requests.bytes > 0) & (requests.kind == RequestKind.NORMAL)
+        unknown = requests.certainty == Certainty.INCOMPLETE
+        self.requests += int(rows.sum())
+        self.without_start += int((rows & unknown & (requests.complete >= 0)).sum())
+        self.without_issue += int((rows & (requests.issue < 0)).sum())
+
+
+@dataclass
 class Account:
     """Counts over a whole log; complete when its windows are exhausted.
 
@@ -92,6 +118,8 @@ class Account:
     completions_not_seen: int = 0
     pairing: Pairing = field(default_factory=Pairing)
     """Association by intervals: flushes whose completion could be one of several."""
+    light: LightCounts = field(default_factory=LightCounts)
+    """Of a light log: requests of which the kernel took not all times."""
     followed: FollowedCounts = field(default_factory=FollowedCounts)
     """Of a log that follows requests or bios: which of them their lives are."""
     first_ns: int = -1
@@ -175,13 +203,17 @@ class Account:
         self.own_bytes += int(bios.bytes[bios.own].sum(dtype=np.int64))
         self.own_requests += int(requests.own.sum())
 
-    def add_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
+    def add_tables(
+        self, bios: Bios, requests: Requests, edges: Edges, is_light: bool = False
+    ) -> None:
         """Count a window's rows by certainty, in `bios`, `requests` and `edges`.
 
         Each certainty gets an entry, also with 0 rows. Adds LOST requests without a completion to
         `completions_not_seen`. The tables hold rows that ended in the window, so that each row is
-        counted once.
+        counted once. is_light: the log is a light one, whose requests are counted in `light`, too.
         """
+        if is_light:
+            self.light.add(requests)
         for table, counts in (
             (bios, self.bios),
             (requests, self.requests),

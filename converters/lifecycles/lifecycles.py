@@ -20,22 +20,18 @@ from biotrail.converters.association.identity.address_reuse import (
 )
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.steps import associate
-from biotrail.converters.events.array_steps import has_no_sector, take_or
-from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
+from biotrail.converters.events.array_steps import take_or
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.plain_events import PlainEvents
+from biotrail.converters.events.plain_events import Owners, PlainEvents
 from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    OP_MASK,
-    U8,
     U16,
-    U32,
-    U64,
     Bios,
     Bool,
     Certainty,
@@ -43,7 +39,6 @@ from biotrail.converters.events.tables import (
     RequestKind,
     Requests,
     Stages,
-    Table,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.certainties import (
@@ -53,6 +48,7 @@ from biotrail.converters.lifecycles.certainties import (
     request_certainty,
 )
 from biotrail.converters.lifecycles.milestones import Milestones, milestones
+from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.own_io import Own, own_io
 from biotrail.converters.lifecycles.path import path_tables
 from biotrail.converters.lifecycles.request_devices import RequestDevices
@@ -64,18 +60,6 @@ FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
-
-
-@dataclass
-class Owners(Table):
-    """Requests or bios (and pieces of bios) by their addresses, from first to last event."""
-
-    object: U64
-    first: I64
-    """ns; `last` likewise."""
-    last: I64
-    number: I64
-    """`Requests.number`, or `Bios.number` of the whole bio."""
 
 
 class SettledLives(Protocol):
@@ -278,7 +262,7 @@ class Builder:
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
             done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
-            kind=self._request_kind(opf, sector),
+            kind=request_kinds(opf, sector, self._context),
             absorbed_by=_numbers_at(number, a.absorbed_by),
             parent=_numbers_at(number, a.above),
             family=_request_families(a, first, family, number),
@@ -286,21 +270,6 @@ class Builder:
             own=np.zeros(len(r), np.bool_),
             cut=np.full(len(r), NEVER, np.int64),
         )
-
-    def _request_kind(self, opf: U32, sector: U64) -> U8:
-        """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
-
-        FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
-        scsi_out. NORMAL: all else, also REQ_OP_FLUSH with a sector.
-        """
-        kind = np.zeros(len(opf), dtype=np.uint8)
-        flush = (opf & OP_MASK) == self._context.op_number("flush")
-        kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
-        codes, names = self._context.op_codes(opf)
-        through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
-        if through.any():
-            kind[through[codes]] = RequestKind.PASSTHROUGH
-        return kind
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:

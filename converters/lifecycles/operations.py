@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operation names as users know them: an empty write with PREFLUSH is a flush."""
+"""Operation names as users know them: an empty write with PREFLUSH is a flush; requests' kinds."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import U32, Bool
+from biotrail.converters.events.array_steps import has_no_sector
+from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
+from biotrail.converters.events.tables import OP_MASK, U8, U32, U64, Bool, RequestKind
 
 FLUSH = "flush"
 
@@ -33,3 +34,19 @@ def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp],
         names = names if FLUSH in names else [*names, FLUSH]
         codes = np.where(flush, names.index(FLUSH), codes)
     return codes, names
+
+
+def request_kinds(opf: U32, sector: U64, context: Context) -> U8:
+    """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
+
+    FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
+    scsi_out. NORMAL: all else, also REQ_OP_FLUSH with a sector.
+    """
+    kind = np.zeros(len(opf), dtype=np.uint8)
+    flush = (opf & OP_MASK) == context.op_number("flush")
+    kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
+    codes, names = context.op_codes(opf)
+    through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
+    if through.any():
+        kind[through[codes]] = RequestKind.PASSTHROUGH
+    return kind

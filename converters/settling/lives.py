@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.tables import I64, Bool, EventRows
-from biotrail.converters.lifecycles.lifecycles import Owners, Result
+from biotrail.converters.lifecycles.lifecycles import Result
 from biotrail.recorder.schema.records import Kind
 
 

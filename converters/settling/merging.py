@@ -18,6 +18,7 @@ from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.path import bio_paths, driver_steps, interrupts
 from biotrail.converters.lifecycles.submissions import bio_requests
 from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.settling.light import LightBuilder
 from biotrail.converters.settling.lives import PlainLives
 from biotrail.converters.settling.settler import Settled, Settler
 
@@ -31,11 +32,13 @@ def builder(
     *,
     by_intervals: bool,
     module: ModuleType | None,
-) -> "Builder | SettlingBuilder":
+) -> "AnyBuilder":
     """Return what builds a log's windows: plain I/O is settled first, but not without pointers.
 
-    module: None: nothing is compiled.
+    module: None: nothing is compiled. Light logs have a builder of their own.
     """
+    if context.is_light:
+        return LightBuilder(context, tasks, stacks)
     if module is None or by_intervals:
         return Builder(context, tasks, stacks)
     return SettlingBuilder(context, tasks, stacks, module)
@@ -121,3 +124,7 @@ def _merged(plain: T, rest: T, plain_key: I64, rest_key: I64) -> T:
     names = [f.name for f in fields(plain)]
     columns = {n: np.insert(getattr(plain, n), at, getattr(rest, n), axis=0) for n in names}
     return type(plain)(**columns)
+
+
+AnyBuilder = Builder | SettlingBuilder | LightBuilder
+"""What builds the tables of a log's windows, one after the other."""

@@ -652,16 +652,10 @@ class Lives:
         size: cython.longlong = self.raw[4, row] & LOW_32
         count: cython.longlong = (self.raw[6, row] >> 32) & 0xFFFF
         opf: cython.longlong = (self.raw[4, row] >> 32) & LOW_32
-        doubt: cython.longlong = 0
         flush: cython.longlong = self.is_flush(row)
         request: cython.longlong = self.issued_request(address, flush)
         self.requests[request].flush = flush
-        if self.requests[request].state == QUEUED:  # its first event
-            doubt = ODD if self.has_start and not flush else 0
-        elif self.requests[request].state >= ISSUED or self.shrinks(request, row):
-            doubt = ODD
-        if (self.raw[6, row] >> 56) & 1 != 0 or (size == 0 and not flush):  # a chain that was cut
-            doubt = ODD
+        doubt: cython.longlong = self.doubt_before_issue(request, row)
         self.owner[row] = -2 - request
         self.requests[request].issue = row
         self.requests[request].state = ISSUED
@@ -700,6 +694,21 @@ class Lives:
             self.requests[request].doubt = ODD
         self.requests[request].last = here
         return here
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def doubt_before_issue(self, request: cython.longlong, row: cython.longlong) -> cython.longlong:
+        """Return ODD if a request's D is not due, or is without data or a whole chain; else 0."""
+        flush: cython.longlong = self.requests[request].flush
+        if self.requests[request].state == QUEUED:  # its first event
+            if self.has_start and not flush:
+                return ODD
+        elif self.requests[request].state >= ISSUED or self.shrinks(request, row):
+            return ODD
+        if (self.raw[6, row] >> 56) & 1 != 0:  # a chain that was cut
+            return ODD
+        return ODD if self.raw[4, row] & LOW_32 == 0 and not flush else 0
 
     @cython.cfunc
     @cython.exceptval(check=False)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biotrail.converters.association.identity.generations import Generations
+from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.site_tables import Hits as HitTable
 from biotrail.converters.events.site_tables import JoinedLives, SiteTables
 from biotrail.converters.events.tables import I64, NEVER, U32, U64, Bool, Table
 from biotrail.converters.lifecycles.account import FollowedCounts
-from biotrail.converters.lifecycles.lifecycles import Owners
 from biotrail.converters.sites.hits import Following, follows
 from biotrail.converters.sites.tables import no_sites
 from biotrail.recorder.schema.records import HIT_ENDED, Role

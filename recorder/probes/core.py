@@ -11,7 +11,7 @@ from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import admission, file_ways
+from biotrail.recorder.probes import admission, file_ways, light
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.barriers import machine_barrier
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
@@ -22,11 +22,11 @@ from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
 from biotrail.recorder.probes.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
 from biotrail.recorder.probes.programs import (
-    ESSENTIAL,
     Choice,
     all_programs,
     choose,
     default_object_path,
+    essential_letters,
     is_preemptible,
     without_plugs,
 )
@@ -124,13 +124,15 @@ class CoreProbes(MappedProbes):
         invalid, or the kernel refuses the programs; then nothing stays loaded.
         """
         require_rights()
+        light.refuse(self.config)
         check_tasks(self.config.filters)
         path = self._path or default_object_path()
         library = load_library()
         cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
-            self._choices = choose(self.config.events, btf, self.config.preemptible)
+            held = is_preemptible(btf, self.config.preemptible)
+            self._choices = choose(self.config.events, btf, held)
             if self.config.devices:
                 self._choices = without_plugs(self._choices, btf)
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
@@ -143,9 +145,7 @@ class CoreProbes(MappedProbes):
                 btf, self.enums, self.config.files, self.config.filters
             )
             self.files = self._by_file.files
-            preemptible = self.config.preemptible
-            preemptible = is_preemptible(btf) if preemptible is None else preemptible
-            self.path = choose_path(self.config.path, btf, preemptible)
+            self.path = choose_path(self.config.path, btf, held)
         self._refuse_missing()
         sizes = RingSizes.choose(cpus, self.config.ring_bytes).fitting(cpus, memory_limit.room())
         try:
@@ -196,12 +196,12 @@ class CoreProbes(MappedProbes):
                 raise
 
     def _refuse_missing(self) -> None:
-        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C)."""
-        for choice in self._choices:
-            if choice.program is None and choice.probe.letter in ESSENTIAL:
+        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C; L of light)."""
+        for letter in essential_letters(self.config.events):
+            choice = next(one for one in self._choices if one.probe.letter == letter)
+            if choice.program is None:
                 raise ProbeError(
-                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
-                    "use another kernel"
+                    f"event {letter} cannot be recorded: {choice.reason}; use another kernel"
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:

@@ -13,7 +13,10 @@ PREEMPTION_OFF = "_p"
 
 OBJECT_NAME = "biotrail.bpf.o"
 ESSENTIAL = ("Q", "D", "C")
-"""Event letters without which recording is refused."""
+"""Event letters without which recording is refused, but for the event set `light`."""
+LIGHT = "light"
+"""The event set of a record per request, at its completion."""
+LIGHT_LETTER = "L"
 
 _WITHOUT_START = "s"  # block_io_start
 
@@ -27,7 +30,7 @@ class Probe:
     programs: dict[int, str]
 
 
-PROBES: tuple[Probe, ...] = (
+STEPS: tuple[Probe, ...] = (
     Probe("Q", "block_bio_queue", {1: "bt_queue", 2: "bt_queue_q"}),
     Probe("G", "block_getrq", {1: "bt_getrq", 3: "bt_getrq_q"}),
     Probe("M", "block_bio_backmerge", {1: "bt_back", 3: "bt_back_q"}),
@@ -47,13 +50,16 @@ PROBES: tuple[Probe, ...] = (
     Probe("U", "block_unplug", {3: "bt_release"}),
     Probe("a", "block_rq_remap", {3: "bt_rqremap", 4: "bt_rqremap_q"}),
 )
+"""The events of the sets but `light`, in the order in which an I/O has them, nearly."""
+PROBES: tuple[Probe, ...] = (*STEPS, Probe(LIGHT_LETTER, "block_rq_complete", {3: "bt_light"}))
 
-_ALL = "".join(probe.letter for probe in PROBES)
+_ALL = "".join(probe.letter for probe in STEPS)
 EVENT_SETS = {
     # D's CHAIN records list every bio of an issued request, so s and G are not needed.
     "minimal": "QMFXAcDCRma",
     "lifecycle": "QMFXAcsIRmDCEa",
     "all": _ALL,
+    LIGHT: LIGHT_LETTER,
 }
 """Event letters by set; where the kernel has no block_io_start, G is added to lifecycle."""
 
@@ -68,7 +74,7 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of event set `events` ("minimal", "lifecycle" or "all"), in no order.
+    """Return the letters of event set `events`, a key of EVENT_SETS, in no order.
 
     `has_start`: the kernel has block_io_start; else G joins a set that has s without G (lifecycle),
     to report when a request is allocated; s stays in the set. Raises ProbeError: there is no such
@@ -83,14 +89,23 @@ def wanted_letters(events: str, has_start: bool) -> str:
     return letters
 
 
-def is_preemptible(btf: KernelBtf) -> bool:
+def essential_letters(events: str) -> tuple[str, ...]:
+    """Return the letters of an event set without which recording is refused."""
+    return (LIGHT_LETTER,) if events == LIGHT else ESSENTIAL
+
+
+def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
     """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
+
+    known: the answer, if it is not None.
 
     Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
     section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
     tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
     without it the answer is False.
     """
+    if known is not None:
+        return known
     if not btf.has_function("bpf_preempt_disable"):
         return False
     members = btf.members("tp_transition_snapshot")
@@ -111,10 +126,8 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
     take the programs that disable preemption, whose names end in _p; None: as `is_preemptible`
     says. Raises ProbeError: there is no such set.
     """
-    if preemptible is None:
-        preemptible = is_preemptible(btf)
     choices = _choose_plain(events, btf)
-    if not preemptible:
+    if not is_preemptible(btf, preemptible):
         return choices
     return [
         replace(choice, program=choice.program + PREEMPTION_OFF) if choice.program else choice

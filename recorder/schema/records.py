@@ -54,6 +54,16 @@ FILE_NAME_DELETED = 4
 D_FLAG_CHAIN_CUT = 1
 """issue.flags: the request has more bios than its CHAIN records list."""
 
+LIGHT_GOES_ON = 1
+"""light.flags: the request goes on: a part of its bytes, or the data of a flush sequence."""
+LIGHT_COARSE = 2
+"""light.flags: since_start and since_issue are in units of 2^LIGHT_UNIT ns, not of 1 ns."""
+LIGHT_UNIT = 10
+LIGHT_NONE = (1 << 32) - 1
+"""light.since_start and since_issue: the kernel has no such time of the request."""
+LIGHT_MANY = (1 << 16) - 1
+"""light.nr_bios: more than the program counts."""
+
 
 HIT_BORN = 1
 """hit.flags: the object is followed from this hit on."""
@@ -104,6 +114,7 @@ class Kind(IntEnum):
     INTERRUPT = 25
     DIRTIED = 26
     DRIVER = 27
+    LIGHT = 28
     SUBMISSION = 29
     RING_COMPLETE = 30
     WAIT_STACK = 31
@@ -160,6 +171,8 @@ class Record:
     """Part of the path beside the block layer (`record --path`); empty: the block layer's own."""
     sites: bool = False
     """Whether the record is of sites that were chosen by declaration (`pairs`, `follow`)."""
+    light: bool = False
+    """Whether only the event set `light` has the record."""
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -735,6 +748,31 @@ RECORDS: tuple[Record, ...] = (
         ),
         sites=True,
     ),
+    Record(
+        Kind.LIGHT,
+        "L",
+        "light",
+        "block_rq_complete",
+        "A request's completion with the kernel's own times of the request (--events light).",
+        (
+            HEAD,
+            _RQ,
+            Field("sector", "u64", "sectors", "first sector before the completion; 2^64-1: none"),
+            Field("bytes", "u32", "bytes", "data completed"),
+            Field("opf", "u32", "", "cmd_flags, and what a flush sequence has taken off them"),
+            _DEV,
+            _STATUS,
+            Field("since_start", "u32", "ns", f"rq->start_time_ns, {_AGO} (0 in the kernel)"),
+            Field("since_issue", "u32", "ns", f"rq->io_start_time_ns, {_AGO} (0 in the kernel)"),
+            Field("cgroup", "u64", "", "id of the first bio's cgroup; 0: no bio, or no cgroup"),
+            Field("nr_bios", "u16", "", "bios not completed before; 65535: more than 128"),
+            _TAG,
+            Field("hctx", "u16", "", "hardware queue; 65535: unknown"),
+            Field("flags", "u8", "", "1: the request goes on; 2: since_* in units of 1024 ns"),
+            Field("reserved", "u8", "", "zero"),
+        ),
+        light=True,
+    ),
     Record(Kind.PAD, "-", "pad", "", "No records up to the next block of the ring.", (HEAD,)),
 )
 
@@ -784,11 +822,13 @@ def letter_of_part(part: str) -> str:
     return next(r.letter for r in RECORDS if r.part == part)
 
 
-def schema(parts: Collection[str] = (), sites: bool = False) -> list[dict[str, object]]:
+def schema(
+    parts: Collection[str] = (), sites: bool = False, light: bool = False
+) -> list[dict[str, object]]:
     """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order.
 
     parts: those of PATH_PARTS that are recorded; kinds of the others are left out. sites: with
-    the kinds of chosen sites (`pairs`, `follow`).
+    the kinds of chosen sites (`pairs`, `follow`). light: with the kind of the event set `light`.
     {"kind": number, "letter", "name", "tracepoint", "size" (bytes), "fields"}; "fields" is a list,
     in order of offset, of {"name", "type", "count" (of elements), "offset" (bytes), "unit",
     "meaning"}.
@@ -813,5 +853,5 @@ def schema(parts: Collection[str] = (), sites: bool = False) -> list[dict[str, o
             ],
         }
         for r in RECORDS
-        if (not r.part or r.part in parts) and (sites or not r.sites)
+        if (not r.part or r.part in parts) and (sites or not r.sites) and (light or not r.light)
     ]

@@ -78,5 +78,5 @@ def header(
     made.update(cast(Header, backend))
     made["versions"] = versions(created_by)
     made["rings"], made["rights"] = rings, rights
-    made["schema"] = records.schema(path.parts, "sites" in made)
+    made["schema"] = records.schema(path.parts, "sites" in made, events["set"] == "light")
     return made

@@ -31,8 +31,8 @@ BUGS = (
     ),
     Bug(
         "a request without its s is plain",
-        "doubt = ODD if self.has_start and not flush else 0\n",
-        "doubt = 0\n",
+        "if self.has_start and not flush:\n",
+        "if False:\n",
     ),
     Bug(
         "bios of a chain are not counted",

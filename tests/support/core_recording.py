@@ -18,6 +18,8 @@ from tests.support.core_decoder import Decoded
 from tests.support.kernel_completions import KernelCompletions, Unseen, recorded
 
 DRAIN_SECONDS = 0.005
+NO_FILTERS = Filters(own_io=True)
+"""These tests cause I/O in the process that records."""
 
 
 class Recording:
@@ -75,7 +77,9 @@ def count_kinds(segment: Segment) -> np.ndarray:
 
 def unseen(truth: KernelCompletions, events: Decoded) -> Unseen:
     """Return the completions since the first event that no program was run for."""
-    seen = [recorded(e.cpu, e.time, e.dev, e.sector, e.bytes) for e in events.of(Kind.C)]
+    seen = [
+        recorded(e.cpu, e.time, e.dev, e.sector, e.bytes) for e in events.of(Kind.C, Kind.LIGHT)
+    ]
     return truth.unseen(seen, events.events[0].time)
 
 
@@ -85,10 +89,10 @@ def recording(
     devices: list[tuple[int, int]] | None = None,
     ring_bytes: int | None = None,
     object_path: Path | None = None,
+    filters: Filters = NO_FILTERS,
 ) -> Iterator[Recording]:
     """Records while its block runs."""
-    # These tests cause I/O in the process that records.
-    config = ProbeConfig(events, devices or [], ring_bytes, Filters(own_io=True))
+    config = ProbeConfig(events, devices or [], ring_bytes, filters)
     with CoreProbes(config, object_path) as probes:
         record = Recording(probes)
         record.start()

@@ -164,7 +164,9 @@ def _packet(
     sequence = sequences.setdefault(number, _Sequence())
     if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
         sequences[number] = sequence = _Sequence(valid=True, clock=sequence.clock)
-    require(packet.sequence_flags & 2 and sequence.valid, f"sequence {number}: state not cleared")
+    # A packet without the flag is never skipped, so it must not depend on one that can be.
+    needs = packet.sequence_flags & 2 or packet.HasField("track_event")
+    require(needs and sequence.valid, f"sequence {number}: state not cleared")
     if packet.HasField("trace_packet_defaults"):
         defaults = packet.trace_packet_defaults
         sequence.default_clock = defaults.timestamp_clock_id or None

@@ -3,7 +3,7 @@
 
 from tests.vm.guest_case import Case, disk, fio
 
-EVENT_SETS = ("minimal", "lifecycle", "all")
+EVENT_SETS = ("light", "minimal", "lifecycle", "all")
 TRIGGER_DEPTH = 8
 MIXED = {"rw": "randrw", "size": "2m", "iodepth": 8}
 

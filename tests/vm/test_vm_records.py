@@ -21,11 +21,24 @@ def fios(path: Path) -> dict[str, tuple[int, int]]:
 
 def counted(log: Log, dev: int) -> dict[str, tuple[int, int]]:
     """The same by the log's bios that fio queued."""
+    if log.trace.context.is_light:
+        return counted_by_requests(log, dev)
     mine = (log.bios.dev == dev) & (log.comms == "fio")
     found = {}
     for name, operation in (("read", READ), ("write", WRITE)):
         chosen = mine & (log.bios.opf & 0xFF == operation)
         found[name] = (int(chosen.sum()), int(log.bios.bytes[chosen].sum()))
+    return found
+
+
+def counted_by_requests(log: Log, dev: int) -> dict[str, tuple[int, int]]:
+    """The same of a light log, which says how many bios each request had, but not whose."""
+    requests = log.requests.take(log.requests.dev == dev)
+    bios = requests.bios + requests.others
+    found = {}
+    for name, operation in (("read", READ), ("write", WRITE)):
+        chosen = requests.opf & 0xFF == operation
+        found[name] = (int(bios[chosen].sum()), int(requests.bytes[chosen].sum()))
     return found
 
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from biotrail.recorder.probes.programs import PROBES
 from biotrail.recorder.schema.records import Kind
 from tests.vm.machine import Machine, biotrail
 
@@ -66,7 +67,7 @@ def test_doctor_names_what_the_kernel_lacks(vm: Machine) -> None:
     events = [check for check in said["checks"] if check["name"].startswith("event ")]
     # THEN the core backend can record, and each event is offered where the tracepoint is there
     assert "core" in said["backends"]
-    assert len(events) == 18
+    assert len(events) == len(PROBES)
     for check in events:
         tracepoint = check["name"].partition("(")[2].rstrip(")")
         assert check["ok"] == (tracepoint in case.told["tracepoints"]), check

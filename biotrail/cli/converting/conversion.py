@@ -12,6 +12,7 @@ from biotrail.cli.options.drawing import Drawing
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
@@ -69,8 +70,13 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
     force: replace a directory that holds such files. The result's `notes` gives the numbers of
     records, and of those that blktrace has no record for, and how to read each set. Raises
-    TraceError; the directory then stays as it was.
+    TraceError; the directory then stays as it was. ConversionError: a light log has none of them.
     """
+    if trace.context.is_light:
+        raise ConversionError(
+            "a light log has no events that blktrace has records for: record again with "
+            "biotrail record --events minimal"
+        )
     from biotrail.converters.outputs.blktrace import convert as blktrace
 
     with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:

@@ -77,7 +77,7 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
     Detail, colours and a size of parts are for Perfetto traces alone; parts are for files, and
     no smaller than LEAST_PART. form, target: from `format_and_path`.
     """
-    if form != PERFETTO and drawing.detail != Detail.FULL:
+    if form != PERFETTO and drawing.detail != Detail.STANDARD:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:
         raise click.UsageError("--colour is for Perfetto traces")

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
+from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
-from biotrail.converters.outputs.perfetto.names import Colour
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
@@ -44,21 +44,22 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
 
 
 def convert(
-    recordings: Sequence[Recording], target: str, force: bool, colour: Colour = Colour.AUTO
+    recordings: Sequence[Recording], target: str, force: bool, drawing: Drawing
 ) -> tuple[Result, list[str]]:
     """Write all recordings to one trace, `target` (`-`: standard output).
 
+    drawing: detail and colours; its `max_size` is not used.
     Returns (result, lines about it). Raises TraceError.
     """
     logs = align(recordings)
     if target == "-":
-        result = to_stdout(lambda out: _write(logs, out, colour).warning)
+        result = to_stdout(lambda out: _write(logs, out, drawing).warning)
     else:
         with (
             output.replacing(target, force=force) as stream,
             compressing.compressed(stream, target) as packed,
         ):
-            total = _write(logs, packed, colour)
+            total = _write(logs, packed, drawing)
         size = os.stat(target).st_size
         result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
@@ -66,7 +67,7 @@ def convert(
     return result, report_lines(logs, result)
 
 
-def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSummary:
+def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
     """Write the logs one after the other to `out`, and set each one's `label`.
 
     Returns the sums of their summaries, with the view of the slowest I/O of all.
@@ -90,7 +91,13 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSu
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
             part = perfetto.convert(
-                windows, trace.context, out, stacks=trace.stacks, colour=colour, place=place
+                windows,
+                trace.context,
+                out,
+                stacks=trace.stacks,
+                detail=drawing.detail,
+                colour=drawing.colour,
+                place=place,
             )
         total.sequences += part.sequences
         total.families += part.families

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from biotrail.cli.converting.expecting import announced
 from biotrail.cli.converting.result import Result, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Opened
@@ -55,23 +56,25 @@ def write_stream(
 ) -> PerfettoSummary:
     """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is.
 
-    source: the trace that `lifecycles` are windows of. Raises TraceError.
+    Says on standard error if that becomes large, before it is written. source: the trace that
+    `lifecycles` are windows of. Raises TraceError.
     """
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     context = source.trace.context
+    lifecycles = announced(source, lifecycles, drawing)
     return perfetto.convert(lifecycles, context, out, **_converter_arguments(source, drawing))
 
 
 def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
     """Return the keyword arguments of the Perfetto converter for this trace and drawing.
 
-    `facts`, the attributes of the trace, say which part of the log was chosen and, unless it is
-    full, the detail.
+    `facts`, the attributes of the trace, say which part of the log was chosen and, unless it is the
+    standard, the detail.
     """
     trace = source.trace
     facts = source.cut.facts(trace)
-    if drawing.detail != Detail.FULL:
+    if drawing.detail != Detail.STANDARD:
         facts["detail"] = str(drawing.detail)
     return {
         "stacks": trace.stacks,

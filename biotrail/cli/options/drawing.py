@@ -25,7 +25,7 @@ class Drawing:
     """How a Perfetto trace is written. max_size: bytes of each part; None: a single file."""
 
     max_size: int | None = None
-    detail: Detail = Detail.FULL
+    detail: Detail = Detail.STANDARD
     colour: Colour = Colour.AUTO
 
     @property
@@ -48,11 +48,12 @@ _OPTIONS = (
     click.option(
         "--detail",
         type=click.Choice([str(detail) for detail in Detail]),
-        default=str(Detail.FULL),
+        default=str(Detail.STANDARD),
         show_default=True,
         callback=lambda _context, _option, value: Detail(value),
-        help="What a Perfetto trace holds. full: everything; stages: no arguments and no requests; "
-        "bios: no stages either.",
+        help="What a Perfetto trace holds. full: everything; standard: everything of the slowest "
+        "I/Os, of others no arguments; stages: no arguments and no requests; bios: no stages "
+        "either.",
     ),
     click.option(
         "--colour",

@@ -35,7 +35,7 @@ class PathParts(click.ParamType[frozenset[str]]):
         return parts
 
 
-EVENT_SETS = ("minimal", "lifecycle", "all")
+EVENT_SETS = ("light", "minimal", "lifecycle", "all")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option(
@@ -64,7 +64,8 @@ _OPTIONS = (
         type=click.Choice(EVENT_SETS),
         default="lifecycle",
         show_default=True,
-        help="minimal: queue, issue and complete, and the events that link them; lifecycle: every "
+        help="light: each request at its completion, with the kernel's own times, at the least "
+        "cost; minimal: queue, issue and complete, and the events that link them; lifecycle: every "
         "step of a bio and request; all: plugs and all other events too.",
     ),
     click.option(
@@ -195,6 +196,8 @@ class RecordArguments:
             raise click.UsageError("--files needs the core backend: bcc's programs see no files")
         if self.path and self.backend == "bcc":
             raise click.UsageError("--path needs the core backend")
+        if self.follow is not None and self.events == "light":
+            raise click.UsageError("--follow needs another event set than light")
         if self.follow is not None and self.backend == "bcc":
             raise click.UsageError("--follow needs the core backend")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from biotrail.cli.options.cuts import Cut
 from biotrail.converters.pipeline import Trace
-from biotrail.text import units
+from biotrail.text import tallies, units
 from biotrail.text.record.left_out import filters_text, read_left_out
 
 
@@ -28,9 +28,13 @@ def filters(trace: Trace) -> dict[str, Any] | None:
 
 
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:
-    """Return a report's scope for JSON: `filters` (or None) and, if a part was chosen, `cut`."""
+    """Return a report's scope for JSON: `filters` (or None) and, if a part was chosen, `cut`.
+
+    And `light`, True, for a log of the event set light.
+    """
     chosen = cut.facts(trace)
-    return {"filters": filters(trace), **({"cut": chosen} if chosen else {})}
+    light = {"light": True} if trace.context.is_light else {}
+    return {"filters": filters(trace), **({"cut": chosen} if chosen else {}), **light}
 
 
 def words(scope: dict[str, Any]) -> dict[str, str]:
@@ -48,11 +52,11 @@ def lines(scope: dict[str, Any]) -> list[str]:
 
     Empty if everything was recorded and the whole log was chosen.
     """
-    found = []
+    found = [tallies.LIGHT] if scope.get("light") else []
     if scope["filters"]:
         found.append(f"recorded with filters: {scope['filters']['options']}")
         if left_out := scope["filters"]["left_out_bios"]:
-            found[0] += f" ({units.plural(left_out, 'bio')} left out while recording)"
+            found[-1] += f" ({units.plural(left_out, 'bio')} left out while recording)"
     chosen = scope.get("cut", {})
     parts = [chosen["cut"]] if "cut" in chosen else []
     parts += [chosen["chosen"]] if "chosen" in chosen else []

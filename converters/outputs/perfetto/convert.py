@@ -69,7 +69,7 @@ def convert(
     stacks: StackNames | None = None,
     facts: Facts | None = None,
     to_end: bool = False,
-    detail: Detail = Detail.FULL,
+    detail: Detail = Detail.STANDARD,
     colour: Colour = Colour.AUTO,
     place: Place | None = None,
     on_progress: Progress | None = None,
@@ -103,7 +103,7 @@ class Converter:
         stacks: StackNames | None = None,
         facts: Facts | None = None,
         to_end: bool = False,
-        detail: Detail = Detail.FULL,
+        detail: Detail = Detail.STANDARD,
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
         lives: LifeReader | None = None,
@@ -130,7 +130,7 @@ class Converter:
         self._tree = Tree(identity, context, place)
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
-        full = detail == Detail.FULL
+        full = detail.requests
         self._flows = FlowMaker(identity.flow()) if full else None
         self._calls = CallMaker(context, names, strings, self._tree.threads, flows=self._flows)
         self._commits = CommitMaker(names)
@@ -155,7 +155,7 @@ class Converter:
         window: directly after the last one. Slices: of bios, requests, losses, calls (with flows
         some are held back for a later window), commits, submissions and pairs, and of lives of
         followed objects. Bios and requests in flight at its end get a lane now and their slice in a
-        later window. Requests, interrupts and flows are drawn with Detail.FULL only. Adds to
+        later window. Requests, interrupts and flows are drawn where `Detail.requests`. Adds to
         `summary`; notes the slowest bios for `finish`; the first call writes what a trace begins
         with. Beyond 16,384 interned strings, interning starts anew. Raises OutputError where
         writing fails.
@@ -178,7 +178,7 @@ class Converter:
             self._submissions.submissions(window.path, window.tasks),
             self._pairs.pairs(window),
         ]
-        if self._detail == Detail.FULL:
+        if self._detail.requests:
             beside.append(self._interrupts.interrupts(window))
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()

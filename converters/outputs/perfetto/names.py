@@ -237,11 +237,19 @@ class Detail(StrEnum):
     """How much is drawn of each bio. Counters and loss windows are always drawn."""
 
     FULL = "full"
-    """Bios with arguments and stages, and requests."""
+    """Bios and requests, with all their arguments and stages."""
+    STANDARD = "standard"
+    """The same of the slowest; others without arguments, but for what is out of the usual, and
+    requests without stages."""
     STAGES = "stages"
     """Bios with their stages, without arguments, and no requests."""
     BIOS = "bios"
     """Bios without stages and arguments, and no requests."""
+
+    @property
+    def requests(self) -> bool:
+        """Whether requests are drawn, and arrows, interrupts and fine counters with them."""
+        return self in (Detail.FULL, Detail.STANDARD)
 
 
 class Colour(StrEnum):

@@ -29,7 +29,7 @@ def convert_parts(
     stacks: StackNames | None = None,
     facts: Facts | None = None,
     to_end: bool = False,
-    detail: Detail = Detail.FULL,
+    detail: Detail = Detail.STANDARD,
     colour: Colour = Colour.AUTO,
 ) -> list[PerfettoSummary]:
     """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.

@@ -9,7 +9,7 @@ from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import Check, missing_rights
-from biotrail.recorder.probes.programs import ESSENTIAL, PROBES
+from biotrail.recorder.probes.programs import ESSENTIAL, STEPS
 from biotrail.recorder.schema.errors import ProbeError
 
 _NAME = "bcc backend"
@@ -64,14 +64,14 @@ def _tracepoints() -> Check:
             return _check("tracepoints", True, "tracefs is not mounted: recording will mount it")
         return _check("tracepoints", False, f"tracefs: {tracefs.absence()}", tracefs.remedy())
     try:
-        formats = tracefs.read(place, "block", [probe.tracepoint for probe in PROBES])
+        formats = tracefs.read(place, "block", [probe.tracepoint for probe in STEPS])
     except ProbeError as error:
         return _check("tracepoints", False, str(error), "run as root")
     fit = [
         probe.letter
-        for probe in PROBES
+        for probe in STEPS
         if probe.tracepoint in formats
         and not bcc_source.lacks(probe.letter, formats[probe.tracepoint])
     ]
-    detail = f"{len(fit)} of {len(PROBES)} ({''.join(fit)})"
+    detail = f"{len(fit)} of {len(STEPS)} ({''.join(fit)})"
     return _check("tracepoints", set(ESSENTIAL) <= set(fit), detail, "use another kernel")

@@ -23,7 +23,7 @@ from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.mapped import MappedProbes
-from biotrail.recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
+from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
 from biotrail.recorder.probes.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
@@ -80,6 +80,11 @@ class BccProbes(MappedProbes):
         """
         require_rights()
         bcc_filters.check(self.config.filters)
+        if self.config.events == LIGHT:
+            raise ProbeError(
+                "the bcc backend has no event set light: tracepoints do not report a request's "
+                "times; take --events minimal, or --backend core"
+            )
         if self.config.triggers:
             raise ProbeError(
                 "the bcc backend has no triggers: tracepoints do not say which request completes; "
@@ -91,10 +96,10 @@ class BccProbes(MappedProbes):
                 "leave out --files, or take --backend core"
             )
         bcc_load.require()
-        names = [probe.tracepoint for probe in PROBES]
+        names = [probe.tracepoint for probe in STEPS]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
         wanted = wanted_letters(self.config.events, _START in self._formats)
-        self._reasons = {probe.letter: self._reason(probe, wanted) for probe in PROBES}
+        self._reasons = {probe.letter: self._reason(probe, wanted) for probe in STEPS}
         for letter in ESSENTIAL:
             if self._reasons[letter]:
                 raise ProbeError(f"event {letter} cannot be recorded: {self._reasons[letter]}")
@@ -122,7 +127,7 @@ class BccProbes(MappedProbes):
         return ""
 
     def letters(self) -> list[str]:
-        """Return the letters of the events that are recorded, in the order of PROBES."""
+        """Return the letters of the events that are recorded, in the order of STEPS."""
         return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
@@ -154,7 +159,7 @@ class BccProbes(MappedProbes):
         """
         forms = {
             probe.letter: self._formats[probe.tracepoint]
-            for probe in PROBES
+            for probe in STEPS
             if not self._reasons[probe.letter]
         }
         devices = device_filters(self.config.devices)
@@ -177,7 +182,7 @@ class BccProbes(MappedProbes):
         """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
-        for probe in reversed(PROBES):
+        for probe in reversed(STEPS):
             if self._reasons[probe.letter]:
                 continue
             form = self._formats[probe.tracepoint]
@@ -245,8 +250,8 @@ class BccProbes(MappedProbes):
         self._generations += np.uint64(1)
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of PROBES."""
-        return [self._program_info(probe) for probe in PROBES]
+        """Return a ProgramInfo for every tracepoint, in the order of STEPS."""
+        return [self._program_info(probe) for probe in STEPS]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:
         """Return a tracepoint's program with the kernel's counters; where it is not recorded, why.

@@ -19,6 +19,7 @@ LONG_MODULES = {
 }
 LONG_FUNCTIONS = {  # compiled: half of their lines are types
     "converters/analysis/distributions/sum_loops.py:depth",
+    "converters/outputs/perfetto/writing/packet_loops.py:encode",
     "converters/settling/plain.py:bio_rows",
     "converters/settling/plain.py:request_rows",
     "recorder/log/column_loops.py:fill_columns",

@@ -14,9 +14,8 @@ from biotrail.converters.clocks.wall_clock import SLEPT
 
 REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
 """perfetto.protos.BuiltinClock."""
-SLICE_CLOCK, OWN_CLOCK = 64, 65
-"""Sequence-scoped clocks, ns: the incremental one of a lane or counter, and the one of the
-converter's own sequence."""
+OWN_CLOCK = 65
+"""Clock of the converter's own sequence, ns; those of lanes and counters: `Identity.clock`."""
 _EVERY = 1_000_000_000
 """ns: least distance between two snapshots."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices of one category as columns: times, names, arguments, stages."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,26 @@ class Column:
     """Slices that have the argument; None: all."""
     interned: bool = False
     """Whether the values are ids of interned strings."""
+    at: I64 | None = None
+    """Indices of the only slices that have the argument, ascending; `values` are theirs, `where` is
+    None. None: `values` and `where` are of all slices."""
+
+    def dense(self, n: int) -> "Column":
+        """Return the column with values for all `n` slices; itself if it has them."""
+        if self.at is None:
+            return self
+        values, where = np.zeros(n, dtype=self.values.dtype), np.zeros(n, dtype=np.bool_)
+        values[self.at], where[self.at] = self.values, True
+        return replace(self, values=values, where=where, at=None)
+
+    def present(self) -> tuple[I64 | slice, Unsigned]:
+        """Return (indices of the slices that have the argument, or all of them, their values)."""
+        if self.at is not None:
+            return self.at, self.values
+        if self.where is None:
+            return slice(None), self.values
+        here = np.flatnonzero(self.where)
+        return here, self.values[here]
 
 
 @dataclass
@@ -118,6 +138,14 @@ class Slices:
         """Append an interned string argument; a slice with id 0 has none."""
         where = ids > 0
         self._add(name, _STRING, ids, None if where.all() else where, interned=True)
+
+    def adopt(self, part: "Slices", at: I64) -> None:
+        """Append the arguments of `part`, whose slices are those at `at` (ascending) of these."""
+        for column in part.columns:
+            here, values = column.present()
+            self.columns.append(
+                Column(column.iid, column.head, values, None, column.interned, at[here])
+            )
 
     def _add(
         self, name: str, kind: bytes, values: Unsigned, where: Bool | None, interned: bool = False

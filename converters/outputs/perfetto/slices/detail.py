@@ -1,23 +1,148 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw less of each bio, so that a browser holds more of a long log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Bios, Certainty, Lifecycles, Stages, Tasks
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+    Certainty,
+    Lifecycles,
+    Requests,
+    Stages,
+    Tasks,
+)
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.converters.outputs.perfetto.names import BIO, Colour, Detail, Interned
+from biotrail.converters.outputs.perfetto.names import BIO, REQUEST, Colour, Detail, Interned
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.slices.slices import SliceMaker
-from biotrail.converters.outputs.perfetto.slices.times import add_stages, seen_of
+from biotrail.converters.outputs.perfetto.slices.ranking import Ranking
+from biotrail.converters.outputs.perfetto.slices.slices import SliceMaker, requests_seen
+from biotrail.converters.outputs.perfetto.slices.times import Seen, add_stages, seen_of
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 
 
+class _LessMaker(SliceMaker):
+    """What the makers below share."""
+
+    def _doubts(self, slices: Slices, table: Bios | Requests) -> None:
+        """Add to slices the certainty unless it is exact, and the status unless it is OK."""
+        doubtful = table.certainty != Certainty.EXACT
+        slices.text("certainty", np.where(doubtful, self._certainty(table), np.uint64(0)))
+        slices.text("status", np.where(table.status != 0, self._status(table), np.uint64(0)))
+
+
 @dataclass
-class SparseMaker(SliceMaker):
+class StandardMaker(_LessMaker):
+    """Makes slices with all arguments of the slowest I/Os, and of others what is out of the usual.
+
+    Arguments are most of a trace's bytes, and hardly any is ever read. The slowest are those of
+    Ranking, and the requests that finished them.
+    """
+
+    _bios: Ranking = field(default_factory=Ranking)
+    _requests: Ranking = field(default_factory=Ranking)
+    _served: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Numbers of the requests that finished the window's chosen bios; -1: none did."""
+
+    def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
+        """Return a slice per bio of which any time is known, in the order of (start, number).
+
+        As SliceMaker.bios, but bios that are not chosen have their `number` and the arguments of
+        `_unusual` alone.
+        """
+        seen = seen_of(table, stages)
+        slices = self._begin(BIO, table, seen)
+        table = table.take(slices.rows)
+        self._stacks(slices, table)
+        add_stages(slices, stages, arguments=False)
+        chosen, others = self._split(self._bios, slices, table)
+        slices.uint("number", table.number, others)
+        part, few = _part(slices, chosen), table.take(chosen)
+        self._served = few.request
+        self._bio_arguments(part, few, tasks, seen)
+        add_stages(part, stages)
+        slices.adopt(part, chosen)
+        self._unusual(slices, table, seen, others)
+        return slices
+
+    def requests(self, table: Requests, stages: Stages) -> Slices:
+        """Return a slice per request of which any time is known, in the order of (start, number).
+
+        As SliceMaker.requests, but requests that are neither chosen nor finished a chosen bio of
+        the last call of `bios` have no stages and the arguments of `_unusual` alone.
+        """
+        seen = requests_seen(table, stages)
+        slices = self._begin(REQUEST, table, seen)
+        table = table.take(slices.rows)
+        chosen, others = self._split(self._requests, slices, table)
+        others &= ~np.isin(table.number, self._served)
+        chosen = np.flatnonzero(~others)
+        part = _part(slices, chosen)
+        self._request_arguments(part, table.take(chosen), seen)
+        add_stages(part, stages)
+        slices.adopt(part, chosen)
+        if part.stages is not None:
+            first, count = np.zeros((2, len(slices)), dtype=np.int64)
+            first[chosen], count[chosen] = part.stages.first, part.stages.count
+            slices.stages = replace(part.stages, first=first, count=count)
+        self._unusual(slices, table, seen, others)
+        return slices
+
+    def _split(self, ranking: Ranking, slices: Slices, table: Bios | Requests) -> tuple[I64, Bool]:
+        """Return the indices of the slices with all arguments, and the mask of the others (n,)."""
+        chosen = ranking.choose(slices, table.status != 0)
+        others = np.ones(len(slices), dtype=np.bool_)
+        others[chosen] = False
+        return chosen, others
+
+    def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
+        """Add to the slices of `others` (n,) what tells how an I/O is out of the usual.
+
+        They are certainty (unless exact), status (unless OK), done_bytes (unless all), requeues,
+        parent, a request's `bios` (unless 1), and those of `_marks`. table: per slice (n,) its bio
+        or request. seen: per row of the table that the slices were made from.
+        """
+        short = (table.complete >= 0) & (table.done_bytes != table.bytes)
+        several = np.asarray(table.bios != 1) if isinstance(table, Requests) else short
+        odd = (table.certainty != Certainty.EXACT) | (table.status != 0) | (table.parent >= 0)
+        odd |= short | several | (table.requeues > 0) | table.own | (table.complete == NEVER)
+        odd |= (table.queue if isinstance(table, Bios) else table.start) == NEVER
+        if self.place.host:
+            odd[:] = True
+        at = np.flatnonzero(odd & others)
+        part, few = _part(slices, at), table.take(at)
+        self._doubts(part, few)
+        part.uint("parent", few.parent, few.parent >= 0)
+        part.uint("done_bytes", few.done_bytes, short[at])
+        part.uint("requeues", few.requeues, few.requeues > 0)
+        if isinstance(few, Requests):
+            part.uint("bios", few.bios, few.bios != 1)
+        self._marks(part, few, seen)
+        slices.adopt(part, at)
+
+
+def _part(slices: Slices, at: I64) -> Slices:
+    """Return the slices at `at`, without arguments, stages, flows and call stacks."""
+    return Slices(
+        slices.category,
+        number=slices.number[at],
+        group=slices.group[at],
+        start=slices.start[at],
+        end=slices.end[at],
+        name=slices.name[at],
+        family=None,
+        rows=slices.rows[at],
+    )
+
+
+@dataclass
+class SparseMaker(_LessMaker):
     """Makes slices of bios, with arguments only where one is uncertain, failed or cut off."""
 
     stages: bool = False
@@ -34,9 +159,7 @@ class SparseMaker(SliceMaker):
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
-        doubtful = table.certainty != Certainty.EXACT
-        slices.text("certainty", np.where(doubtful, self._certainty(table), np.uint64(0)))
-        slices.text("status", np.where(table.status != 0, self._status(table), np.uint64(0)))
+        self._doubts(slices, table)
         self._marks(slices, table, seen)
         if self.stages:
             add_stages(slices, stages, arguments=False)
@@ -56,24 +179,25 @@ def slice_maker(
 ) -> SliceMaker:
     """Return the SliceMaker that draws as much of each bio as `detail` says.
 
-    That is a SparseMaker unless `detail` is FULL, with stages if it is STAGES. names, strings:
+    That is a SparseMaker for STAGES, with stages, and for BIOS. names, strings:
     event names and text arguments interned so far, to which new ones are added. stacks: the log's
     call stacks. place: where the log stands in the trace. colour: which slices share a correlation
     id.
     """
+    parts = context, names, strings, stacks, place, colour
     if detail == Detail.FULL:
-        return SliceMaker(context, names, strings, stacks, place, colour)
-    maker = SparseMaker(context, names, strings, stacks, place, colour)
-    maker.stages = detail == Detail.STAGES
-    return maker
+        return SliceMaker(*parts)
+    if detail == Detail.STANDARD:
+        return StandardMaker(*parts)
+    return SparseMaker(*parts, stages=detail == Detail.STAGES)
 
 
 def drawn_with(detail: Detail, window: Lifecycles) -> Lifecycles:
-    """Return the window without its requests, unless `detail` is FULL: then the window itself.
+    """Return the window without its requests if `detail` has none, else the window itself.
 
     Requests in flight and requests' stages are left out, too; bios and their edges stay.
     """
-    if detail == Detail.FULL:
+    if detail.requests:
         return window
     tables = window.requests, window.open_requests
     none = (np.zeros(len(table), dtype=np.bool_) for table in tables)

@@ -41,6 +41,7 @@ from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.encode import distinct
 from biotrail.converters.outputs.perfetto.path.arguments import add_bio_path, add_interrupts
 from biotrail.converters.outputs.perfetto.path.drivers import add_steps
+from biotrail.converters.outputs.perfetto.slices.texts import ioprio_text, record_name
 from biotrail.converters.outputs.perfetto.slices.times import (
     Seen,
     add_stages,
@@ -49,9 +50,8 @@ from biotrail.converters.outputs.perfetto.slices.times import (
 )
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.tracks.place import Place
-from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
+from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
-_IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
 _CERTAINTIES = [c.name.lower() for c in Certainty]
 
 
@@ -98,6 +98,22 @@ class SliceMaker:
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
+        self._stacks(slices, table)
+        self._bio_arguments(slices, table, tasks, seen)
+        add_stages(slices, stages)
+        return slices
+
+    def _stacks(self, slices: Slices, table: Bios) -> None:
+        """Set the call stacks of slices, where one is known. table: per slice (n,) its bio."""
+        if self.callstacks.names is not None and (table.stack >= 0).any():
+            slices.callstack = self.callstacks.ids(table.stack)
+
+    def _bio_arguments(self, slices: Slices, table: Bios, tasks: Tasks, seen: Seen) -> None:
+        """Add to slices of bios all arguments but the times of stages.
+
+        table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. seen:
+        per row of the table that the slices were made from (`slices.rows`). Interns texts.
+        """
         self._process(slices, table, tasks)
         self._size(slices, table)
         slices.uint("tid", table.tid, table.tid > 0)
@@ -114,11 +130,8 @@ class SliceMaker:
         if (table.file >= 0).any():
             slices.text("file", self._mapped(table.file, self._file))
         if self.callstacks.names is not None and (table.stack >= 0).any():
-            slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
         add_bio_path(slices, table, self.path, tasks, self.context, self.strings)
-        add_stages(slices, stages)
-        return slices
 
     def _file(self, row: int) -> str:
         """Return the path of a row of `Context.files`; empty: -1, or the device's own pages."""
@@ -133,12 +146,18 @@ class SliceMaker:
         end (FOREVER). It has all arguments that docs/perfetto.md lists, and stages. Interns names
         and texts.
         """
-        seen = seen_of(table, stages)
-        absorbed = table.absorbed_by >= 0
-        seen.over |= absorbed
-        seen.lost &= ~absorbed
+        seen = requests_seen(table, stages)
         slices = self._begin(REQUEST, table, seen)
-        table = table.take(slices.rows)
+        self._request_arguments(slices, table.take(slices.rows), seen)
+        add_stages(slices, stages)
+        return slices
+
+    def _request_arguments(self, slices: Slices, table: Requests, seen: Seen) -> None:
+        """Add to slices of requests all arguments but the times of stages.
+
+        table: per slice (n,) its request. seen: per row of the table that the slices were made from
+        (`slices.rows`). Interns texts.
+        """
         self._size(slices, table)
         self._common(slices, table, seen)
         slices.uint("bios", table.bios)
@@ -152,8 +171,6 @@ class SliceMaker:
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
         add_interrupts(slices, table, self.path, self.strings)
         add_steps(slices, table, self.path, self.strings)
-        add_stages(slices, stages)
-        return slices
 
     def losses(self, table: LossWindows, first: int) -> Slices:
         """Return a slice per loss window (records lost, to full rings or damage), sorted by start.
@@ -360,33 +377,21 @@ class SliceMaker:
         return np.array(ids, dtype=np.uint64)[inverse]
 
 
+def requests_seen(table: Requests, stages: Stages) -> Seen:
+    """Return when requests were first and last seen; one that was merged into another is over.
+
+    table: rows (n,); stages: of these requests, or of none.
+    """
+    seen = seen_of(table, stages)
+    absorbed = table.absorbed_by >= 0
+    seen.over |= absorbed
+    seen.lost &= ~absorbed
+    return seen
+
+
 def _order(first: I64, second: I64) -> I64:
     """Return np.lexsort((second, first)), without a sort where rows are in that order already."""
     a, b = first[:-1], first[1:]
     if ((a < b) | ((a == b) & (second[:-1] < second[1:]))).all():
         return np.arange(len(first))
     return np.lexsort((second, first))
-
-
-def record_name(kind: int) -> str:
-    """Return a record kind's name: `issue`, `queue`, …; `unknown` for 0; `kind 99` if newer."""
-    known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
-    return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
-
-
-def ioprio_text(ioprio: int) -> str:
-    """Return an I/O priority as ionice shows it, `best-effort 4`; empty for 0.
-
-    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). The level is shown for
-    realtime and best-effort only, a hint behind it (`idle, hint 1`). A class beyond idle is shown
-    as `class 4 level 0`, without a hint.
-    """
-    kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
-    if not ioprio:
-        return ""
-    if kind >= len(_IOPRIO_CLASSES):
-        return f"class {kind} level {level}"
-    text = _IOPRIO_CLASSES[kind]
-    if kind in (1, 2):
-        text += f" {level}"
-    return f"{text}, hint {hint}" if hint else text

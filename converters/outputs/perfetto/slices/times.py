@@ -2,6 +2,7 @@
 """When bios and requests were first and last seen, and their stages within their slices."""
 
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 
@@ -19,6 +20,16 @@ from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, stage_argument
 from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
+
+try:
+    from biotrail.converters.outputs.perfetto.slices import stage_loops as _stage_loops
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    loops: ModuleType | None = None
+else:
+    loops = _stage_loops if _stage_loops.COMPILED else None
+
+_NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint8)
+"""Interned name of each stage."""
 
 
 @dataclass
@@ -51,15 +62,37 @@ def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if len(stages.owner):
         first = np.where(first == NEVER, FOREVER, first)
-        rows = _rows_of(table.number, stages.owner)
-        np.maximum.at(last, rows, stages.end)
-        np.minimum.at(first, rows, stages.start)
+        _widen(table.number, stages, first, last)
         first = np.where(first == FOREVER, NEVER, first)
     lost = table.certainty == Certainty.LOST
     if isinstance(table, Bios):
         lost |= (table.queue < 0) & (table.cut < 0)
     lost &= table.complete < 0
     return Seen(first, last, lost, lost.copy())
+
+
+def _widen(number: I64, stages: Stages, first: I64, last: I64) -> None:
+    """Lower `first` and raise `last` (n,) to the starts and ends (ns) of the rows' stages.
+
+    number: per row (n,). stages: of these rows alone.
+    """
+    rows = None if loops is None else ascending_rows(loops, number, stages.owner)
+    if rows is not None and loops is not None:
+        loops.widen(rows, stages.start, stages.end, first, last)
+        return
+    rows = _rows_of(number, stages.owner)
+    np.maximum.at(last, rows, stages.end)
+    np.minimum.at(first, rows, stages.start)
+
+
+def ascending_rows(module: ModuleType, number: I64, owner: I64) -> I64 | None:
+    """Return per owner (n,) its row in `number`, or -1; None: one of the two does not ascend.
+
+    module: stage_loops, compiled or not.
+    """
+    rows = np.empty(len(owner), dtype=np.int64)
+    columns = np.ascontiguousarray(number), np.ascontiguousarray(owner)
+    return rows if module.rows_of(*columns, rows) >= 0 else None
 
 
 def _rows_of(number: I64, owner: I64) -> I64:
@@ -80,6 +113,11 @@ def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> Non
     """
     if not len(slices) or not len(stages.owner):
         return
+    if loops is not None and not arguments:
+        found = ascending_rows(loops, slices.number, stages.owner)
+        if found is not None:
+            slices.stages = laid(loops, slices, stages, found)
+            return
     kept = np.isin(stages.owner, slices.number)
     table = stages if kept.all() else stages.take(kept)
     rows = _rows_of(slices.number, table.owner)
@@ -95,11 +133,25 @@ def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> Non
     lasting = np.flatnonzero(end > start)
     order = lasting[np.argsort(rows[lasting], kind="stable")]
     count = np.bincount(rows[order], minlength=len(slices))
-    iids = np.array([STAGE_IIDS[s] for s in Stage], dtype=np.uint8)
     slices.stages = StageColumns(
         first=np.cumsum(count) - count,
         count=count,
-        name=iids[table.stage[order]],
+        name=_NAMES[table.stage[order]],
         start=start[order],
         end=end[order],
     )
+
+
+def laid(module: ModuleType, slices: Slices, stages: Stages, rows: I64) -> StageColumns:
+    """Return the stages that take time, as `add_stages` sets them.
+
+    module: stage_loops, compiled or not. rows: per stage its slice or -1, ascending.
+    """
+    count = np.zeros(len(slices), dtype=np.int64)
+    name = np.empty(len(rows), dtype=np.uint8)
+    start, end = np.empty((2, len(rows)), dtype=np.int64)
+    kinds = _NAMES[stages.stage]
+    given = rows, stages.start, stages.end, kinds, slices.start, slices.end
+    kept = module.lay(*map(np.ascontiguousarray, given), count, name, start, end)
+    first = np.cumsum(count) - count
+    return StageColumns(first, count, name[:kept], start[:kept], end[:kept])

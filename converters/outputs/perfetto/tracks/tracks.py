@@ -31,11 +31,16 @@ from biotrail.converters.outputs.perfetto.names import (
     Interned,
 )
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks, Defined
-from biotrail.converters.outputs.perfetto.packets.clocks import MONOTONIC, SLICE_CLOCK, ClockBook
+from biotrail.converters.outputs.perfetto.packets.clocks import MONOTONIC, ClockBook
 from biotrail.converters.outputs.perfetto.packets.encode import tag, varint
 
-_FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
-"""Ids that take three bytes as a varint; Perfetto's own ids count up from 1."""
+_SHORT, _SHORTS = 1 << 12, (1 << 14) - (1 << 12)
+"""First and number of the sequence ids of lanes and counters. They take two bytes as a varint;
+Perfetto's own ids count up from 1."""
+_LONG, _LONGS = 1 << 14, (1 << 21) - (1 << 14)
+"""Those that take three bytes: of the log's own sequence, and of more lanes than the others are."""
+_CLOCK, _CLOCKS = 70, 50
+"""First and number of the ids of lanes' clocks. Perfetto's own begin with 64, biotrail's is 65."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _STRINGS = 256
@@ -45,7 +50,10 @@ _STRINGS = 256
 class Identity:
     """Hashes track uuids and sequence ids that are unique to a log, so that traces concatenate.
 
-    Logs of one trace share the range of sequence ids, which begins where `trace` says.
+    Logs of one trace share the ranges of sequence ids, which begin where `trace` says. Two-byte ids
+    are so few that sequences of two traces sometimes have the same. Each sequence therefore begins
+    with cleared state, and lanes have a clock whose id is hashed too: a sequence of another trace
+    is not understood wrongly unless that is also the same.
     """
 
     def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
@@ -56,7 +64,10 @@ class Identity:
         one use.
         """
         self._key = key
-        self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken
+        self._first = _hash(f"{trace or key} sequences")
+        self._taken = taken
+        self.clock = _CLOCK + _hash(f"{trace or key} clock") % _CLOCKS
+        """Id of the clocks of lanes and counters, which are scoped to their sequences."""
 
     def uuid(self, path: str) -> int:
         """Return a track's uuid, 63 bits and not zero. path: its name within the log."""
@@ -67,8 +78,11 @@ class Identity:
         return _hash(f"{self._key} flows")
 
     def sequence(self, index: int) -> int:
-        """Return the packet sequence id of the log's sequence number `index`."""
-        return _FIRST_SEQUENCE + (self._first + index) % _SEQUENCES
+        """Return the packet sequence id of the log's sequence number `index`; 0: its own."""
+        number = self._taken + index
+        if index and number < _SHORTS:
+            return _SHORT + (self._first + number) % _SHORTS
+        return _LONG + (self._first + number) % _LONGS
 
 
 def _hash(text: str) -> int:
@@ -203,7 +217,7 @@ class Streams:
             track_descriptor=stream.descriptor if first else None,
         )
         defaults = head.trace_packet_defaults
-        defaults.timestamp_clock_id = SLICE_CLOCK
+        defaults.timestamp_clock_id = self.identity.clock
         defaults.track_event_defaults.track_uuid = stream.descriptor.uuid
         if stream.category:
             self._intern(head, stream.category)
@@ -238,7 +252,7 @@ class Streams:
         BOOTTIME is not known.
         """
         snapshot = ClockSnapshot()
-        snapshot.clocks.add(clock_id=SLICE_CLOCK, timestamp=at, is_incremental=True)
+        snapshot.clocks.add(clock_id=self.identity.clock, timestamp=at, is_incremental=True)
         for clock, time in self.clocks.at(at):
             snapshot.clocks.add(clock_id=clock, timestamp=time)
         if self.clocks.primary:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encode slices and samples as track event packets, block by block, through `Rows`.
+"""Encode slices and samples as track event packets, block by block, by numpy, through `Rows`.
 
 A slice is one row of a block: its BEGIN with name and arguments, BEGIN and END of each stage, its
 END.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ _STAGE_CELLS = 8 * BLOCK
 has very many."""
 
 PACKET = tag(1, 2)
-_TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
-"""The tag of `sequence_flags` with its value, SEQ_NEEDS_INCREMENTAL_STATE."""
+_TIMESTAMP, _SEQUENCE = tag(8, 0), tag(10, 0)
 _EVENT = tag(11, 2)
 _CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
 _CALLSTACK = tag(56, 0)
@@ -38,7 +37,7 @@ _MOST = float(1 << 62)
 
 @dataclass
 class Placed:
-    """Slices in the order (stream, start), with their sequences and the times before them."""
+    """Slices in the order of their packets, with their sequences and the times before them."""
 
     slices: Slices
     rows: I64
@@ -55,16 +54,17 @@ class Placed:
 def last_packet(slices: Slices) -> I64:
     """Return per slice (n,) the time of its last packet, ns.
 
-    That is its end; for an open slice the end of its last stage, or its start if it has none.
+    That is its end; for an open slice the latest time of its stages, or its start if it has none.
     """
     last = slices.end.copy()
     endless = np.flatnonzero(last == FOREVER)
     last[endless] = slices.start[endless]
     stages = slices.stages
-    if stages is not None and len(endless):
-        final = stages.first[endless] + stages.count[endless] - 1
-        some = stages.count[endless] > 0
-        last[endless[some]] = stages.end[final[some]]
+    if stages is None:
+        return last
+    for row in endless[stages.count[endless] > 0].tolist():
+        own = slice(int(stages.first[row]), int(stages.first[row] + stages.count[row]))
+        last[row] = max(last[row], stages.start[own].max(), stages.end[own].max())
     return last
 
 
@@ -73,6 +73,9 @@ def encode_slices(placed: Placed) -> "list[bytes]":
 
     A block is at most BLOCK slices, which are encoded at once.
     """
+    slices = placed.slices
+    dense = [column.dense(len(slices)) for column in slices.columns]
+    placed = replace(placed, slices=replace(slices, columns=dense))
     return [
         data
         for at in range(0, len(placed), BLOCK)
@@ -106,7 +109,7 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int, most_flows: i
     slices, chosen = placed.slices, placed.rows[begin:end]
     start, stop = slices.start[chosen], slices.end[chosen]
     rows = Rows(end - begin)
-    sequence = _id_bytes(placed.sequence[begin:end])
+    sequence = placed.sequence[begin:end]
     with rows.message(PACKET):
         _head(rows, start - placed.before[begin:end], sequence)
         with rows.message(_EVENT):
@@ -152,26 +155,24 @@ def _eight_bytes(values: U64) -> tuple[U8, ...]:
     return tuple(data[:, i] for i in range(8))
 
 
-def _id_bytes(sequence: U64) -> tuple[U8, ...]:
-    """Return the sequence ids as three columns of bytes: each id is a varint of three bytes."""
-    more = [sequence >> np.uint64(shift) | np.uint64(0x80) for shift in (0, 7)]
-    return tuple(c.astype(np.uint8) for c in (*more, sequence >> np.uint64(14)))
+def _head(rows: Rows, since: I64, sequence: U64, where: Bool | None = None) -> None:
+    """Append timestamp (`since`: ns after the packet before) and sequence id of a packet.
 
-
-def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None = None) -> None:
-    """Append timestamp (`since`: ns after the packet before), flags and sequence id of a packet."""
+    Without the flag SEQ_NEEDS_INCREMENTAL_STATE, which only tells readers to skip a packet after a
+    loss: no packet of a file is lost.
+    """
     rows.varint(_TIMESTAMP, since.view(np.uint64), where)
-    rows.fixed(_FLAGS + _SEQUENCE, sequence, where)
+    rows.varint(_SEQUENCE, sequence, where)
 
 
 def _stage(
-    rows: Rows, stages: StageColumns, chosen: I64, slot: int, last: I64, sequence: tuple[U8, ...]
+    rows: Rows, stages: StageColumns, chosen: I64, slot: int, last: I64, sequence: U64
 ) -> I64:
     """Append BEGIN and END packets of stage number `slot` to the rows whose slice has such a stage.
 
     chosen: per row (n,), index of its slice, by which `stages` says first stage and count. slot:
     from 0. last: per row (n,), the time of its last packet, ns. sequence: the rows' sequence ids
-    (`_id_bytes`). Returns `last` as it is after the stage. The begin of a stage that overlaps the
+    (n,). Returns `last` as it is after the stage. The begin of a stage that overlaps the
     one before is moved to that one's end.
     """
     here = stages.count[chosen] > slot
@@ -180,13 +181,11 @@ def _stage(
     end = np.where(here, np.maximum(stages.end[at], start), last)
     with rows.message(PACKET, here):
         _head(rows, start - last, sequence, here)
-        flows = None if stages.flow is None else here & (stages.flow[at] > 0)
-        rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here if flows is None else here & ~flows)
-        if flows is not None:
-            rows.const(_EVENT + b"\x10" + _BEGIN + _STAGE, flows)
-        rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
-        if stages.flow is not None:
-            rows.fixed(_FLOW, _eight_bytes(stages.flow[at]), flows)
+        with rows.message(_EVENT, here):
+            rows.const(_BEGIN + _STAGE, here)
+            rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
+            if stages.flow is not None:
+                rows.fixed(_FLOW, _eight_bytes(stages.flow[at]), here & (stages.flow[at] > 0))
     with rows.message(PACKET, here):
         _head(rows, end - start, sequence, here)
         rows.const(_EVENT + b"\x02" + _END, here)
@@ -203,7 +202,7 @@ def encode_ends(since: I64, sequence: U64) -> bytes:
         return b""
     rows = Rows(len(since))
     with rows.message(PACKET):
-        _head(rows, since, _id_bytes(sequence))
+        _head(rows, since, sequence)
         rows.const(_EVENT + b"\x02" + _END)
     return rows.finish()
 
@@ -218,7 +217,7 @@ def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64]) -> by
         return b""
     rows = Rows(len(since))
     with rows.message(PACKET):
-        _head(rows, since, _id_bytes(sequence))
+        _head(rows, since, sequence)
         with rows.message(_EVENT):
             rows.const(_COUNTER)
             rows.varint(_VALUE, np.rint(np.minimum(values, _MOST)).astype(np.uint64))

@@ -36,7 +36,7 @@ class PacketFile:
                 packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
         self.write(framed(ready))
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write encoded packets, and add their bytes to the summary.
 
         data: `Trace.packet` fields, as `framed` returns them; may be empty. Raises OutputError

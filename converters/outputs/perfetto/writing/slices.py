@@ -11,12 +11,8 @@ from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
 from biotrail.converters.outputs.perfetto.tracks.tracks import Streams
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
-from biotrail.converters.outputs.perfetto.writing.events import (
-    Placed,
-    encode_ends,
-    encode_slices,
-    last_packet,
-)
+from biotrail.converters.outputs.perfetto.writing.encoding import encode
+from biotrail.converters.outputs.perfetto.writing.events import encode_ends
 from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 
 
@@ -136,27 +132,18 @@ class SliceWriter:
         time of each stream, the streams that end with an open slice, and the count of slices, in
         which each stage counts too. Raises OutputError where writing fails.
         """
-        order = np.argsort(_small(stream), kind="stable")
-        ordered = stream[order]
-        last = last_packet(slices)[order]
-        change = np.flatnonzero(np.diff(ordered, prepend=-1))
-        before = np.concatenate([[0], last[:-1]])
-        before[change] = self._streams.last[ordered[change]]
         uses = [
-            (stream, c.values if c.where is None else np.where(c.where, c.values, np.uint64(0)))
-            for c in slices.columns
-            if c.interned
+            (stream[here], values)
+            for here, values in (c.present() for c in slices.columns if c.interned)
         ]
-        used = ordered[change]
+        used = np.flatnonzero(np.bincount(stream))
         stages = [] if slices.stages is None else np.unique(slices.stages.name).tolist()
         self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
         self._file.packets(self._tree.announcements())
         callstacks = [] if slices.callstack is None else [(stream, slices.callstack)]
         self._file.write(self._streams.prepare(used, uses, callstacks))
-        for data in encode_slices(Placed(slices, order, self._streams.sequence[ordered], before)):
+        for data in encode(slices, stream, self._streams.sequence, self._streams.last):
             self._file.write(data)
-        final = np.append(change[1:], len(ordered)) - 1
-        self._streams.last[used] = last[final]
         self._open_streams += stream[slices.end == FOREVER].tolist()
         nested = 0 if slices.stages is None else len(slices.stages.name)
         self._summary.slices += len(slices) + nested
@@ -167,8 +154,3 @@ class SliceWriter:
         self._file.write(self._streams.prepare(stream, ()))
         since = np.maximum(end - self._streams.last[stream], 0)
         self._file.write(encode_ends(since, self._streams.sequence[stream]))
-
-
-def _small(stream: I64) -> I64 | np.ndarray:
-    """Return the stream indices as int16 where they fit, which a stable argsort radix-sorts."""
-    return stream.astype(np.int16) if int(stream.max(initial=0)) < 1 << 15 else stream

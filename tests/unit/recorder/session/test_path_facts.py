@@ -46,15 +46,20 @@ def test_each_part_has_kinds_of_its_own() -> None:
 def test_a_schema_has_only_the_kinds_of_recorded_parts() -> None:
     # GIVEN no parts, some, all THEN the schema has the block layer's kinds and those of the parts
     plain = kinds(schema())
-    sites = {int(r.kind) for r in RECORDS if r.sites}
-    assert plain == {int(r.kind) for r in RECORDS} - PATH_KINDS - sites
+    others = {int(r.kind) for r in RECORDS if r.sites or r.light}
+    assert plain == {int(r.kind) for r in RECORDS} - PATH_KINDS - others
     assert kinds(schema(("time", "wait"))) == plain | {Kind.RETURN, Kind.WAIT}
-    assert kinds(schema(PATH_PARTS, sites=True)) == {int(r.kind) for r in RECORDS}
+    assert kinds(schema(PATH_PARTS, sites=True, light=True)) == {int(r.kind) for r in RECORDS}
 
 
 def test_a_schema_has_the_kinds_of_chosen_sites_only_with_them() -> None:
     # GIVEN sites that were chosen by declaration THEN their kinds are those of hits and pairs
     assert kinds(schema(sites=True)) - kinds(schema()) == {Kind.HIT, Kind.PAIR}
+
+
+def test_a_schema_has_the_light_kind_only_with_it() -> None:
+    # GIVEN a recording of the event set light THEN its kind is there, and in no other
+    assert kinds(schema(light=True)) - kinds(schema()) == {Kind.LIGHT}
 
 
 def test_a_log_without_the_path_does_not_mention_it(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces with less detail: the same bios at the same times, in a tenth of the bytes."""
 
+import io
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.slices.ranking import DETAILED
+from biotrail.converters.pipeline import Trace
 from tests.support import captures, cut_logs
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
-from tests.support.perfetto_check import Read, read
+from tests.support.perfetto_check import Read, Slice, read
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 MARKS = {"certainty", "status", "open_at_end", "end_not_seen", "begin_not_seen", "begin_cut", "own"}
@@ -39,7 +44,7 @@ def test_less_detail_draws_the_same_bios(cli: Cli, tmp_path: Path, log: str) -> 
         options = ("--from", "1s", "--to", "1.5s")
     if log == "failed":
         path = captures.write_log(tmp_path / "log", captures.load("partial-completion-error-loop"))
-    full = read(converted(cli, tmp_path, path, *options).read_bytes())
+    full = read(converted(cli, tmp_path, path, "--detail", "full", *options).read_bytes())
     stages = read(converted(cli, tmp_path, path, "--detail", "stages", *options).read_bytes())
     bios = read(converted(cli, tmp_path, path, "--detail", "bios", *options).read_bytes())
     # WHEN it is drawn with less detail THEN the bios are the same
@@ -78,14 +83,76 @@ def test_less_detail_draws_the_same_bios(cli: Cli, tmp_path: Path, log: str) -> 
     assert bios.slices("request") == stages.slices("request") == []
 
 
+def plain_log(directory: Path, number: int) -> Path:
+    """A log of many I/Os in a short time, of two devices, that grow slower; some fail."""
+    ios = [
+        cut_logs.Io(i, i * 40_000, i * 40_000 + 9_000, i * 40_000 + 90_000 + i % 9 * 7_000 + i)
+        for i in range(number)
+    ]
+    rows = sorted((e for io in ios for e in cut_logs.events(io)), key=lambda e: int(e["ns"]))
+    return captures.write_log(directory / "log", rows)
+
+
+def places(trace: Read, category: str) -> dict[tuple[int, int, int, str], Slice]:
+    """The slices of a category by track, begin, end and name, which the log makes distinct."""
+    return {(s.track, s.start, s.end, s.name): s for s in trace.slices(category)}
+
+
+def test_the_slowest_are_drawn_in_full_and_the_others_in_brief(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN more I/Os of a device and operation than have all arguments, in several windows
+    log = plain_log(tmp_path, 6000)
+    context, found = Trace(log).context, {}
+    for detail in (Detail.FULL, Detail.STANDARD):
+        out = io.BytesIO()
+        convert(Trace(log).lifecycles(3000), context, out, detail=detail)
+        found[detail] = read(out.getvalue())
+    for category in ("bio", "request"):
+        full, standard = (places(found[d], category) for d in (Detail.FULL, Detail.STANDARD))
+        # WHEN it is drawn by default THEN the same slices are there
+        assert list(standard) == list(full)
+        groups: dict[tuple[object, ...], list[Slice]] = {}
+        for s in full.values():
+            key = s.args["device"], s.name, s.args["status"] != "OK"
+            groups.setdefault(key, []).append(s)
+        slowest = {
+            (s.track, s.start, s.end, s.name)
+            for group in groups.values()
+            for s in sorted(group, key=lambda s: -s.dur)[:DETAILED]
+        }
+        assert DETAILED < len(slowest) < len(full) - DETAILED
+        for place, s in full.items():
+            drawn = standard[place]
+            whole = len(drawn.args) > len({"number", "status", "certainty"})
+            # AND the slowest have everything
+            assert whole or place not in slowest
+            if whole:
+                assert (drawn.args, drawn.children) == (s.args, s.children)
+                continue
+            # AND the others their number, and what is out of the usual
+            usual = {"number"} if category == "bio" else set()
+            odd = {k for k, ok in (("status", "OK"), ("certainty", "exact")) if s.args[k] != ok}
+            assert set(drawn.args) == usual | odd
+            assert drawn.args.items() <= s.args.items()
+            assert drawn.children == (s.children if category == "bio" else [])
+        briefs = sum(len(s.args) < len(full[place].args) for place, s in standard.items())
+        assert briefs > len(full) // 4
+
+
+def test_a_small_log_is_drawn_in_full(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of a few hundred I/Os / WHEN it is drawn by default THEN nothing is left out
+    log = captures.write_log(tmp_path / "log", captures.load("partial-completion-error-loop"))
+    full = converted(cli, tmp_path, log, "--detail", "full")
+    standard = converted(cli, tmp_path, log, "--detail", "standard")
+    for category in ("bio", "request"):
+        mine, whole = (read(p.read_bytes()).slices(category) for p in (standard, full))
+        assert [s.args for s in mine] == [s.args for s in whole] != []
+        assert [s.children for s in mine] == [s.children for s in whole]
+
+
 def test_what_a_bio_costs(cli: Cli, tmp_path: Path) -> None:
     # GIVEN many plain I/Os in a short time
     number = 4000
-    ios = [
-        cut_logs.Io(i, i * 40_000, i * 40_000 + 9_000, i * 40_000 + 90_000) for i in range(number)
-    ]
-    rows = sorted((e for io in ios for e in cut_logs.events(io)), key=lambda e: int(e["ns"]))
-    log = captures.write_log(tmp_path / "log", rows)
+    log = plain_log(tmp_path, number)
     # WHEN they are drawn with less detail THEN each costs as little as docs/perfetto.md says
     sizes = {}
     for detail in ("bios", "stages"):
@@ -93,7 +160,7 @@ def test_what_a_bio_costs(cli: Cli, tmp_path: Path) -> None:
             out = tmp_path / f"{detail}.pftrace{ending}"
             assert cli("convert", "--detail", detail, log, "-o", out).status == 0
             sizes[detail + ending] = out.stat().st_size / number
-    assert sizes["bios"] <= 48 and sizes["stages"] <= 140
+    assert sizes["bios"] <= 40 and sizes["stages"] <= 120
     assert sizes["bios.gz"] <= 17 and sizes["stages.gz"] <= 30
 
 

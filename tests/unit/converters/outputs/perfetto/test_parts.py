@@ -37,11 +37,12 @@ CATEGORIES = ("bio", "request")
 
 def test_the_parts_together_hold_everything(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log, and its whole trace
-    assert cli("convert", SAMPLE, "-o", tmp_path / "whole.pftrace").status == 0
+    assert cli("convert", "--detail", "full", SAMPLE, "-o", tmp_path / "whole.pftrace").status == 0
     trace = read((tmp_path / "whole.pftrace").read_bytes())
     whole = Counter(facts(s) for category in CATEGORIES for s in trace.slices(category))
     # WHEN it is converted in parts
-    done = cli("convert", "--max-size", "600K", SAMPLE, "-o", tmp_path / "disk.pftrace")
+    part = ("--detail", "full", "--max-size", "600K")
+    done = cli("convert", *part, SAMPLE, "-o", tmp_path / "disk.pftrace")
     assert done.status == 0, done.err
     paths = parts_of(tmp_path)
     assert f"wrote {len(paths)} parts (" in done.out

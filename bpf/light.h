@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * --events light: one record per request, at its completion, with the times that the kernel itself
+ * keeps in the request for its own statistics (start_time_ns, io_start_time_ns).
+ *
+ * The programs keep no state. A completion that does not end the request (a part of its bytes, or
+ * the data of a flush sequence) has a record of its own; readers find them by address and start.
+ */
+#ifndef BIOTRAIL_LIGHT_H
+#define BIOTRAIL_LIGHT_H
+
+#include "follow.h"
+#include "trigger.h"
+
+#define BT_LIGHT_BIOS 128 /* bios of a request that are counted */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct request___times {
+	__u64 start_time_ns;
+	__u64 io_start_time_ns;
+};
+
+#pragma clang attribute pop
+
+/* What one completion says of its request. */
+struct bt_light_facts {
+	struct bio *bio; /* the first that is not completed yet; NULL: none */
+	__u64 start; /* ns; 0: not known */
+	__u64 issue; /* ns; 0: not known, or never issued */
+	__u32 dev;
+	__u32 opf; /* cmd_flags, and what blk_insert_flush() has taken off them */
+	bool goes_on; /* the request has not ended */
+};
+
+/* Reads the kernel's own times of a request: 0 where it takes none. */
+static __always_inline void bt_light_times(struct bt_light_facts *facts, struct request *rq)
+{
+	struct request___times *times = (void *)rq;
+
+	facts->start = facts->issue = 0;
+	if (bpf_core_field_exists(times->start_time_ns))
+		facts->start = times->start_time_ns;
+	if (bpf_core_field_exists(times->io_start_time_ns))
+		facts->issue = times->io_start_time_ns;
+}
+
+/* Gathers what is known at a completion of `bytes`. */
+static __always_inline void bt_light_gather(struct bt_light_facts *facts, struct request *rq,
+					    __u32 bytes)
+{
+	__u32 taken_off = 0;
+
+	facts->bio = rq->bio;
+	facts->dev = bt_rq_dev(rq);
+	facts->opf = rq->cmd_flags;
+	if (facts->bio)
+		taken_off = facts->bio->bi_opf & config.sequence & ~facts->opf;
+	facts->opf |= taken_off;
+	/* In a flush sequence, C of the data is followed by one of 0 bytes that ends the request. */
+	facts->goes_on = bytes < rq->__data_len || (bytes && taken_off);
+	bt_light_times(facts, rq);
+}
+
+/*
+ * The operation as filters have it: a bio without data and with PREFLUSH is a flush. A flush
+ * sequence's last completion has no bytes left either, but its bio's iterator has advanced.
+ */
+static __always_inline __u32 bt_light_op(const struct bt_light_facts *facts, __u32 bytes)
+{
+	struct bio *bio = facts->bio;
+
+	if (!bytes && facts->opf & config.preflush && bio && !bio->bi_iter.bi_idx)
+		return config.flush_op;
+	return facts->opf & BT_OP_MASK;
+}
+
+/* Applies the filters that a completion can be judged by. */
+static __always_inline enum bt_reason bt_light_judge(const struct bt_light_facts *facts,
+						     struct request *rq, __u32 bytes)
+{
+	struct bt_place place = { .dev = facts->dev };
+
+	if (facts->bio)
+		place = bt_bio_place(facts->bio);
+	if (!bt_wanted(place, rq->__sector))
+		return BT_BY_DEVICE;
+	if (!bt_op_wanted(bt_light_op(facts, bytes)))
+		return BT_BY_OP;
+	if (!bt_flags_wanted(facts->opf))
+		return BT_BY_FLAGS;
+	if (config.nr_cgroups) {
+		if (!facts->bio)
+			return BT_NO_BIO;
+		if (!bt_cgroup_wanted(facts->bio))
+			return BT_BY_CGROUP;
+	}
+	return BT_ADMITTED;
+}
+
+static __always_inline bool bt_light_wanted(const struct bt_light_facts *facts, struct request *rq,
+					    __u32 bytes)
+{
+	enum bt_reason reason;
+
+	if (!config.follow)
+		return bt_wanted_rq(rq, facts->dev);
+	reason = bt_light_judge(facts, rq, bytes);
+	if (reason == BT_ADMITTED)
+		return true;
+	bt_leave_out(reason, BT_LIGHT);
+	return false;
+}
+
+/* Returns the number of a request's bios from `bio` on; BT_LIGHT_MANY: more than BT_LIGHT_BIOS. */
+static __always_inline __u16 bt_light_bios(struct request *rq, struct bio *bio)
+{
+	if (!bio)
+		return 0;
+	if (bio == rq->biotail)
+		return 1;
+	for (__u32 i = 1; i <= BT_LIGHT_BIOS; i++) {
+		bio = bio->bi_next;
+		if (!bio)
+			return i;
+	}
+	return BT_LIGHT_MANY;
+}
+
+/* Returns the ns from a time to `now`, which is masked to the records' time stamp. */
+static __always_inline __u64 bt_light_since(__u64 now, __u64 time)
+{
+	__u64 since = (now - time) & BT_TIMESTAMP_MASK;
+
+	return since >> (BT_TIMESTAMP_BITS - 1) ? 0 : since;
+}
+
+/* Returns how long before `now` a time was, in units; BT_LIGHT_NONE for 0, which is no time. */
+static __always_inline __u32 bt_light_ago(__u64 now, __u64 time, __u32 unit)
+{
+	__u64 ago;
+
+	if (!time)
+		return BT_LIGHT_NONE;
+	ago = bt_light_since(now, time) >> unit;
+	return ago < BT_LIGHT_NONE ? ago : BT_LIGHT_NONE - 1;
+}
+
+static __always_inline void bt_light_fill(struct bt_light *r, struct bt_light_facts *facts,
+					  struct request *rq, __s32 status, __u32 bytes, __u64 now)
+{
+	__u64 first = facts->start ? facts->start : facts->issue;
+	__u32 unit = 0;
+
+	r->rq = (__u64)rq;
+	r->sector = rq->__sector;
+	r->bytes = bytes;
+	r->opf = facts->opf;
+	r->dev = facts->dev;
+	r->status = status;
+	r->nr_bios = bt_light_bios(rq, facts->bio);
+	r->tag = rq->tag;
+	r->hctx = bt_rq_hctx(rq);
+	r->flags = facts->goes_on ? BT_LIGHT_GOES_ON : 0;
+	r->reserved = 0;
+	if (first && bt_light_since(now, first) >= BT_LIGHT_NONE) {
+		unit = BT_LIGHT_UNIT;
+		r->flags |= BT_LIGHT_COARSE;
+	}
+	r->since_start = bt_light_ago(now, facts->start, unit);
+	r->since_issue = bt_light_ago(now, facts->issue, unit);
+}
+
+/* Fires BT_SLOW and BT_FAILED, as bt_trigger_complete does. */
+static __always_inline void bt_light_trigger(struct bt_light_facts *facts, struct request *rq,
+					     __s32 status, __u64 now)
+{
+	__u64 since = facts->issue ? facts->issue : facts->start;
+	__u64 took = since ? bt_light_since(now, since) : 0;
+
+	if (triggers.slow_ns && took >= triggers.slow_ns)
+		bt_fire(BT_SLOW, now, facts->dev, rq->__sector, took);
+	if (triggers.failed && bt_has_failed(status))
+		bt_fire(BT_FAILED, now, facts->dev, rq->__sector, (__u64)(__s64)status);
+}
+
+/* C: `bytes` of the request are complete. status: blk_status_t, or an errno before 5.16. */
+static __always_inline int on_light(struct request *rq, __s32 status, __u32 bytes)
+{
+	struct bt_light_facts facts;
+	struct bt_light *r;
+	struct bt_writer w;
+	__u64 cgroup = 0;
+
+	if (!rq)
+		return 0;
+	bt_light_gather(&facts, rq, bytes);
+	if (!bt_light_wanted(&facts, rq, bytes) || !bt_begin(&w, BT_LIGHT))
+		return 0;
+	if (facts.bio)
+		cgroup = bt_cgroup(&w, facts.bio);
+	r = bt_reserve(&w, BT_LIGHT, sizeof(*r));
+	if (r) {
+		bt_light_fill(r, &facts, rq, status, bytes, w.now);
+		r->cgroup = cgroup;
+	}
+	bt_light_trigger(&facts, rq, status, w.now);
+	bt_end(&w);
+	return 0;
+}
+
+#endif

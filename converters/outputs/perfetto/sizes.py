@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reckon how large a trace becomes, before it is written.
+
+Bytes as docs/perfetto.md has them, of random reads of 4 KiB. Real loads differ by a fifth or so:
+longer times and larger numbers take more bytes, merged bios have fewer requests.
+"""
+
+from dataclasses import dataclass
+
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.outputs.perfetto.names import Detail
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Bytes of each bio, each of its stages, each request and each of its stages."""
+
+    bio: int
+    stage: int
+    request: int = 0
+    request_stage: int = 0
+
+
+_COSTS = {
+    Detail.FULL: _Costs(158, 27, 114, 27),
+    Detail.STANDARD: _Costs(38, 27, 30),
+    Detail.STAGES: _Costs(30, 27),
+    Detail.BIOS: _Costs(30, 0),
+}
+_CALL, _WAIT, _INTERRUPT, _SUBMISSION, _PAIR, _HIT = 100, 30, 139, 180, 60, 80
+"""Bytes of what is drawn besides, at each detail; interrupts with requests alone."""
+
+
+def expected(window: Lifecycles, detail: Detail) -> int:
+    """Return about how many bytes a window's slices take when drawn with `detail`."""
+    costs = _COSTS[detail]
+    total = costs.bio * len(window.bios) + costs.stage * len(window.bio_stages.owner)
+    total += costs.request * len(window.requests)
+    total += costs.request_stage * len(window.request_stages.owner)
+    if (path := window.path) is not None:
+        total += _CALL * len(path.calls) + _WAIT * len(path.waits)
+        total += _SUBMISSION * len(path.submissions)
+        total += _INTERRUPT * len(path.interrupts) if detail.requests else 0
+    if (sites := window.sites) is not None:
+        total += _PAIR * len(sites.pairs) + _HIT * len(sites.hits)
+    return total

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the I/Os that are drawn with all arguments: the slowest of each device and operation.
+
+Windows are drawn as they come, before the slowest of the whole log are known. So an I/O is chosen
+if it is among the slowest up to its window: all that are among the slowest of the whole trace are
+chosen, and some of early windows that later ones outdo.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+
+DETAILED = 500
+"""I/Os of each device and operation that have all arguments."""
+
+
+@dataclass
+class Ranking:
+    """The latencies of the slowest bios, or requests, so far, by device, operation and result."""
+
+    most: int = DETAILED
+    """I/Os that are kept of each device, operation and result."""
+    _kept: dict[tuple[int, int, bool], I64] = field(default_factory=dict)
+    """(dev_t, interned name, failed) → the longest latencies so far, ns, at most `most`."""
+
+    def choose(self, slices: Slices, failed: Bool) -> I64:
+        """Return the indices of those slices that are among the slowest so far, ascending.
+
+        slices: a window's bios or requests. failed: per slice (n,), whether it has an error; those
+        are ranked apart from the others. A slice that is open to the trace's end is slower than
+        any other. Of equally slow slices the first are chosen. Adds the latencies to `_kept`.
+        """
+        latency = slices.end - slices.start
+        key = (slices.group << 17) | (slices.name.astype(np.int64) << 1) | failed
+        chosen = []
+        for one in _few_distinct(key):
+            rows = np.flatnonzero(key == one)
+            place = int(one) >> 17, int(one) >> 1 & 0xFFFF, bool(one & 1)
+            chosen.append(rows[self._slowest(place, latency[rows])])
+        return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
+
+    def _slowest(self, place: tuple[int, int, bool], latency: I64) -> I64:
+        """Return which of the latencies (n,) are among the longest so far, and keep those.
+
+        place: device, operation and result. At most `most` indices, ascending.
+        """
+        kept = self._kept.get(place, np.zeros(0, dtype=np.int64))
+        slow = np.arange(len(latency))
+        if len(kept) == self.most:
+            slow = np.flatnonzero(latency > kept.min())
+        both = np.concatenate([kept, latency[slow]])
+        if len(both) > self.most:
+            order = np.argsort(-both, kind="stable")[: self.most]
+            both, slow = both[order], slow[np.sort(order[order >= len(kept)]) - len(kept)]
+        self._kept[place] = both
+        return slow
+
+
+def _few_distinct(key: I64) -> I64:
+    """Return the distinct values of `key` (n,), of which there are few, without sorting it."""
+    found = []
+    rest = key
+    while len(rest):
+        found.append(rest[0])
+        rest = rest[rest != rest[0]]
+        if len(found) == 16:
+            return np.unique(key)
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the event set `light` cannot be combined with: it sees a request at its completion only."""
+
+from pathlib import Path
+
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.programs import LIGHT
+from biotrail.recorder.schema.errors import ProbeError
+
+_DEVICES = Path("/sys/dev/block")
+_SUBMITTER = "no task is known at a completion"
+_WHOLE = "a completion does not show the request as it was queued"
+_QUEUED = "it is known only when a bio is queued"
+
+
+def refuse(config: ProbeConfig) -> None:
+    """Raise ProbeError if a recording of the set `light` asks for what it does not have.
+
+    So for filters by task, file, size or sectors, stacks, files, the path, the trigger `depth`, and
+    devices none of which has requests. Does nothing for another set.
+    """
+    if config.events != LIGHT:
+        return
+    for option, why in (*_filters(config.filters), *_notes(config)):
+        raise ProbeError(
+            f"--events light cannot have {option}: {why}; leave it out, or record another event set"
+        )
+    disks = {disk for disk, _ in config.devices}
+    if disks and not any(map(_has_requests, disks)):
+        raise ProbeError(
+            "--events light records requests, and no chosen device has any, as most of dm and md: "
+            "add --below for the devices that they stand on, or record another event set"
+        )
+
+
+def _has_requests(disk: int) -> bool:
+    """Return whether a disk (dev_t) makes requests; True where sysfs does not have the disk."""
+    base = _DEVICES / f"{disk >> 20}:{disk & 0xFFFFF}"
+    return not base.exists() or (base / "mq").exists()
+
+
+def _filters(filters: Filters) -> list[tuple[str, str]]:
+    """Return (option, reason) of each filter that is given and needs more than a completion."""
+    asked = (
+        ("--pid", filters.pids, _SUBMITTER),
+        ("--tid", filters.tids, _SUBMITTER),
+        ("--comm", filters.comms, _SUBMITTER),
+        ("--file", filters.files, _QUEUED),
+        ("--dir", filters.dirs, _QUEUED),
+        ("--min-size", filters.min_bytes, _WHOLE),
+        ("--sectors", filters.sectors, _WHOLE),
+    )
+    return [(option, why) for option, given, why in asked if given]
+
+
+def _notes(config: ProbeConfig) -> list[tuple[str, str]]:
+    """Return (option, reason) of what else is asked for that needs more than a completion."""
+    asked = (
+        ("--stacks", bool(config.stacks), _QUEUED),
+        ("--files", config.files, _QUEUED),
+        ("--path", bool(config.path), _QUEUED),
+        ("--trigger depth", config.triggers.depth > 0, "requests in flight are not counted"),
+    )
+    return [(option, why) for option, given, why in asked if given]

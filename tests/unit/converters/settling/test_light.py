@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycles of light logs: one record at a completion says all."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.events.tables import (
+    NEVER,
+    Bios,
+    Certainty,
+    RequestKind,
+    Requests,
+    Stage,
+    Stages,
+)
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR
+from tests.support.captures import BASE_NS
+from tests.support.light_logs import DEV, DRV_IN, FLUSH, FUA, PREFLUSH, WRITE, Light, write_log
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+@dataclasses.dataclass
+class Read:
+    """All that a log's windows have."""
+
+    trace: Trace
+    bios: Bios
+    requests: Requests
+    stages: Stages
+    request_stages: Stages
+
+
+def read(path: Path, window_events: int = 250_000) -> Read:
+    trace = Trace(path)
+    windows = list(trace.lifecycles(window_events))
+    return Read(
+        trace,
+        Bios.concatenate([w.bios for w in windows]),
+        Requests.concatenate([w.requests for w in windows]),
+        Stages.concatenate([w.bio_stages for w in windows]),
+        Stages.concatenate([w.request_stages for w in windows]),
+    )
+
+
+def read_of(directory: Path, *lights: Light) -> Read:
+    return read(write_log(directory / "a.biotrail", lights))
+
+
+def stages_of(stages: Stages) -> list[tuple[Stage, int, int]]:
+    """(stage, start, end), times since the log's begin."""
+    return [
+        (Stage(kind), start - BASE_NS, end - BASE_NS)
+        for kind, start, end in zip(
+            stages.stage.tolist(), stages.start.tolist(), stages.end.tolist(), strict=True
+        )
+    ]
+
+
+def test_one_record_becomes_a_request_and_a_row_for_its_bios(tmp_path: Path) -> None:
+    # GIVEN a request of three bios
+    found = read_of(tmp_path, Light(900, 100, 400, sector=64, bytes=12288, opf=WRITE, bios=3))
+    # THEN there is its row, with the kernel's times
+    request = found.requests
+    assert (len(request), request.dev[0]) == (1, DEV)
+    assert (request.sector[0], request.bytes[0]) == (64, 12288)
+    times = (request.start, request.issue, request.complete)
+    assert [int(column[0]) - BASE_NS for column in times] == [100, 400, 900]
+    # AND one row stands for the three bios: the other two are told as such
+    assert (request.bios[0], request.others[0]) == (1, 2)
+    bios = found.bios
+    assert (len(bios), bios.sector[0], bios.bytes[0], bios.cgroup[0]) == (1, 64, 12288, 1)
+    assert int(bios.queue[0]) == BASE_NS + 100
+    assert (bios.certainty[0], request.certainty[0]) == (Certainty.EXACT, Certainty.EXACT)
+    # AND its stages have no gap
+    expected = [(Stage.G2D, 100, 400), (Stage.D2C, 400, 900)]
+    assert stages_of(found.stages) == stages_of(found.request_stages) == expected
+    # AND the event is accounted for
+    assert found.trace.account.by_letter() == {"L": 1}
+    assert [str(reason)[:4] for reason in found.trace.account.by_reason()] == ["used"]
+
+
+def test_a_request_completed_in_parts_is_one(tmp_path: Path) -> None:
+    # GIVEN 8 KiB that complete in two parts, the second with an error, and another request between
+    found = read_of(
+        tmp_path,
+        Light(500, 100, 200, sector=8, bytes=4096, bios=2, goes_on=True),
+        Light(600, 550, 560, sector=99, rq=0xFFFF888000002000),
+        Light(900, 100, 700, sector=16, bytes=4096, status=10),
+    )
+    # THEN it is one request from the first part's place and issue on, half of it good
+    assert len(found.requests) == len(found.bios) == 2
+    one = found.requests.take(found.requests.sector == 8)
+    assert (one.bytes[0], one.done_bytes[0], one.status[0]) == (8192, 4096, 10)
+    assert (int(one.issue[0]), int(one.complete[0])) == (BASE_NS + 200, BASE_NS + 900)
+    assert one.others[0] == 1
+    mine = found.stages.take(found.stages.owner == one.number[0])
+    assert stages_of(mine) == [(Stage.G2D, 100, 200), (Stage.D2C, 200, 900)]
+
+
+def test_a_flush_sequence_is_one_request(tmp_path: Path) -> None:
+    # GIVEN a write with PREFLUSH and FUA: flushed by a request of its own, written, and ended by a
+    # completion of 0 bytes
+    flags = WRITE | PREFLUSH | FUA
+    flush = {"sector": NO_SECTOR, "bytes": 0, "opf": FLUSH, "bios": 0, "rq": 0xFFFF888000009000}
+    found = read_of(
+        tmp_path,
+        Light(300, 110, 120, **flush),
+        Light(600, 100, 310, opf=flags, goes_on=True),
+        Light(900, 610, 620, **flush),
+        Light(950, 100, 310, opf=flags, bytes=0, sector=8),
+    )
+    # THEN the flushes are requests without bios, and the write has all its stages
+    assert found.requests.kind.tolist().count(RequestKind.FLUSH) == 2
+    assert len(found.bios) == 1
+    assert found.bios.bytes[0] == found.bios.done_bytes[0] == 4096
+    assert stages_of(found.stages) == [
+        (Stage.PRE_FLUSH, 100, 310),
+        (Stage.D2C, 310, 600),
+        (Stage.POST_FLUSH, 600, 950),
+    ]
+
+
+def test_a_flush_without_data_is_one_stage(tmp_path: Path) -> None:
+    # GIVEN an fsync's empty write with PREFLUSH, which is never issued itself
+    found = read_of(tmp_path, Light(900, 100, None, opf=WRITE | PREFLUSH, bytes=0))
+    # THEN all of its time is a flush, and nothing is missing
+    assert stages_of(found.stages) == [(Stage.FLUSH, 100, 900)]
+    assert found.trace.account.light.without_issue == 0
+
+
+def test_passthrough_has_no_bio(tmp_path: Path) -> None:
+    # GIVEN a driver's command with a bio that was never queued
+    found = read_of(tmp_path, Light(900, 100, None, opf=DRV_IN))
+    # THEN it is a request alone
+    assert (len(found.bios), found.requests.kind[0]) == (0, RequestKind.PASSTHROUGH)
+
+
+def test_times_that_the_kernel_did_not_take_are_told(tmp_path: Path) -> None:
+    # GIVEN requests without start (iostats 0), without issue (no statistics), and without either
+    found = read_of(
+        tmp_path,
+        Light(900, None, 400, sector=8),
+        Light(1900, 1000, None, sector=16),
+        Light(2900, None, None, sector=24),
+    )
+    # THEN what is known stands, without a latency where there was no start
+    assert found.bios.queue.tolist() == [NEVER, BASE_NS + 1000, NEVER]
+    assert found.requests.start.tolist() == [BASE_NS + 400, BASE_NS + 1000, BASE_NS + 2900]
+    assert stages_of(found.stages) == [(Stage.D2C, 400, 900), (Stage.UNKNOWN, 1000, 1900)]
+    assert found.requests.certainty.tolist() == [
+        *(Certainty.INCOMPLETE, Certainty.EXACT, Certainty.INCOMPLETE)
+    ]
+    # AND the account says how many
+    light = found.trace.account.light
+    assert (light.requests, light.without_start, light.without_issue) == (3, 2, 2)
+
+
+def test_long_times_are_coarse(tmp_path: Path) -> None:
+    # GIVEN a request of 30 s, whose times are in units of 1024 ns
+    found = read_of(tmp_path, Light(40 * SECOND, 10 * SECOND, 20 * SECOND, coarse=True))
+    # THEN they are right within a unit
+    start, issue = int(found.bios.queue[0]) - BASE_NS, int(found.bios.issue[0]) - BASE_NS
+    assert 0 <= start - 10 * SECOND < 1024
+    assert 0 <= issue - 20 * SECOND < 1024
+
+
+def test_an_issue_is_not_before_the_start(tmp_path: Path) -> None:
+    # GIVEN an issue timed by the clock that another task's plug had kept
+    found = read_of(tmp_path, Light(900, 400, 100))
+    # THEN it is the start's
+    assert stages_of(found.stages) == [(Stage.G2D, 400, 400), (Stage.D2C, 400, 900)]
+
+
+def test_many_bios_are_at_least_as_many_as_were_counted(tmp_path: Path) -> None:
+    # GIVEN a request with more bios than the program counts THEN it has that many
+    found = read_of(tmp_path, Light(900, 100, 400, bios=LIGHT_MANY))
+    assert found.requests.bios[0] + found.requests.others[0] == 128
+
+
+def test_a_request_whose_end_is_missing_is_lost_when_its_address_is_used_again(
+    tmp_path: Path,
+) -> None:
+    # GIVEN a part of a request, then another request at its address, and a part at the log's end
+    found = read_of(
+        tmp_path,
+        Light(500, 100, 200, sector=8, goes_on=True),
+        Light(900, 700, 800, sector=16),
+        Light(950, 850, 860, sector=24, goes_on=True),
+    )
+    # THEN the first is lost, the last still in flight
+    certain = dict(zip(found.requests.sector.tolist(), found.requests.certainty, strict=True))
+    assert certain == {8: Certainty.LOST, 16: Certainty.EXACT, 24: Certainty.INCOMPLETE}
+    assert found.requests.complete.tolist() == [NEVER, BASE_NS + 900, NEVER]
+    assert found.trace.account.completions_not_seen == 1
+
+
+def _load(count: int) -> list[Light]:
+    """Requests of up to 0.9 s that overlap, some of them completed in parts."""
+    lights = []
+    random = np.random.default_rng(7)
+    for n in range(count):
+        start = n * 20 * MS
+        took = int(random.integers(1, 900)) * MS
+        place = {"rq": 0xFFFF888000000000 + n * 4096, "sector": n * 8}
+        if n % 7 == 0:
+            lights.append(Light(start + took // 2, start, start + MS // 2, goes_on=True, **place))
+        lights.append(Light(start + took, start, start + MS // 2, **place))
+    return lights
+
+
+@pytest.mark.parametrize("window_events", [1, 10, 64])
+def test_windows_of_any_size_give_the_same(tmp_path: Path, window_events: int) -> None:
+    # GIVEN a log in many chunks
+    path = write_log(tmp_path / "a.biotrail", _load(400), chunk=20)
+    # WHEN it is read in one window, and in many
+    whole, parts = read(path), read(path, window_events)
+    # THEN every row is the same
+    for name in ("bios", "requests", "stages", "request_stages"):
+        one, other = getattr(whole, name), getattr(parts, name)
+        key = "owner" if "stages" in name else "number"
+        one, other = (t.take(np.argsort(getattr(t, key), kind="stable")) for t in (one, other))
+        for field in dataclasses.fields(one):
+            assert (getattr(one, field.name) == getattr(other, field.name)).all(), field.name
+    assert whole.trace.account == parts.trace.account
+
+
+def test_requests_in_flight_between_windows_are_counted(tmp_path: Path) -> None:
+    # GIVEN overlapping requests of less than a second, in many chunks
+    path = write_log(tmp_path / "a.biotrail", _load(400), chunk=20)
+    # WHEN windows are small
+    trace = Trace(path)
+    small = make_report(trace, trace.lifecycles(20))
+    whole = make_report(Trace(path))
+    # THEN the depth over time is that of one window
+    assert small.devices[0].queue == whole.devices[0].queue
+    assert small.devices[0].issued == whole.devices[0].issued
