@@ -145,8 +145,7 @@ class Events:
         """Request pointer; for G, M and F the request that the bio joined. 0: not recorded."""
         joins = (self.kind == Kind.M) | (self.kind == Kind.F) | (self.kind == Kind.G)
         other = np.where(joins, self.raw[:, 5], np.uint64(0))
-        other = np.where(self.kind == Kind.LIGHT, self.raw[:, 1], other)
-        return np.where(self._is_rq, self.raw[:, 1], other)
+        return np.where(self._is_rq | (self.kind == Kind.LIGHT), self.raw[:, 1], other)
 
     @cached_property
     def bio(self) -> U64:
@@ -176,11 +175,7 @@ class Events:
 
     @cached_property
     def dev(self) -> U32:
-        """dev_t of the event's disk, uint32; 0 for kinds without a device.
-
-        These are CHAIN and all kinds from STACK on but LIGHT: stacks, files, the path beside the
-        block layer, names.
-        """
+        """dev_t of the event's disk, uint32; 0 for kinds without a device (_NO_DEV)."""
         low = self._shifted(4)
         kind = self.kind
         early = (kind == Kind.P) | (kind == Kind.U)
