@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.path_column import PathColumn
+from biotrail.converters.events.sorting import disordered
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -305,7 +306,7 @@ class Events:
             _joined([p.file for p in parts], parts, np.int32(-1)),
             PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
         )
-        for first, last in _disordered([p.ts for p in parts]):
+        for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
         return joined
 
@@ -344,37 +345,10 @@ def _spacious(parts: Sequence[Events], room: int) -> Events:
     number = np.concatenate([p.number for p in parts])
     members = parts[-1].members
     joined = Events(whole.ts[room:], whole.cpu[room:], number, raw[:, room:].T, None, members)
-    for first, last in _disordered([p.ts for p in parts]):
+    for first, last in disordered([p.ts for p in parts]):
         joined._sort(slice(first, last))
     joined.spacious = whole
     return joined
-
-
-def _disordered(times: Sequence[I64]) -> list[tuple[int, int]]:
-    """Return the stretches [first, last) of joined rows that have to be sorted, ascending.
-
-    times: ns, of each part, none empty, each sorted. All rows outside of a stretch are in order
-    with each other and with it: parts overlap at their borders only, as the chunks of a log do.
-    """
-    lasts = np.maximum.accumulate([t[-1] for t in times])
-    firsts = np.minimum.accumulate([t[0] for t in reversed(times)])[::-1]
-    stretches: list[tuple[int, int]] = []
-    base = 0
-    for number, time in enumerate(times):
-        early = int(np.searchsorted(time, lasts[number - 1])) if number else 0
-        late = len(time)
-        if number + 1 < len(times):
-            late = int(np.searchsorted(time, firsts[number + 1], side="right"))
-        dirty = [(0, early), (late, len(time))] if early < late else [(0, len(time))]
-        for first, last in dirty:
-            if first == last:
-                continue
-            if stretches and stretches[-1][1] == base + first:
-                stretches[-1] = (stretches[-1][0], base + last)
-            else:
-                stretches.append((base + first, base + last))
-        base += len(time)
-    return stretches
 
 
 def _joined(
