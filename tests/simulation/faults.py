@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of a history's records: one is missing, comes twice, or says something else.
 
-As of another use of its address, whose own records are missing. That a second bio in flight has
-the address is left out: it cannot be, and what the model makes of it depends on which other I/O
-there is. For the same reason G of another device is, I of another request, and C of another
-operation.
+Records that are missing are what recordings have. A wrong value is as of another use of the
+address, whose own records are missing; where that cannot be, as with two bios in flight at one
+address, what the model makes of it depends on which other I/O there is.
 """
 
 import random
@@ -19,7 +18,7 @@ Fault = tuple[str, str]
 
 
 def _sector(fields: dict[str, int], rng: random.Random) -> None:
-    fields["sector"] = max(fields["sector"] + rng.choice([-8, 8]), 0)
+    fields["sector"] = max(fields["sector"] + rng.choice([-8, 8]), 0) % 2**64
 
 
 def _bytes(fields: dict[str, int], rng: random.Random) -> None:
@@ -56,8 +55,10 @@ CHANGES: dict[str, tuple[Callable[[dict[str, int], random.Random], None], str]] 
     "an error": (_status, "C"),
 }
 """What a record may say wrongly, and which records do."""
+MISSING: tuple[Fault, ...] = tuple(("missing", letter) for letter in f"{LETTERS}R")
+"""Faults that recordings have: what the model makes of them does not depend on plain I/O beside."""
 FAULTS: tuple[Fault, ...] = (
-    *(("missing", letter) for letter in f"{LETTERS}R"),
+    *MISSING,
     *(("twice", letter) for letter in "QGMFAsIDCd"),
     *((name, letter) for name, (_, letters) in CHANGES.items() for letter in letters),
 )
