@@ -18,7 +18,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered bench-replay bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-convert bench-record bench-offered bench-replay bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -67,6 +67,9 @@ bpf: ## compile the BPF programs
 
 bench: setup ## speed and size of the conversion, beside blkparse where there is one
 	$(BIN)/python -m benchmarks.log_to_perfetto
+
+bench-convert: setup ## conversions of 1 to 100 M events, beside blkparse, btt, perf: make bench-convert ARGS=--quick
+	$(BIN)/python -m benchmarks.convert_cost $(ARGS)
 
 bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
 	$(BIN)/python -m benchmarks.record_cost $(ARGS)

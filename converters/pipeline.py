@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import named_events
-from biotrail.converters.association.without_pointers.identify import Identifier
 from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
@@ -139,8 +138,7 @@ class Trace:
         """
         pending = Events.empty()
         parts: list[Events] = []
-        waiting = 0
-        complete_to = 0
+        waiting = complete_to = 0
         last = ENDLESS if self.span is None else self.span.end
         piece_size = window_events if small else sys.maxsize
         for part in self._parts(margin):
@@ -279,11 +277,13 @@ class Trace:
         thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
-        identifier = Identifier(self.context) if self.by_intervals else None
-        if identifier:
+        identifier = None
+        if self.by_intervals:  # imports what most logs do without
+            from biotrail.converters.association.without_pointers.identify import Identifier
+
+            identifier = Identifier(self.context)
             self.account.pairing = identifier.pairing
-        kept = Events.empty()
-        begin = end = -1
+        kept, begin, end = Events.empty(), -1, -1
         light = made_by if isinstance(made_by, LightBuilder) else None
         for fresh, end in windows:
             self.tasks.add_records(fresh)

@@ -7,8 +7,6 @@ from typing import Any
 import click
 
 from biotrail.cli.options.opening import associate_option, own_io_option
-from biotrail.cli.options.record_filters import filters_text, left_out_text, read_left_out
-from biotrail.cli.options.record_keeping import let_pass_text
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
@@ -19,6 +17,7 @@ from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
 from biotrail.text.call_timing import timing_text
 from biotrail.text.printing import say_all, say_json
+from biotrail.text.record.left_out import filters_text, left_out_text, let_pass_text, read_left_out
 from biotrail.text.sites.following import following_lines
 
 _SCHEMA_KEYS = ("schema",)

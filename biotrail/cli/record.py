@@ -16,7 +16,7 @@ from biotrail import __version__
 from biotrail.cli.options import record_arguments, record_keeping, record_print
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.record_arguments import RecordArguments
-from biotrail.cli.options.record_filters import filter_options, left_out_text
+from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_print import RecordCommand
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.sites.wish import PART as FOLLOW
@@ -26,6 +26,7 @@ from biotrail.text import units
 from biotrail.text.printing import say
 from biotrail.text.record import closing as record_closing
 from biotrail.text.record.following import followed_lines
+from biotrail.text.record.left_out import left_out_text, let_pass_text
 
 LOG_SUFFIX = ".biotrail"
 
@@ -263,7 +264,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     if options.rotate or options.keep:
         lines.append(record_closing.files_line(summary))
     if summary.triggers_let_pass:
-        passed = record_keeping.let_pass_text(summary.triggers_let_pass)
+        passed = let_pass_text(summary.triggers_let_pass)
         lines.append(f"biotrail: no dump for {passed}")
     if (files := summary.files or plain) and summary.error is None:
         # Dumps of a flight recorder may overlap, so they are not one log: suggest the last.

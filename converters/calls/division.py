@@ -183,7 +183,10 @@ class CallDivider:
             _, code = np.unique(np.concatenate([pid, by]), return_inverse=True)
             latest = latest_end(code[: len(pid)], start, end, code[len(pid) :], calls.exit[asked])
             found[asked] = latest > calls.entry[asked]
-        for one, ended in zip(closed[0].tolist(), closed[2].tolist(), strict=True):
+        processes, code = np.unique(closed[0], return_inverse=True)
+        last = np.full(len(processes), NEVER, dtype=np.int64)
+        np.maximum.at(last, code, closed[2])
+        for one, ended in zip(processes.tolist(), last.tolist(), strict=True):
             self._submitted[one] = max(ended, self._submitted.get(one, NEVER))
         return found
 

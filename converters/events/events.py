@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.path_column import PathColumn
+from biotrail.converters.events.sorting import disordered
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -303,11 +304,9 @@ class Events:
             parts[-1].members,
             _joined([p.stack for p in parts], parts, np.int64(-1)),
             _joined([p.file for p in parts], parts, np.int32(-1)),
-            None
-            if all(p.path is None for p in parts)
-            else PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
+            PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
         )
-        for first, last in _disordered([p.ts for p in parts]):
+        for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
         return joined
 
@@ -328,8 +327,7 @@ class Events:
         for column in (self.ts, self.cpu, self.number, self.doubt):
             if column is not None:
                 column[rows] = column[rows][order]
-        at = None if self.path is None else self.path.at
-        for named in (self.stack, self.file, at):
+        for named in (self.stack, self.file, None if self.path is None else self.path.at):
             if named is not None:
                 named[rows] = named[rows][order]
 
@@ -347,37 +345,10 @@ def _spacious(parts: Sequence[Events], room: int) -> Events:
     number = np.concatenate([p.number for p in parts])
     members = parts[-1].members
     joined = Events(whole.ts[room:], whole.cpu[room:], number, raw[:, room:].T, None, members)
-    for first, last in _disordered([p.ts for p in parts]):
+    for first, last in disordered([p.ts for p in parts]):
         joined._sort(slice(first, last))
     joined.spacious = whole
     return joined
-
-
-def _disordered(times: Sequence[I64]) -> list[tuple[int, int]]:
-    """Return the stretches [first, last) of joined rows that have to be sorted, ascending.
-
-    times: ns, of each part, none empty, each sorted. All rows outside of a stretch are in order
-    with each other and with it: parts overlap at their borders only, as the chunks of a log do.
-    """
-    lasts = np.maximum.accumulate([t[-1] for t in times])
-    firsts = np.minimum.accumulate([t[0] for t in reversed(times)])[::-1]
-    stretches: list[tuple[int, int]] = []
-    base = 0
-    for number, time in enumerate(times):
-        early = int(np.searchsorted(time, lasts[number - 1])) if number else 0
-        late = len(time)
-        if number + 1 < len(times):
-            late = int(np.searchsorted(time, firsts[number + 1], side="right"))
-        dirty = [(0, early), (late, len(time))] if early < late else [(0, len(time))]
-        for first, last in dirty:
-            if first == last:
-                continue
-            if stretches and stretches[-1][1] == base + first:
-                stretches[-1] = (stretches[-1][0], base + last)
-            else:
-                stretches.append((base + first, base + last))
-        base += len(time)
-    return stretches
 
 
 def _joined(

@@ -6,6 +6,7 @@ A row of the table has 193 bytes, and most events have none, so only the index i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +36,31 @@ class PathColumn:
         found[at < 0] = NO_PATH
         return found
 
+    def field(self, *names: str) -> NDArray[Any]:
+        """Return a field of all events (n,), a copy; of nested fields, the inner one's."""
+        values, absent = self.rows, NO_PATH
+        for name in names:
+            values, absent = values[name], absent[name]
+        if not len(self.rows):
+            return np.full((len(self.at), *values.shape[1:]), absent, values.dtype)
+        found: NDArray[Any] = values[self.at]
+        found[self.at < 0] = absent
+        return found
+
     def take(self, events: I64 | Bool | slice) -> "PathColumn":
         """Return the column of these events, with the same table."""
         return PathColumn(self.at[events], self.rows)
 
     @staticmethod
-    def joined(columns: "Sequence[PathColumn | None]", lengths: Sequence[int]) -> "PathColumn":
+    def joined(
+        columns: "Sequence[PathColumn | None]", lengths: Sequence[int]
+    ) -> "PathColumn | None":
         """Return the column of all events of some columns, with a table of their rows alone.
 
-        None: nothing is known of that part's events. lengths: each part's number of events.
+        None: nothing is known of that part's events, or of any. lengths: events of each part.
         """
+        if all(column is None for column in columns):
+            return None
         places, tables, count = [], [], 0
         for column, length in zip(columns, lengths, strict=True):
             at = np.full(length, -1, np.int32)

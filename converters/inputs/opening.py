@@ -6,7 +6,6 @@ from typing import BinaryIO, cast
 
 from biotrail.converters.inputs.blktrace.files import find, is_blktrace, peek
 from biotrail.converters.inputs.blktrace.format import byte_order
-from biotrail.converters.inputs.blktrace.source import BlktraceSource
 from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.recorder.schema.errors import LogFormatError
 
@@ -28,9 +27,9 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
         first, stream = peek(cast(BinaryIO, path))
         if first == _PARQUET:
             return _archive(stream)
-        return BlktraceSource(stream) if byte_order(first) is not None else LogSource(stream)
+        return _blktrace(stream) if byte_order(first) is not None else LogSource(stream)
     if is_blktrace(path) or (not os.path.isfile(path) and find(path)):
-        return BlktraceSource(path)
+        return _blktrace(path)
     return _archive(path) if _is_archive(path) else LogSource(path)
 
 
@@ -46,6 +45,18 @@ def _is_archive(path: str | os.PathLike[str]) -> bool:
             return stream.read(len(_PARQUET)) == _PARQUET
     except OSError:
         return False
+
+
+def _blktrace(path: str | os.PathLike[str] | BinaryIO) -> Source:
+    """Return the source of blktrace's data: a set's files, one of them, or a stream.
+
+    Raises LogFormatError.
+    """
+    from biotrail.converters.inputs.blktrace.source import (
+        BlktraceSource,  # imported here because few logs are blktrace's
+    )
+
+    return BlktraceSource(path)
 
 
 def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.association.without_pointers.flush_pairing import Pairing
+from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.tables import (

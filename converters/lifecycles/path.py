@@ -9,10 +9,9 @@ from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import full_time
-from biotrail.converters.events.path_column import unknown
+from biotrail.converters.events.path_column import PathColumn, unknown
 from biotrail.converters.events.path_tables import (
     NO_CALL,
-    NO_PATH,
     NO_STACK,
     BioPaths,
     Calls,
@@ -218,18 +217,13 @@ def commits_of(events: Events) -> Commits:
     )
 
 
-def rows_at(events: Events, index: I64) -> NDArray[np.void]:
-    """Return a copy of the PATH rows of events (n,).
-
-    NO_PATH where the index is -1, or no path was recorded.
-    """
+def paths_at(events: Events, index: I64) -> PathColumn:
+    """Return what is known of the path of some events (n,): nothing where the index is -1."""
     if events.path is None or not len(events):
-        return unknown(len(index))
-    if len(index) and index.min() >= 0:
-        return events.path[index]
-    rows = events.path[np.maximum(index, 0)]
-    rows[index < 0] = NO_PATH
-    return rows
+        return PathColumn(np.full(len(index), -1, np.int32), unknown(0))
+    found = events.path.take(np.maximum(index, 0))
+    found.at[index < 0] = -1
+    return found
 
 
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
@@ -240,23 +234,23 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
     number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
     `submission` is -1 for all: `converters.submissions` sets it.
     """
-    rows = rows_at(events, queued)
-    said = (rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER)
-    known = np.flatnonzero(said | (rows["request"]["req"] != 0))
+    rows = paths_at(events, queued)
+    said = (rows.field("call") != NO_CALL) | (rows.field("dirtied") != NEVER)
+    known = np.flatnonzero(said | (rows.field("request", "req") != 0))
     known = known[np.argsort(number[known])]
-    rows = rows[known]
+    rows = rows.take(known)
     return BioPaths(
         number=number[known],
-        call=rows["call"].copy(),
-        foreign=rows["foreign"].astype(np.bool_),
-        entry=rows["entry"].copy(),
-        args=rows["args"].copy(),
-        dirtied=rows["dirtied"].copy(),
-        dirty_tid=rows["tid"].copy(),
-        dirty_pid=rows["pid"].copy(),
-        dirty_comm=rows["comm"].copy(),
+        call=rows.field("call"),
+        foreign=rows.field("foreign").astype(np.bool_),
+        entry=rows.field("entry"),
+        args=rows.field("args"),
+        dirtied=rows.field("dirtied"),
+        dirty_tid=rows.field("tid"),
+        dirty_pid=rows.field("pid"),
+        dirty_comm=rows.field("comm"),
         submission=np.full(len(rows), -1, dtype=np.int64),
-        dirty_cgroup=rows["cgroup"].copy(),
+        dirty_cgroup=rows.field("cgroup"),
     )
 
 
@@ -266,17 +260,17 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
     number: per request. completed: per request, index of its last C in `events`, -1 none: such
     requests have no row.
     """
-    rows = rows_at(events, completed)
-    known = np.flatnonzero(rows["context"] >= 0)
+    rows = paths_at(events, completed)
+    known = np.flatnonzero(rows.field("context") >= 0)
     known = known[np.argsort(number[known])]
-    rows = rows[known]
+    rows = rows.take(known)
     return Interrupts(
         number=number[known],
-        hard=rows["hard"].copy(),
-        raised=rows["raised"].copy(),
-        soft=rows["soft"].copy(),
-        irq=rows["irq"].copy(),
-        context=rows["context"].astype(np.uint8),
+        hard=rows.field("hard"),
+        raised=rows.field("raised"),
+        soft=rows.field("soft"),
+        irq=rows.field("irq"),
+        context=rows.field("context").astype(np.uint8),
     )
 
 
@@ -287,18 +281,19 @@ def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> Dri
     per request, the time of its first event (ns), NEVER if it has none. `begun` before that time is
     NEVER: the beginning of this request was not recorded, and an earlier one's stood in its place.
     """
-    rows = rows_at(events, completed)
-    known = np.flatnonzero(rows["driver"] > 0)
+    rows = paths_at(events, completed)
+    known = np.flatnonzero(rows.field("driver") > 0)
     known = known[np.argsort(number[known])]
-    rows, first = rows[known], start[known]
+    rows, first = rows.take(known), start[known]
+    begun = rows.field("begun")
     return DriverSteps(
         number=number[known],
-        driver=rows["driver"].copy(),
-        begun=np.where(rows["begun"] < first, NEVER, rows["begun"]),
-        answered=rows["answered"].copy(),
-        finished=rows["finished"].copy(),
-        errors=rows["errors"].copy(),
-        timeouts=rows["timeouts"].copy(),
-        sq_head=rows["sq_head"].copy(),
-        sq_tail=rows["sq_tail"].copy(),
+        driver=rows.field("driver"),
+        begun=np.where(begun < first, NEVER, begun),
+        answered=rows.field("answered"),
+        finished=rows.field("finished"),
+        errors=rows.field("errors"),
+        timeouts=rows.field("timeouts"),
+        sq_head=rows.field("sq_head"),
+        sq_tail=rows.field("sq_tail"),
     )

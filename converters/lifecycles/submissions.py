@@ -56,8 +56,8 @@ def bio_requests(events: Events, ended: tuple[I64, I64], still: tuple[I64, I64])
         request = np.zeros(0, dtype=PATH["request"])
         none = np.zeros(0, dtype=np.int64)
         return BioRequests(none, none.astype(np.bool_), none, request)
-    request = events.path[queued[known]]["request"]
-    known, request = known[request["req"] != 0], request[request["req"] != 0]
+    known = known[events.path.take(queued[known]).field("request", "req") != 0]
+    request = events.path.take(queued[known]).field("request")
     order = np.argsort(number[known])
     known, request = known[order], request[order]
     return BioRequests(

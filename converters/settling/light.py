@@ -20,6 +20,7 @@ from biotrail.converters.events.tables import (
     NO_CPU,
     OP_MASK,
     U8,
+    U32,
     Bios,
     Bool,
     Certainty,
@@ -83,7 +84,7 @@ class LightBuilder:
         requests = _requests(events, closed, self._context)
         shown = _has_bios(events, closed, requests)
         stages = _stages(closed, self._context, requests)
-        bios = _bios(events, closed, requests, shown)
+        bios = _bios(events, closed, requests, shown, self._context)
         in_flight = _in_flight(events, still, settled, self._context)
         return replace(
             result,
@@ -163,7 +164,22 @@ def _has_bios(events: Events, found: LightRequests, requests: Requests) -> Bool:
     return np.asarray((requests.bios > 0) & (requests.kind == RequestKind.NORMAL), np.bool_)
 
 
-def _bios(events: Events, found: LightRequests, requests: Requests, shown: Bool) -> Bios:
+def _partitions(requests: Requests, context: Context) -> U32:
+    """Return the partition (dev_t) in which each request begins, by its sector; else its disk."""
+    found = requests.dev.copy()
+    for part, entry in context.devices.items():
+        disk = context.disk_of(part)
+        first, sectors = context.partition_start(part, disk), entry.get("sectors")
+        if first is None or sectors is None:
+            continue
+        within = (requests.dev == disk) & (requests.sector >= first)
+        found[within & (requests.sector - np.uint64(first) < int(sectors))] = part
+    return found
+
+
+def _bios(
+    events: Events, found: LightRequests, requests: Requests, shown: Bool, context: Context
+) -> Bios:
     """Return a row for all bios of each request that `shown` marks."""
     found, requests = found.take(shown), requests.take(shown)
     count = len(found)
@@ -171,7 +187,7 @@ def _bios(events: Events, found: LightRequests, requests: Requests, shown: Bool)
     return Bios(
         number=found.number,
         dev=requests.dev,
-        part=requests.dev.copy(),
+        part=_partitions(requests, context),
         sector=requests.sector,
         bytes=requests.bytes,
         opf=requests.opf,
@@ -216,7 +232,8 @@ def _in_flight(
         status=np.zeros(len(still), np.int32),
     )
     requests = _requests(events, known, context)
-    return _bios(events, known, requests, _has_bios(events, known, requests)), requests
+    shown = _has_bios(events, known, requests)
+    return _bios(events, known, requests, shown, context), requests
 
 
 def _edges(bios: Bios) -> Edges:

@@ -885,6 +885,7 @@ class Lives:
                     and self.bios[bio].request < 0
                     and self.bios[bio].doubt == 0
                     and (self.bios[bio].opf ^ (self.raw[4, row] >> 32)) & 0xFF == 0
+                    and self.bios[bio].dev == self.raw[5, row] & LOW_32
                 ):
                     request = self.new_request(at, self.raw[1, row], 0)
                     self.requests[request].head = bio

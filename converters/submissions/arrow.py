@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.events.submission_tables import Joined, Runner
+from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
 from biotrail.converters.lifecycles.arrow.named import named, nullable
 from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
@@ -15,7 +15,8 @@ from biotrail.converters.submissions.names import (
     IOPOLL,
     JOINED_NAMES,
     RUNNER_NAMES,
-    name_of_operation,
+    operation_name,
+    operations_of,
 )
 
 SUBMISSIONS = (
@@ -46,17 +47,6 @@ SUBMISSIONS = (
     Column("bytes", pa.int64(), "bytes", "sum of their lengths"),
 )
 SUBMISSION_SCHEMA = schema(SUBMISSIONS)
-
-
-def operations_of(rows: Submissions) -> I64:
-    """Return per row a number for its operation: opcode << 2 | aio << 1 | writes of aio."""
-    aio = rows.aio.astype(np.int64)
-    return rows.opcode.astype(np.int64) << 2 | aio << 1 | (aio & rows.writes)
-
-
-def operation_name(code: int) -> str:
-    """Return the name of a number of `operations_of`."""
-    return name_of_operation(code >> 2, bool(code & 2), bool(code & 1))
 
 
 def submissions_table(window: Lifecycles, context: Context) -> pa.Table:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of io_uring's operations, of what runs a request, and of how its bio was joined to it."""
 
-from biotrail.converters.events.submission_tables import Joined, Runner
+import numpy as np
+
+from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
+from biotrail.converters.events.tables import I64
 
 _NAMES = (
     "nop readv writev fsync read_fixed write_fixed poll_add poll_remove sync_file_range "
@@ -34,3 +37,14 @@ def name_of_operation(opcode: int, aio: bool, writes: bool) -> str:
     if aio:
         return "aio write" if writes else "aio read"
     return _OPCODES[opcode] if opcode < len(_OPCODES) else f"op {opcode}"
+
+
+def operations_of(rows: Submissions) -> I64:
+    """Return per row a number for its operation: opcode << 2 | aio << 1 | writes of aio."""
+    aio = rows.aio.astype(np.int64)
+    return rows.opcode.astype(np.int64) << 2 | aio << 1 | (aio & rows.writes)
+
+
+def operation_name(code: int) -> str:
+    """Return the name of a number of `operations_of`."""
+    return name_of_operation(code >> 2, bool(code & 2), bool(code & 1))

@@ -7,33 +7,15 @@ matches every kind of filter that is given, and for each kind any of the values 
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import FilterFacts
-
-REASONS = (
-    *("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup"),
-    *("file", "no_file", "no_dir", "no_bio"),
-)
-"""Why something was left out, in the order of enum bt_reason (bpf/filters.h).
-
-The filter that a bio did not match. no_file: --file or --dir is given, and the bio's file is not
-known; no_dir: its directory is not known, or is too deep for --dir. no_bio: a request or plug
-without a bio, where filters ask for bios.
-"""
-
-TABLE_FULL = len(REASONS)
-"""Counter index behind REASONS: bios that matched, but found the table of bios in flight full."""
-
-OWN = "own"
-BY_OWN = TABLE_FULL + 1
-"""Counter index behind TABLE_FULL: bios that matched, but were the recorder's own I/O."""
 
 MAX_FOLLOWED = 65536
 """Default size of the kernel's table of bios in flight that matched (bpf/follow.h)."""
@@ -121,46 +103,6 @@ class Filters:
             "own_io": self.own_io,
         }
         return cast(FilterFacts, {name: value for name, value in given.items() if value})
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Counts of what the filters left out.
-
-    bios: by the filter that they did not match (one of REASONS, or OWN). events: by record kind.
-    unfollowed: bios that matched, but found the table of bios in flight full.
-    """
-
-    bios: Mapping[str, int] = field(default_factory=dict)
-    events: Mapping[int, int] = field(default_factory=dict)
-    unfollowed: int = 0
-
-    def account(self) -> dict[str, Any]:
-        """Return the counts as JSON for the log's END frame: {"bios", "events", "unfollowed"}.
-
-        "bios": number by reason; "events": number by record kind, a decimal string; "unfollowed":
-        number of bios.
-        """
-        return {
-            "bios": dict(self.bios),
-            "events": {str(kind): count for kind, count in self.events.items()},
-            "unfollowed": self.unfollowed,
-        }
-
-
-def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
-    """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
-
-    `bios`: numbers of bios by index in REASONS (the filter that they did not match), then
-    TABLE_FULL (`unfollowed` in the result, 0 too) and BY_OWN (the recorder's own, key OWN).
-    `events`: numbers of events, indexed by record kind.
-    """
-    by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
-    return LeftOut(
-        {name: count for name, count in by_reason.items() if count},
-        {kind: count for kind, count in enumerate(events) if count},
-        bios[TABLE_FULL],
-    )
 
 
 def check_tasks(filters: Filters) -> None:

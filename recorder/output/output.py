@@ -8,7 +8,6 @@ the user who called sudo, and replaces an existing regular file only when asked 
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -178,7 +177,7 @@ def _give_to_owner(fd: int, shown: str) -> None:
 
 def _temporary(path: Path) -> Path:
     """Return an unguessable hidden name beside `path`."""
-    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.part")
+    return path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.part")
 
 
 @contextmanager

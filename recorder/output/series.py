@@ -2,7 +2,6 @@
 """The files of a recording that is written to several: names, and facts that each file repeats."""
 
 import os
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -84,7 +83,7 @@ class Background:
         """
         return {
             **self._header,
-            "log_id": secrets.token_hex(16),
+            "log_id": os.urandom(16).hex(),
             "clocks": clock,
             "devices": list(self._devices.values()),
             **facts,
@@ -212,7 +211,7 @@ class Series:
         self._name = os.path.basename(self.next)
         at = self._directory().fd
         output.ensure_free(self._name, self._force, at=at, shown=self.next)
-        self._hidden = f".{self._name[:200]}.{secrets.token_hex(8)}.part"
+        self._hidden = f".{self._name[:200]}.{os.urandom(8).hex()}.part"
         stream = output.create_at(at, self._hidden, shown=self.next)
         self._on_file(stream)
         return stream

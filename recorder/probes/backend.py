@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment

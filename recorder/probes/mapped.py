@@ -4,7 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.filters import LeftOut, read_left_out
+from biotrail.recorder.filters.left_out import LeftOut, read_left_out
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.base import BaseProbes
 from biotrail.recorder.probes.ring import Rings

@@ -4,7 +4,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes.sites.wish import FollowWish

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.cli.options.record_filters import read_left_out
 from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.log import LogReader
+from biotrail.text.record.left_out import read_left_out
 from tests.support import devices, file_systems
 from tests.support.file_systems import bytes_by_file
 from tests.support.kernel_completions import done_again

@@ -57,17 +57,17 @@ CHANGES: dict[str, tuple[Callable[[dict[str, int], random.Random], None], str]] 
 }
 """What a record may say wrongly, and which records do."""
 FAULTS: tuple[Fault, ...] = (
-    *(("missing", letter) for letter in LETTERS),
+    *(("missing", letter) for letter in f"{LETTERS}R"),
     *(("twice", letter) for letter in "QGMFAsIDCd"),
     *((name, letter) for name, (_, letters) in CHANGES.items() for letter in letters),
 )
 
 
-def faulty(history: History, fault: Fault, rng: random.Random, count: int = 2) -> History:
-    """Return the history with a fault in `count` of the records that it can be in."""
+def faulty(history: History, fault: Fault, rng: random.Random) -> History:
+    """Return the history with a fault in one of eight of the records that it can be in."""
     what, letter = fault
     found = [rec for _, records in history.chunks for rec in records if rec.letter == letter]
-    chosen = set(rng.sample(found, min(count, len(found))))
+    chosen = set(rng.sample(found, min(max(2, len(found) // 8), len(found))))
     chunks = [
         (at, [new for rec in records for new in _with(rec, what, rec in chosen, rng)])
         for at, records in history.chunks

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.core import CoreProbes

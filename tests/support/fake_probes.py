@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.recorder.filters.filters import LeftOut
+from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment

@@ -21,6 +21,8 @@ from biotrail.recorder.schema.records import (
 from tests.support.captures import BASE_NS, FLAG_BITS, OPS, clock, header
 
 DEV = 7 << 20
+PART = 259 << 20
+"""Partition of DEV, of sectors 4096 to 4103."""
 READ, WRITE, FLUSH, DRV_IN = (OPS[name] for name in ("READ", "WRITE", "FLUSH", "DRV_IN"))
 PREFLUSH, FUA = (1 << FLAG_BITS[name] for name in ("PREFLUSH", "FUA"))
 _SIZE = BY_KIND[Kind.LIGHT].size
@@ -63,7 +65,8 @@ def write_log(path: Path, lights: Sequence[Light], chunk: int = 1 << 20) -> Path
     made = header()
     made["events"] = {"set": "light", "letters": ["L"], "missing": []}
     made["schema"] = schema(light=True)
-    made["devices"] = [{"dev": DEV, "name": "loop0", "kind": "disk"}]
+    part = {"name": "loop0p1", "kind": "partition", "disk": DEV, "start": 4096, "sectors": 8}
+    made["devices"] = [{"dev": DEV, "name": "loop0", "kind": "disk"}, {"dev": PART, **part}]
     ordered = sorted(lights, key=lambda one: one.at)
     position = 0
     with open(path, "wb") as stream:

@@ -9,6 +9,7 @@ from typing import BinaryIO, cast
 
 import zstandard
 
+from biotrail.cli.options.beside import beside
 from biotrail.recorder.schema.errors import LogFormatError
 
 GZIP, ZSTD = ".gz", ".zst"
@@ -28,16 +29,18 @@ def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Binar
     """Yield a stream that compresses into `stream` as the ending of `path` says.
 
     .gz: gzip; .zst: zstd; any other ending: `stream` itself. Equal input gives equal output, for
-    the gzip header gets neither a name nor a time. Leaves `stream` open.
+    the gzip header gets neither a name nor a time. Compression is done by a thread, beside what
+    writes to the stream; the bytes do not depend on that. Leaves `stream` open.
     """
     ending = os.fspath(path)
     if ending.endswith(GZIP):
-        with gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0) as packed:
-            yield cast(BinaryIO, packed)
+        packer = gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0)
+        with packer as packed, beside(cast(BinaryIO, packed)) as taken:
+            yield taken
     elif ending.endswith(ZSTD):
-        packer = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
-        with packer.stream_writer(stream, closefd=False) as writer:
-            yield writer
+        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+        with compressor.stream_writer(stream, closefd=False) as writer, beside(writer) as taken:
+            yield taken
     else:
         yield stream
 

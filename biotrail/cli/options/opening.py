@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening of a command's log: a path, or - for standard input."""
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -64,6 +62,9 @@ def readable_twice(log: str) -> Iterator[str | BinaryIO]:
         return
     if sys.stdin.isatty():
         raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
+    import shutil  # tempfile imports much, and a log mostly has a path
+    import tempfile
+
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         yield copy

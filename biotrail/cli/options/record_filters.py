@@ -1,34 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter options of `biotrail record` and `top`, and texts about what filters left out."""
+"""Filter options of `biotrail record` and `top`."""
 
 import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
-from biotrail.recorder.filters.filters import MAX_FOLLOWED, Filters, LeftOut
+from biotrail.recorder.filters.filters import MAX_FOLLOWED, Filters
 from biotrail.text import units
 
-_NAMES = {
-    "device": "of other devices",
-    "op": "of other operations",
-    "flags": "without the flags",
-    "min_size": "too small",
-    "sectors": "of other sectors",
-    "pid": "of other processes",
-    "tid": "of other threads",
-    "comm": "of other task names",
-    "cgroup": "of other cgroups",
-    "file": "of other files",
-    "no_file": "whose file is not known",
-    "no_dir": "whose directory is not known",
-    "no_bio": "of requests whose bios are not known",
-    "own": "of the recorder itself",
-}
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_SECTOR = (1 << 63) - 1
 _MAX_TASK = (1 << 31) - 1
@@ -247,54 +231,3 @@ def _check(filters: Filters, devices: tuple[str, ...]) -> None:
             raise click.BadParameter("must not be empty", param_hint=option)
     if () in filters.flags:
         raise click.BadParameter("names no flag", param_hint="--flags")
-
-
-def left_out_text(found: LeftOut) -> str:
-    """Return how many events filters left out, and the bios by reason; empty if none was.
-
-    `filters left out 3,000 events: bios 900 of other processes, 100 too small`
-    """
-    parts = [f"{units.count(n)} {_NAMES.get(name, name)}" for name, n in found.bios.items()]
-    if not parts:
-        return ""
-    return f"filters left out {units.count(sum(found.events.values()))} events: bios " + ", ".join(
-        parts
-    )
-
-
-def filters_text(header: Mapping[str, Any]) -> str:
-    """Return a log header's `filters` as the options that made them, but without devices.
-
-    `--pid 12,34 --op write`; empty if there are none.
-    """
-    names = {
-        "pids": "--pid",
-        "tids": "--tid",
-        "comms": "--comm",
-        "cgroups": "--cgroup",
-        "ops": "--op",
-        "flags": "--flags",
-    }
-    parts = [
-        f"{option} {','.join(map(str, header[name]))}"
-        for name, option in names.items()
-        if header.get(name)
-    ]
-    for name, option in (("files", "--file"), ("dirs", "--dir")):
-        parts += [f"{option} {path}" for path in header.get(name, [])]
-    plain = {"children": "--children", "below": "--below", "own_io": "--own-io"}
-    parts += [option for name, option in plain.items() if header.get(name)]
-    if header.get("min_bytes"):
-        parts.append(f"--min-size {header['min_bytes']}")
-    parts += [f"--sectors {first}-{last}" for first, last in header.get("sectors", [])]
-    return " ".join(parts)
-
-
-def read_left_out(end: dict[str, Any] | None) -> LeftOut:
-    """Return what the filters left out, from a log's end; zero counts if `end` has none of it."""
-    counts = (end or {}).get("left_out", {})
-    return LeftOut(
-        {str(name): int(n) for name, n in counts.get("bios", {}).items()},
-        {int(kind): int(n) for kind, n in counts.get("events", {}).items()},
-        int(counts.get("unfollowed", 0)),
-    )

@@ -109,14 +109,6 @@ class TriggerType(_TriggerBase):
         return found
 
 
-def let_pass_text(number: int) -> str:
-    """Return a text about `number` triggers that made no dump.
-
-    It says "at least": the programs report only the first trigger of each CPU between two polls.
-    """
-    return f"at least {units.plural(number, 'trigger')} so soon after another (--every)"
-
-
 def together(triggers: Sequence[Triggers]) -> Triggers:
     """Merge triggers into one Triggers; of several of one kind, the lowest threshold."""
     return Triggers(

@@ -4,9 +4,9 @@
 from typing import Any
 
 from biotrail.cli.options.cuts import Cut
-from biotrail.cli.options.record_filters import filters_text, read_left_out
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
+from biotrail.text.record.left_out import filters_text, read_left_out
 
 
 def filters(trace: Trace) -> dict[str, Any] | None:

@@ -5,16 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from biotrail.cli.options.cuts import Cut, Opened, cut_of
 from biotrail.cli.options.opening import open_again, open_trace, readable_twice
 from biotrail.cli.options.recordings import Recording, open_recordings
-from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units
 from biotrail.text.printing import say
+
+if TYPE_CHECKING:  # imported where one of several logs is cut or aligned
+    from biotrail.cli.options.cuts import Cut, Opened
+    from biotrail.converters.clocks.alignment import Alignment, Clocks
 
 Answer = TypeVar("Answer")
 _HEAD = 80
@@ -51,8 +53,10 @@ class Given:
         """Return `facts` for JSON with the recording's label and paths added."""
         return {"recording": self.label, "logs": self.paths, **facts}
 
-    def opened(self, cut: Cut) -> Opened:
+    def opened(self, cut: "Cut") -> "Opened":
         """Open the chosen part of the trace. Raises ConversionError if it is not in the log."""
+        from biotrail.cli.options.cuts import cut_of
+
         return cut_of(self.again, cut)
 
 
@@ -139,8 +143,8 @@ class Lined:
     """One of several recordings, with its position on the common timeline."""
 
     label: str
-    clocks: Clocks
-    alignment: Alignment
+    clocks: "Clocks"
+    alignment: "Alignment"
     reference: bool
     """Whether the common timeline is that of this recording."""
 
@@ -155,6 +159,8 @@ def lined_up(found: Sequence[Given]) -> list[Lined]:
     Returns them in the order given; empty if there is only one recording, or if any of them has
     no clock readings.
     """
+    from biotrail.converters.clocks.alignment import Clocks, choose_reference
+
     if len(found) < 2:
         return []
     try:

@@ -4,8 +4,6 @@
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from intervaltree import Interval, IntervalTree
-
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -17,8 +15,10 @@ class PendingRanges(Generic[Item]):
     """
 
     def __init__(self) -> None:
+        from intervaltree import IntervalTree  # here because most logs need no interval tree
+
         self._tree = IntervalTree()
-        self._ranges: dict[Item, Interval] = {}
+        self._ranges: dict[Item, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._ranges)
@@ -30,15 +30,14 @@ class PendingRanges(Generic[Item]):
         """
         self.remove(item)
         if end > sector:
-            interval = Interval(sector, end, item)
-            self._ranges[item] = interval
-            self._tree.add(interval)
+            self._ranges[item] = (sector, end)
+            self._tree.addi(sector, end, item)
 
     def remove(self, item: Item) -> None:
         """Remove an item, if it is in the set."""
-        interval = self._ranges.pop(item, None)
-        if interval is not None:
-            self._tree.remove(interval)
+        given = self._ranges.pop(item, None)
+        if given is not None:
+            self._tree.removei(*given, item)
 
     def covering(self, sector: int, end: int) -> list[Item]:
         """Return the items whose range contains all of `[sector, end)`, in no order."""

@@ -23,7 +23,7 @@ from biotrail.converters.association.without_pointers.events import (
     zero_pointers,
 )
 from biotrail.converters.association.without_pointers.finding import Finding
-from biotrail.converters.association.without_pointers.flush_pairing import Pairing
+from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.association.without_pointers.pending import Device
 from biotrail.converters.association.without_pointers.requests import RequestRules
 from biotrail.converters.events.context import Context

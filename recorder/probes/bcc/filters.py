@@ -8,7 +8,8 @@ Other filters would record parts of lifecycles, and are refused.
 
 from collections.abc import Iterable
 
-from biotrail.recorder.filters.filters import REASONS, Filters, masks
+from biotrail.recorder.filters.filters import Filters, masks
+from biotrail.recorder.filters.left_out import REASONS
 from biotrail.recorder.probes.admission import DeviceFilter
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import OPS, RWBS_OPS
@@ -62,7 +63,7 @@ def source(devices: list[DeviceFilter], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
     `devices`: empty for all. `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or why the event
-    is left out, as an index of filters.REASONS: the first of device, op and sectors of which values
+    is left out, as an index of REASONS: the first of device, op and sectors of which values
     are given and none matches. `int bt_wanted_source(u32 dev)` returns whether a remap from `dev`
     is wanted: from a chosen partition, or a disk chosen whole; from any without `devices`.
     BT_FILTERING is 0 where nothing is filtered, else 1; BT_BY_DEVICE is the index of "device".

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.filters import LeftOut
+from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.base import BaseProbes

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment

@@ -13,8 +13,7 @@ from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.submission_tables import Runner, Submissions
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.submissions.arrow import operation_name, operations_of
-from biotrail.converters.submissions.names import RUNNER_NAMES
+from biotrail.converters.submissions.names import RUNNER_NAMES, operation_name, operations_of
 from biotrail.recorder.schema.syscalls import numbers
 
 STEPS = {

@@ -15,8 +15,12 @@ from biotrail.converters.events.tables import I64, NEVER, U64, Tasks
 from biotrail.converters.outputs.perfetto.names import SUBMISSION, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.encode import distinct
-from biotrail.converters.submissions.arrow import operation_name, operations_of
-from biotrail.converters.submissions.names import JOINED_NAMES, RUNNER_NAMES
+from biotrail.converters.submissions.names import (
+    JOINED_NAMES,
+    RUNNER_NAMES,
+    operation_name,
+    operations_of,
+)
 
 _STEPS = {
     "submit_to_queue_ns": ("submitted", "queued"),

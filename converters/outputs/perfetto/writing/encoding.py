@@ -27,8 +27,8 @@ BLOCK = 1 << 15
 """Most slices whose packets are in memory at once."""
 _SLICE, _ARGUMENT, _FLOW, _STAGE = 100, 16, 10, 72
 """Most bytes of a slice's own packets, and of each of its arguments, flows and stages."""
-_KINDS = {0x18: 0 << 8, 0x10: 1 << 8, 0x88: 2 << 8, 0x20: 4 << 8}
-"""First byte of an argument's value → what `packet_loops.encode` calls it."""
+_TAG = 4
+"""Where the tag of an argument's value begins in `Column.head`."""
 
 
 def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[bytes | memoryview]:
@@ -118,7 +118,7 @@ def arguments_of(module: ModuleType, slices: Slices) -> tuple[I64, I64, U64]:
     arguments, values = np.empty(total, np.int64), np.empty(total, np.uint64)
     cursor = ends - counts
     for column, here, given in columns:
-        argument = column.iid | _KINDS[column.head[4]]
+        argument = column.iid | column.head[_TAG] << 8
         rows = every if isinstance(here, slice) else here
         numbers = np.ascontiguousarray(given, np.uint64)
         module.place_arguments(rows, numbers, argument, cursor, arguments, values)

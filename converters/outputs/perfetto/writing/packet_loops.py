@@ -168,10 +168,10 @@ def encode(
     is written), name: per slice. stream: index of its lane in `sequences` (packet sequence ids) and
     `last` (ns of the last packet; changed). family, callstack: per slice, or empty: none has one;
     in_family: which have a family, or empty: all. arguments_end: per slice, where its arguments end
-    in `arguments` (interned id of the name, and from bit 8 on 0: a number, 1: true, 2: an interned
-    string, 4: a signed number) and `values`; they begin where those of the slice before end.
-    flow_…: ids of flows, stage_…: stages, as in Flows and StageColumns; empty where no slice has
-    any. out: has room.
+    in `arguments` (interned id of the name, and from bit 8 on the first byte of the value's tag:
+    0x88, of an interned string, is followed by 1) and `values`; they begin where those of the slice
+    before end. flow_…: ids of flows, stage_…: stages, as in Flows and StageColumns; empty where no
+    slice has any. out: has room.
     """
     at: cython.longlong = 0
     i: cython.longlong
@@ -205,7 +205,7 @@ def encode(
         if stacks and callstack[i] > 0:
             event += 2 + width(callstack[i])
         for j in range(first, arguments_end[i]):
-            event += 5 + width(values[j]) + (arguments[j] >> 9 & 1)
+            event += 5 + width(values[j]) + (arguments[j] >> 15)
         if flows:
             event += 10 * flow_count[i]
         at = put_head(out, at, event, now - last[lane], sequence)
@@ -222,16 +222,14 @@ def encode(
             value = values[j]
             k = arguments[j] >> 8
             out[at] = 0x22
-            out[at + 1] = 3 + width(value) + (k >> 1 & 1)
+            out[at + 1] = 3 + width(value) + (k >> 7)
             out[at + 2] = 0x08
             out[at + 3] = arguments[j] & 0x7F
-            if k == 2:
-                out[at + 4] = 0x88
+            out[at + 4] = k
+            if k == 0x88:
                 out[at + 5] = 0x01
-                at = put(out, at + 6, value)
-            else:
-                out[at + 4] = 0x18 if k == 0 else 0x10 if k == 1 else 0x20
-                at = put(out, at + 5, value)
+                at += 1
+            at = put(out, at + 5, value)
         if flows:
             for j in range(flow_first[i], flow_first[i] + flow_count[i]):
                 at = put_flow(out, at, flow_id[j])

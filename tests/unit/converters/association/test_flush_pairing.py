@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing, Pairing
+from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing
+from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.association.without_pointers.pending import InFlight
 from biotrail.converters.events.tables import Bios, Certainty
 from biotrail.converters.pipeline import Trace

@@ -43,6 +43,7 @@ def test_joined_columns_keep_only_rows_in_use() -> None:
     # WHEN they are joined
     found = PathColumn.joined([part, None, column(5, 6)], [2, 2, 2])
     # THEN all have their rows, and the table has no others
+    assert found is not None
     assert calls_of(found) == [9, NO_CALL, NO_CALL, NO_CALL, 5, 6]
     assert found.rows["call"].tolist() == [9, 5, 6]
 

@@ -21,7 +21,17 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.settling import light
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR
 from tests.support.captures import BASE_NS
-from tests.support.light_logs import DEV, DRV_IN, FLUSH, FUA, PREFLUSH, WRITE, Light, write_log
+from tests.support.light_logs import (
+    DEV,
+    DRV_IN,
+    FLUSH,
+    FUA,
+    PART,
+    PREFLUSH,
+    WRITE,
+    Light,
+    write_log,
+)
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -85,6 +95,15 @@ def test_one_record_becomes_a_request_and_a_row_for_its_bios(tmp_path: Path) -> 
     # AND the event is accounted for
     assert found.trace.account.by_letter() == {"L": 1}
     assert [str(reason)[:4] for reason in found.trace.account.by_reason()] == ["used"]
+
+
+def test_a_partition_is_known_by_its_sectors(tmp_path: Path) -> None:
+    # GIVEN requests at the last sector before a partition, its first and last, and the next
+    sectors = (4095, 4096, 4103, 4104)
+    found = read_of(tmp_path, *(Light(n, 0, 0, sector=n, bytes=512) for n in sectors))
+    # THEN those between are of the partition, the others of the disk
+    assert found.bios.part.tolist() == [DEV, PART, PART, DEV]
+    assert found.bios.dev.tolist() == [DEV] * 4
 
 
 def test_a_request_completed_in_parts_is_one(tmp_path: Path) -> None:

@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from biotrail.cli.options.record_filters import (
-    filter_options,
-    filters_text,
-    left_out_text,
-    read_left_out,
-)
+from biotrail.cli.options.record_filters import filter_options
 from biotrail.converters.association.identity.address_reuse import ReusedAddresses
 from biotrail.converters.association.identity.chains import chain_rows, filtered_bios
 from biotrail.converters.association.steps import associate
@@ -25,13 +20,14 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
 from biotrail.recorder.filters import filters as module
 from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, descendants, masks
-from biotrail.recorder.filters.filters import read_left_out as from_counters
+from biotrail.recorder.filters.left_out import read_left_out as from_counters
 from biotrail.recorder.host.cgroups import Hierarchy
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.admission import config
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import CHAIN_COUNT, Kind
+from biotrail.text.record.left_out import filters_text, left_out_text, read_left_out
 from tests.support.record_rings import chunk, record, ring
 
 ENUMS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.cli.options.record_filters import filters_text, left_out_text
-from biotrail.recorder.filters.filters import BY_OWN, Filters, read_left_out
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.left_out import BY_OWN, read_left_out
 from biotrail.recorder.host import own_io
 from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
@@ -20,6 +20,7 @@ from biotrail.recorder.probes.own_files import OwnFiles, Section, section
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.schema.shared import OWN_FILES
 from biotrail.recorder.session.session import record
+from biotrail.text.record.left_out import filters_text, left_out_text
 from tests.support.fake_probes import FakeProbes, options
 
 ENUMS: dict[str, dict[str, int]] = {

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast logs are converted, in how much memory, beside blkparse, btt and perf script.
+
+    python -m benchmarks.convert_cost [--quick] [--sizes 1,10,100] [--loads random-reads,...]
+        [--tools tables,...] [--rounds N] [--directory DIR] [--json FILE] [--docs]
+    python -m benchmarks.convert_cost --from FILE --docs
+    python -m benchmarks.convert_cost --remove
+
+Each load of `convert_loads` is recorded once, as root, and enlarged by repetition to some millions
+of events; logs are kept in DIR. Every conversion is a process of its own, tool after tool, round
+after round, so that what else the machine does meets all of them: medians of CPU time, all threads,
+from start to exit. blkparse and btt read the same events as blktrace's files, up to 10 million;
+perf script reads perf.data of another run of the same load, as it was recorded. Logs of more than
+10 million events are made of `--long` loads alone.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.convert_docs import write_docs
+from benchmarks.convert_loads import LOADS, Load, cache_directory, perf_data, recorded
+from benchmarks.convert_tools import TOOLS, Given, Tool, Used, blktrace_of, events_of_perf, run
+from benchmarks.cost_tools import ROOT
+
+MILLION = 1_000_000
+PEERS_UP_TO = 10
+"""Millions of events of the largest log that blktrace's files are made of: 50 bytes an event."""
+ROUNDS = {1: 5, 10: 3}
+DOCS = ROOT / "docs" / "performance.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tool at one log; medians of its rounds. cpu: s; max_rss, size: bytes; millions: asked."""
+
+    load: str
+    millions: int
+    tool: str
+    events: int
+    rounds: int
+    cpu: float
+    max_rss: int
+    size: int
+
+    @property
+    def rate(self) -> float:
+        """Millions of events per second of CPU time."""
+        return self.events / self.cpu / MILLION
+
+    def __str__(self) -> str:
+        return (
+            f"  {self.tool:12}{self.events:14,}{self.rate:9.2f}{1e9 * self.cpu / self.events:9,.0f}"
+            f"{self.max_rss / (1 << 20):9.0f}{self.size / self.events:9.1f}"
+        )
+
+
+HEAD = f"  {'':12}{'events':>14}{'M/s':>9}{'ns/event':>9}{'MiB':>9}{'B/event':>9}"
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.remove:
+        shutil.rmtree(arguments.directory, ignore_errors=True)
+        return
+    if arguments.given is not None:
+        found = json.loads(arguments.given.read_text(encoding="utf-8"))
+    else:
+        found = _measured(arguments)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if arguments.docs:
+        write_docs(DOCS, found)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    loads, tools = [load.name for load in LOADS], [tool.name for tool in TOOLS]
+    parser.add_argument("--sizes", type=_numbers, default=[1, 10, 100], help="millions of events")
+    parser.add_argument("--loads", type=_words, default=loads, help=", ".join(loads))
+    parser.add_argument("--long", type=_words, default=loads[:1], help="for more than 10 million")
+    parser.add_argument("--tools", type=_words, default=tools, help=", ".join(tools))
+    parser.add_argument("--rounds", type=int, help="default: 5 of 1, 3 of 10 million, else 1")
+    parser.add_argument("--quick", action="store_true", help="1 million events, two rounds")
+    parser.add_argument("--directory", type=Path, default=cache_directory(), help="keeps the logs")
+    parser.add_argument("--remove", action="store_true", help="only remove the kept logs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/")
+    parser.add_argument("--from", dest="given", type=Path, metavar="FILE", help="figures of --json")
+    arguments = parser.parse_args()
+    for chosen, known in ((arguments.loads, loads), (arguments.tools, tools)):
+        if unknown := set(chosen) - set(known):
+            parser.error(f"there is no {', '.join(sorted(unknown))}: choose of {', '.join(known)}")
+    if arguments.quick:
+        vars(arguments).update(sizes=[1], rounds=arguments.rounds or 2)
+    return arguments
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in _words(text)]
+
+
+def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print all that the arguments choose; return the machine, the date and rows."""
+    from benchmarks.record_cost import describe
+
+    arguments.directory = arguments.directory.absolute()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    print(describe(), HEAD, sep="\n", flush=True)
+    rows: list[Row] = []
+    try:
+        for load in [known for known in LOADS if known.name in arguments.loads]:
+            for millions in arguments.sizes:
+                if millions > PEERS_UP_TO and load.name not in arguments.long:
+                    continue
+                print(f"{load.name}, {millions} M: {load.means}", flush=True)
+                rows += _rows(load, millions, arguments)
+    except KeyboardInterrupt:
+        print("interrupted: the table ends here")
+    return {
+        "machine": describe(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "loads": {load.name: load.means for load in LOADS},
+        "rows": [asdict(row) | {"rate": row.rate} for row in rows],
+    }
+
+
+def _rows(load: Load, millions: int, arguments: argparse.Namespace) -> Iterator[Row]:
+    """Measure the tools at one log, in turn; print and yield their rows."""
+    given = prepared(load, millions, arguments.directory, arguments.tools)
+    rounds = arguments.rounds or ROUNDS.get(millions, 1)
+    tools = [tool for tool in TOOLS if tool.name in arguments.tools]
+    used: dict[Tool, list[Used]] = {}
+    out = arguments.directory / "out"
+    for _ in range(rounds):
+        for tool in tools:
+            if tool.name == "perf script" and millions != min(arguments.sizes):
+                continue
+            if (one := run(tool, given, out)) is not None:
+                used.setdefault(tool, []).append(one)
+    for tool, runs in used.items():
+        row = Row(
+            *(load.name, millions, tool.name, tool.events(given), len(runs)),
+            cpu=statistics.median(one.cpu for one in runs),
+            max_rss=max(one.max_rss for one in runs),
+            size=runs[-1].size,
+        )
+        print(row, flush=True)
+        yield row
+
+
+def prepared(load: Load, millions: int, directory: Path, tools: Collection[str]) -> Given:
+    """Return a load's log of so many million events and what the tools read, made where missing.
+
+    The log is made by another process, whose memory is not that of those which this one starts.
+    """
+    log = directory / f"{load.name}-{millions}M.biotrail"
+    short = recorded(load, directory)
+    count = log.with_suffix(".events")
+    if not log.exists() or not count.exists():
+        words = ["benchmarks.enlarged_logs", short, str(millions * MILLION), log]
+        made = subprocess.run(
+            [sys.executable, "-m", *words], check=True, cwd=ROOT, capture_output=True, text=True
+        )
+        count.write_text(made.stdout, encoding="ascii")
+    data = perf_data(load, directory) if "perf script" in tools else None
+    blktrace = millions <= PEERS_UP_TO and {"btt", "blkparse"} & set(tools)
+    pair = blktrace_of(log) if blktrace else (None, None)
+    events = int(count.read_text(encoding="ascii"))
+    return Given(log, events, *pair, data, 0 if data is None else events_of_perf(data))
+
+
+if __name__ == "__main__":
+    main()

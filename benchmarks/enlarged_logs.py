@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long logs made of a short one: the same records again and again, each time later.
+
+The short log is one whole recording, from before its load began until after it ended. Nothing is
+in flight at its ends, so addresses may be used again in the next repetition, as a kernel does.
+Times, positions in the rings and clock readings go on; sectors, addresses and numbers are those of
+the recording. Only records whose one time is that of their head may be in it: no path, no hits.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log.chunks import Chunk
+from biotrail.recorder.log.columns import record_starts
+from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
+
+_PAUSE_NS = 100_000_000
+"""Between repetitions: more than the time that a window waits for other CPUs' records."""
+_CLOCKS = ("monotonic", "boottime", "realtime")
+_TOP = 56
+"""Bits of a record's first word below its kind: its time."""
+
+
+def enlarge(recorded: Path, times: int, out: Path) -> None:
+    """Write the recorded log `times` times over, one after the other, as one log `out`.
+
+    Memory is that of one chunk. A file that ends early is removed. Raises ValueError where the log
+    has losses or was interrupted, for these would be repeated too, and what the reader raises.
+    """
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("wb") as stream, LogReader(recorded) as reader:
+            if reader.interrupted or reader.losses or reader.end is None:
+                raise ValueError(f"{recorded}: lost events, or was interrupted: record it again")
+            writer = LogWriter(stream, reader.header)
+            for name, payload in reader.notes:
+                writer.write_note(name, payload)
+            span, ring = _extent(reader)
+            for number in range(times):
+                for chunk in _chunks(recorded):
+                    shift = number * span
+                    moved = [_later(one, shift, number * ring) for one in chunk.segments]
+                    writer.write_chunk(moved, _clock_later(chunk.clock, shift))
+            writer.close(_end_later(reader.end, (times - 1) * span))
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def copied_times(recorded: Path, events: int, wanted: int) -> int:
+    """Return how often a log of `events` events has to be repeated for at least `wanted`.
+
+    Raises ValueError where it has none.
+    """
+    if events < 1:
+        raise ValueError(f"{recorded}: has no events")
+    return -(-wanted // events)
+
+
+def _chunks(recorded: Path) -> Iterator[Chunk]:
+    with LogReader(recorded) as reader:
+        yield from reader.chunks()
+
+
+def _extent(reader: LogReader) -> tuple[int, int]:
+    """Return (time, ring): what one repetition takes of time (ns) and of each ring (bytes)."""
+    spans = reader.chunk_spans or []
+    first, last = min((s[0] for s in spans), default=0), max((s[1] for s in spans), default=0)
+    ends = [0]
+    for chunk in reader.chunks():
+        ends += [one.position + len(one.data) for one in chunk.segments]
+        last = max(last, chunk.clock["monotonic"])
+    # Records stay where they were within the blocks of a ring, which none of them crosses.
+    return last - first + _PAUSE_NS, -(-max(ends) // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def _later(segment: Segment, shift: int, further: int) -> Segment:
+    """Return a segment with records `shift` ns later, `further` bytes on in its ring."""
+    words = np.frombuffer(segment.data, dtype="<u8").copy()
+    if not len(words):
+        return segment
+    tops = (words >> np.uint64(_TOP)).astype(np.uint8)
+    starts = record_starts(tops, segment.position // 8)
+    starts = starts[tops[starts] != Kind.PAD]
+    words[starts] += np.uint64(shift)
+    return Segment(segment.cpu, segment.level, segment.position + further, words.tobytes())
+
+
+def _clock_later(clock: Mapping[str, int], shift: int) -> dict[str, int]:
+    return {name: ns + shift if name in _CLOCKS else ns for name, ns in clock.items()}
+
+
+def _end_later(end: Mapping[str, Any], shift: int) -> dict[str, Any]:
+    """Return the END frame's facts with its clocks `shift` ns later; `log` is the writer's."""
+    later = {name: value for name, value in end.items() if name != "log"}
+    if "clocks" in later:
+        later["clocks"] = _clock_later(later["clocks"], shift)
+    return later
+
+
+def main() -> None:
+    """Make a log of at least so many events: RECORDED WANTED OUT; print how many it has."""
+    recorded, wanted, out = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    events = sum(len(window) for window, _ in Trace(recorded).events())
+    times = copied_times(recorded, events, wanted)
+    enlarge(recorded, times, out)
+    print(times * events)
+
+
+if __name__ == "__main__":
+    main()
