@@ -54,11 +54,12 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
     """Return times of CLOCK_MONOTONIC (ns, int64) from their low 56 bits, NEVER where these are 0.
 
     time: per event of `rows`, a time at most 2^56 ns before that event's own, from which the upper
-    bits are taken.
+    bits are taken. One before the clock began, as only a damaged record has it, is NEVER too.
     """
     now = events.ts[rows].astype(np.uint64)
     ago = (now - time) & np.uint64((1 << TIMESTAMP_BITS) - 1)
-    return np.where(time == 0, NEVER, (now - ago).astype(np.int64))
+    known = (time != 0) & (ago <= now)
+    return np.where(known, (now - ago).astype(np.int64), NEVER)
 
 
 def _join_calls(events: Events, rows: I64, path: PathColumn) -> None:

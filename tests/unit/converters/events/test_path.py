@@ -181,3 +181,6 @@ def test_a_time_that_is_not_known_is_never() -> None:
     low = np.array([0, START + 20], dtype=np.uint64)
     # THEN 0 is no time
     assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
+    # and neither is one that lies before the clock began, as the 56 bits of a damaged record may
+    low = np.array([(1 << TIMESTAMP_BITS) - 16, START + 20], dtype=np.uint64)
+    assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
