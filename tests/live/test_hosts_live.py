@@ -37,7 +37,7 @@ def test_two_recorders_see_the_same_bio_at_the_same_time(
             assert status == 0, said
     # WHEN their logs are converted together
     target = tmp_path / "both.pftrace"
-    said = biotrail("convert", *logs, "-o", target).stdout
+    said = biotrail("convert", "--detail", "full", *logs, "-o", target).stdout
     assert "the same boot, so the same clock: exact" in said
     trace = perfetto_check.read(target.read_bytes(), boottime=True)
     # THEN both have all bios, in the same order, each at the same time: two programs run one
