@@ -36,7 +36,7 @@ FAULTY = 2_000
 """Histories of which records are missing."""
 SURVIVES = 4 * len(FAULTS)
 """Histories with faults that a bug may survive before it counts as not caught."""
-LEAST_SHARE = 0.9
+LEAST_SHARE = 0.95
 """Of the events of all histories that have to be settled."""
 SOURCE = ROOT / "converters" / "settling" / "plain.py"
 
