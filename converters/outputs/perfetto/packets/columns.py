@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.events.tables import I64, U16, U64, Bool
 from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
 from biotrail.converters.outputs.perfetto.packets.encode import Unsigned
 
@@ -60,7 +60,7 @@ class StageColumns:
 
     first: I64
     count: I64
-    name: U8
+    name: U16
     """Per stage: interned id of its name."""
     start: I64
     """Per stage: ns."""

@@ -12,7 +12,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, PathTables
 from biotrail.converters.events.tables import (
     NEVER,
-    U8,
+    U16,
     Bool,
     Tasks,
 )
@@ -45,7 +45,7 @@ class CallMaker:
     """Calls that have returned, and have no slice yet."""
     _runnable: int = 0
     """Event name id of RUNNABLE: interned early, as it has to be below 128."""
-    _names_of: U8 = field(default_factory=lambda: np.zeros(len(WaitReason), dtype=np.uint8))
+    _names_of: U16 = field(default_factory=lambda: np.zeros(len(WaitReason), dtype=np.uint16))
     """Per WaitReason: event name id of such a wait, likewise."""
     _numbered: int = 0
     """Calls so far, which numbers them."""

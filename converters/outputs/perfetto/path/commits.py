@@ -61,7 +61,7 @@ class CommitMaker:
         ended = np.concatenate([begun[:, 1:], table.end[:, None]], axis=1)
         shown = (begun != NEVER) & (ended > begun)
         count = shown.sum(axis=1)
-        ids = np.array([self.names.id(phase) for phase in COMMIT_PHASES], dtype=np.uint8)
+        ids = np.array([self.names.id(phase) for phase in COMMIT_PHASES], dtype=np.uint16)
         return StageColumns(
             first=np.cumsum(count) - count,
             count=count,

@@ -171,7 +171,7 @@ class InterruptMaker:
         slices.stages = StageColumns(
             first=np.cumsum(count) - count,
             count=count,
-            name=names[kind].astype(np.uint8),
+            name=names[kind].astype(np.uint16),
             start=since[lasting],
             end=until[lasting],
         )

@@ -64,11 +64,11 @@ def lay(
     rows: cython.const[cython.longlong][::1],
     start: cython.const[cython.longlong][::1],
     end: cython.const[cython.longlong][::1],
-    stage: cython.const[cython.uchar][::1],
+    stage: cython.const[cython.ushort][::1],
     begin: cython.const[cython.longlong][::1],
     stop: cython.const[cython.longlong][::1],
     count: cython.longlong[::1],
-    names: cython.uchar[::1],
+    names: cython.ushort[::1],
     starts: cython.longlong[::1],
     ends: cython.longlong[::1],
 ) -> cython.longlong:

@@ -28,7 +28,7 @@ except ImportError:  # not compiled, and no Cython to run it uncompiled
 else:
     loops = _stage_loops if _stage_loops.COMPILED else None
 
-_NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint8)
+_NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint16)
 """Interned name of each stage."""
 
 
@@ -148,7 +148,7 @@ def laid(module: ModuleType, slices: Slices, stages: Stages, rows: I64) -> Stage
     module: stage_loops, compiled or not. rows: per stage its slice or -1, ascending.
     """
     count = np.zeros(len(slices), dtype=np.int64)
-    name = np.empty(len(rows), dtype=np.uint8)
+    name = np.empty(len(rows), dtype=np.uint16)
     start, end = np.empty((2, len(rows)), dtype=np.int64)
     kinds = _NAMES[stages.stage]
     given = rows, stages.start, stages.end, kinds, slices.start, slices.end

@@ -82,7 +82,7 @@ def by_loops(
         arguments,
         values,
         *map(_column, flow_parts, (np.int64, np.int64, np.uint64)),
-        *map(_column, stage_parts, (np.int64, np.int64, np.uint8, np.int64, np.int64, np.uint64)),
+        *map(_column, stage_parts, (np.int64, np.int64, np.uint16, np.int64, np.int64, np.uint64)),
     )
     categories = np.array([CATEGORY_IIDS[slices.category], CATEGORY_IIDS[STAGE]], dtype=np.int64)
     for begin in range(0, len(slices), BLOCK):

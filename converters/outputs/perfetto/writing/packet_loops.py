@@ -156,7 +156,7 @@ def encode(
     flow_id: cython.const[cython.ulonglong][::1],
     stage_first: cython.const[cython.longlong][::1],
     stage_count: cython.const[cython.longlong][::1],
-    stage_name: cython.const[cython.uchar][::1],
+    stage_name: cython.const[cython.ushort][::1],
     stage_start: cython.const[cython.longlong][::1],
     stage_end: cython.const[cython.longlong][::1],
     stage_flow: cython.const[cython.ulonglong][::1],

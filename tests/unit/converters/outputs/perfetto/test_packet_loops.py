@@ -56,7 +56,7 @@ def made_up(rng, n):
     stages = StageColumns(
         first,
         count,
-        rng.integers(1, 256, total).astype(np.uint8),
+        rng.integers(1, 1000, total).astype(np.uint16),
         begins,
         begins + rng.integers(0, 500, total),
         large(rng, total) * rng.integers(0, 2, total).astype(np.uint64),
