@@ -138,7 +138,6 @@ class Lives:
     preflush: cython.longlong
     fua: cython.longlong
     write: cython.longlong
-    discard: cython.longlong
     flush: cython.longlong
     has_start: cython.longlong
     has_got: cython.longlong
@@ -175,7 +174,6 @@ class Lives:
         self.preflush = facts.preflush
         self.fua = facts.fua
         self.write = facts.write
-        self.discard = facts.discard
         self.flush = facts.flush
         self.has_start = facts.has_start
         self.has_got = facts.has_got
@@ -651,7 +649,6 @@ class Lives:
         address: cython.longlong = self.raw[1, row]
         size: cython.longlong = self.raw[4, row] & LOW_32
         count: cython.longlong = (self.raw[6, row] >> 32) & 0xFFFF
-        opf: cython.longlong = (self.raw[4, row] >> 32) & LOW_32
         flush: cython.longlong = self.is_flush(row)
         request: cython.longlong = self.issued_request(address, flush)
         self.requests[request].flush = flush
@@ -683,7 +680,7 @@ class Lives:
                 slot = 2
             else:
                 break
-        if named != count or total != size or (count > 1 and opf & 0xFF == self.discard):
+        if named != count or total != size:
             doubt = ODD
         if self.requests[request].sequence and count != 1:  # nothing merges into one
             doubt = ODD

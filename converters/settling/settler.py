@@ -91,8 +91,7 @@ class Facts:
     """Flag of opf; `fua` likewise."""
     fua: int
     write: int
-    """Operation number; `discard` and `flush` likewise."""
-    discard: int
+    """Operation number; `flush` likewise."""
     flush: int
     has_start: int
     """Whether s was recorded: then each request begins with one."""
@@ -107,7 +106,6 @@ class Facts:
             context.flag_mask("PREFLUSH"),
             context.flag_mask("FUA"),
             context.op_number("write") & OP_MASK,
-            context.op_number("discard") & OP_MASK,
             context.op_number("flush") & OP_MASK,
             int("s" in letters),
             int("s" in letters or "G" in letters),

@@ -29,10 +29,6 @@ BUGS = (
         (("if self.has_start and not flush:\n", "if False:\n"),),
     ),
     Bug(
-        "discards with several bios are plain",
-        (("(count > 1 and opf & 0xFF == self.discard)", "False"),),
-    ),
-    Bug(
         "the data of a flush sequence ends it",
         (("elif self.requests[request].sequence:\n", "elif False:\n"),),
     ),
@@ -144,7 +140,7 @@ BUGS = (
     ),
     Bug(
         "a chain need not be whole",
-        (("if named != count or total != size or (count", "if (count"),),
+        (("if named != count or total != size:", "if False:"),),
     ),
     Bug(
         "doubts do not spread to families",

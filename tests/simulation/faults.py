@@ -59,7 +59,7 @@ MISSING: tuple[Fault, ...] = tuple(("missing", letter) for letter in f"{LETTERS}
 """Faults that recordings have: what the model makes of them does not depend on plain I/O beside."""
 FAULTS: tuple[Fault, ...] = (
     *MISSING,
-    *(("twice", letter) for letter in "QGMFAsIDCd"),
+    *(("twice", letter) for letter in "QGMFAsIDbCd"),
     *((name, letter) for name, (_, letters) in CHANGES.items() for letter in letters),
 )
 

@@ -224,7 +224,8 @@ class _InOrder:
         a, total = self._a, int(self._a.events.bytes[event])
         self._issued = True
         self._begin, self._done = int(a.events.sector[event]), 0
-        named = [bio for bio in self._chains.get(event, ()) if bio in self._left]
+        # A damaged log can name a bio twice.
+        named = [bio for bio in dict.fromkeys(self._chains.get(event, ())) if bio in self._left]
         here = self._born(list(self._left), event)
         self._order = self._chain_order(named, here)
         self._placed = []

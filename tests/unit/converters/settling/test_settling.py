@@ -26,6 +26,7 @@ from tests.simulation.check import SHORT_HOLD_NS
 from tests.simulation.delivery import log_of
 from tests.simulation.faults import MISSING, faulty
 from tests.simulation.loads import history
+from tests.simulation.plain_cases import CASES, history_of
 from tests.simulation.plain_loads import plain_history
 from tests.support import path_sample
 from tests.support.paths import ROOT
@@ -126,6 +127,16 @@ def test_missing_records_make_no_difference(plain, short_holds, seed) -> None:
         assert (
             differences(alone, windows_of(log_of(one), plain, one.window_events, "identity")) == []
         )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_histories_made_by_hand_have_the_same_tables(plain, short_holds, case) -> None:
+    # GIVEN a history of a few records, some of them missing or contradictory
+    made = history_of(case)
+    # WHEN its log is read both ways  THEN the tables are the same
+    alone = windows_of(log_of(made), None, made.window_events, "identity")
+    settled = windows_of(log_of(made), plain, made.window_events, "identity")
+    assert differences(alone, settled) == []
 
 
 @pytest.mark.parametrize("window", [4_000, 250_000])
