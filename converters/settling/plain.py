@@ -21,7 +21,8 @@ COMPILED = cython.compiled
 LOW_32 = cython.declare(cython.longlong, 0xFFFFFFFF)
 LOW_40 = cython.declare(cython.longlong, 0xFFFFFFFFFF)
 TIME_MASK = cython.declare(cython.longlong, 0xFFFFFFFFFFFFFF)
-TOP_BIT = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF - 1)
+LOW_63 = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+TOP_BIT = cython.declare(cython.longlong, ~LOW_63)  # written out, C has no such literal
 
 # The kinds of recorder.schema.records.Kind that are looked at.
 _Q = cython.declare(cython.int, 1)
