@@ -1019,12 +1019,17 @@ class Lives:
     @cython.cfunc
     @cython.exceptval(check=False)
     def doubt_successors(self) -> cython.void:
-        """Make lives NEEDED that follow an odd one at its address: they tell that it is over."""
+        """Make lives NEEDED that follow, at its address, one that is odd or lacks a piece's end.
+
+        They tell that it is over.
+        """
         i: cython.longlong
         after: cython.longlong
         for i in range(self.bio_count):
             after = self.bios[i].successor
-            if self.bios[i].doubt == ODD and after >= 0 and self.bios[after].doubt == 0:
+            if after < 0 or self.bios[after].doubt != 0:
+                continue
+            if self.bios[i].doubt == ODD or (self.bios[i].root == i and self.bios[i].pieces < 1):
                 self.bios[after].doubt = NEEDED
         for i in range(self.request_count):
             after = self.requests[i].successor

@@ -92,7 +92,7 @@ def test_a_direct_reads_tree_goes_from_the_call_to_the_completion(
     # THEN the stacks have the path from the system call to the driver, in its order
     lines = cli("tree", "--folded", log).out.splitlines()
     issues = [line.rpartition(" ")[0].split(";") for line in lines if "block_rq_issue" in line]
-    of_dd = [line for line in issues if line[1] == "dd" and "vfs_read" in line]
+    of_dd = [line for line in issues if line[1] == "dd" and "iomap_dio_rw" in line]
     assert of_dd, lines
     path = of_dd[0]
     wanted = ("vfs_read", "iomap_dio_rw", "blk_mq_", "block_rq_issue")

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.events.tables import Lifecycles, Table
+from biotrail.converters.events.stacks import Stack
+from biotrail.converters.events.tables import I32, Lifecycles, Table
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.settling import settler
 from biotrail.recorder.log.frames import MAGIC
@@ -49,8 +50,13 @@ def windows_of(
 def differences(
     one: tuple[Trace, list[Lifecycles]], other: tuple[Trace, list[Lifecycles]]
 ) -> list[str]:
-    """What differs between two readings: columns of tables by window, entries of the account."""
+    """What differs between two readings: columns of tables by window, entries of the account.
+
+    Rows of stacks are numbered in the order in which they are met, so stacks are compared by their
+    frames.
+    """
     found = []
+    stacks = _common_rows(one[0], other[0])
     for field in dataclasses.fields(one[0].account):
         values = getattr(one[0].account, field.name), getattr(other[0].account, field.name)
         if values[0] != values[1]:
@@ -60,10 +66,30 @@ def differences(
     for number, (first, second) in enumerate(zip(one[1], other[1], strict=True)):
         for name in TABLES:
             where = f"window {number}, {name}"
-            found += _columns(where, getattr(first, name), getattr(second, name))
+            tables = getattr(first, name), getattr(second, name)
+            found += _columns(where, *map(_with_stacks, tables, stacks))
         found += _parts(f"window {number}, path", first.path, second.path)
         found += _parts(f"window {number}, sites", first.sites, second.sites)
     return found
+
+
+def _common_rows(*traces: Trace) -> list[I32]:
+    """Return per trace, for each of its stacks' rows, a number that equal stacks share.
+
+    Another entry follows, -1, for bios without a stack.
+    """
+    numbers: dict[Stack, int] = {}
+    return [
+        np.array([*(numbers.setdefault(s, len(numbers)) for s in trace.stacks.all()), -1], np.int32)
+        for trace in traces
+    ]
+
+
+def _with_stacks(table: Table, rows: I32) -> Any:
+    """Return the table with its stacks' rows replaced by the numbers at them, if it has stacks."""
+    if not hasattr(table, "stack"):
+        return table
+    return dataclasses.replace(table, stack=rows[table.stack])  # type: ignore[type-var]
 
 
 def _parts(where: str, first: Any, second: Any) -> list[str]:
