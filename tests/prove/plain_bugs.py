@@ -68,6 +68,10 @@ BUGS = (
                 "if self.bio_keys[at] != 0 and self.bios[self.bio_values[at]].state != ENDED:\n            self.bios[self.bio_values[at]].doubt = ODD",
                 "if False:\n            pass",
             ),
+            (
+                "if self.bios[i].doubt == ODD or (self.bios[i].root == i and self.bios[i].pieces < 1):",
+                "if self.bios[i].doubt == ODD:",
+            ),
         ),
     ),
     Bug(
