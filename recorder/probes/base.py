@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every backend's probes have in common: opening and closing, and what one need not have."""
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -14,7 +15,7 @@ from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.payloads import End
 
 
-class BaseProbes:
+class BaseProbes(ABC):
     """Base of all probes; with the methods of a subclass it fits backend.Probes.
 
     A context manager: entering opens, leaving closes. What only a backend with the capability can
@@ -30,13 +31,13 @@ class BaseProbes:
         self.path = NO_PATH
         """Which file facts are recorded, and which parts of the path; set by open()."""
 
+    @abstractmethod
     def open(self) -> None:
-        """Load programs and maps: of a subclass."""
-        raise NotImplementedError
+        """Load programs and maps. Raises ProbeError."""
 
+    @abstractmethod
     def close(self) -> None:
-        """Detach and unload everything: of a subclass. Closing again has no effect."""
-        raise NotImplementedError
+        """Detach and unload everything. Closing again has no effect."""
 
     def __enter__(self) -> Self:
         """Open, and return this object."""
@@ -60,7 +61,7 @@ class BaseProbes:
         """Return no runs: for a backend that does not record the path."""
         return PathRuns()
 
-    def stop_timing(self) -> None:
+    def stop_timing(self) -> None:  # noqa: B027 - a backend need not have it
         """Do nothing: for a backend that does not time system calls."""
 
     def triggered(self) -> list[Hit]:
@@ -79,5 +80,5 @@ class BaseProbes:
         """Return no entries."""
         return {}
 
-    def own_file(self, file: OwnFile) -> None:
+    def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Do nothing: for a backend that does not recognize the recorder's own files."""
