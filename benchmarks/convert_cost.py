@@ -58,12 +58,12 @@ class Row:
 
     def __str__(self) -> str:
         return (
-            f"  {self.tool:12}{self.events:14,}{self.rate:9.2f}{1e9 * self.cpu / self.events:9,.0f}"
+            f"  {self.tool:18}{self.events:14,}{self.rate:9.2f}{1e9 * self.cpu / self.events:9,.0f}"
             f"{self.max_rss / (1 << 20):9.0f}{self.size / self.events:9.1f}"
         )
 
 
-HEAD = f"  {'':12}{'events':>14}{'M/s':>9}{'ns/event':>9}{'MiB':>9}{'B/event':>9}"
+HEAD = f"  {'':18}{'events':>14}{'M/s':>9}{'ns/event':>9}{'MiB':>9}{'B/event':>9}"
 
 
 def main() -> None:
@@ -176,7 +176,7 @@ def prepared(load: Load, millions: int, directory: Path, tools: Collection[str])
         )
         count.write_text(made.stdout, encoding="ascii")
     data = perf_data(load, directory) if "perf script" in tools else None
-    blktrace = millions <= PEERS_UP_TO and {"btt", "blkparse"} & set(tools)
+    blktrace = millions <= PEERS_UP_TO and {"btt", "blkparse", "blkparse -d + btt"} & set(tools)
     pair = blktrace_of(log) if blktrace else (None, None)
     events = int(count.read_text(encoding="ascii"))
     return Given(log, events, *pair, data, 0 if data is None else events_of_perf(data))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The conversions of `convert_cost.py`, biotrail's and its peers', each a process that is measured.
 
-btt reads what `blkparse -d` made of the same files: making these is not counted.
+btt reads what `blkparse -d` made of the same files, and nothing else: alone, without what that
+takes, and as both together.
 """
 
 import json
@@ -18,11 +19,13 @@ from benchmarks.cost_figures import count_perf_data
 from benchmarks.cost_tools import BIOTRAIL, ROOT
 
 _TABLES = """
-import sys
+import os, sys
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 from biotrail.converters.pipeline import Trace
 for _ in Trace(sys.argv[1]).lifecycles():
     pass
 """
+"""As the commands, it starts no threads of numpy's BLAS, which biotrail does not use."""
 
 
 _MEASURED = """
@@ -96,6 +99,14 @@ def _btt(given: Given, out: Path) -> Sequence[str | Path] | None:
     return given.merged and ["btt", "-i", given.merged, "-o", out]
 
 
+def _merged_btt(given: Given, out: Path) -> Sequence[str | Path] | None:
+    """Return the command line that makes what btt reads of blktrace's files, and runs btt."""
+    if not (given.blktrace and given.merged):
+        return None
+    both = 'blkparse -q -i "$0" -O -d "$1" && btt -i "$1" -o "$2"'
+    return ["sh", "-ec", both, given.blktrace, f"{out}.merged", out]
+
+
 def _perf_script(given: Given, out: Path) -> Sequence[str | Path] | None:
     return given.perf_data and ["perf", "script", "-i", given.perf_data]
 
@@ -108,6 +119,7 @@ TOOLS = (
     Tool("archive", _ours("archive", ending=".parquet")),
     Tool("otf2", _ours("convert", ending=".otf2")),
     Tool("btt", _btt, peer=True),
+    Tool("blkparse -d + btt", _merged_btt, peer=True),
     Tool("blkparse", _blkparse, peer=True),
     Tool("perf script", _perf_script, peer=True),
 )

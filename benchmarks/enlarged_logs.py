@@ -3,8 +3,8 @@
 
 The short log is one whole recording, from before its load began until after it ended. Nothing is
 in flight at its ends, so addresses may be used again in the next repetition, as a kernel does.
-Times, positions in the rings and clock readings go on; sectors, addresses and numbers are those of
-the recording. Only records whose one time is that of their head may be in it: no path, no hits.
+Times, positions in the rings, clock readings and the numbers of followed lives go on; sectors,
+addresses and other numbers are those of the recording, which this version has to have made.
 """
 
 import sys
@@ -13,18 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.chunks import Chunk
 from biotrail.recorder.log.columns import record_starts
-from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
 
 _PAUSE_NS = 100_000_000
 """Between repetitions: more than the time that a window waits for other CPUs' records."""
 _CLOCKS = ("monotonic", "boottime", "realtime")
 _TOP = 56
 """Bits of a record's first word below its kind: its time."""
+_TIMES = {
+    Kind.CALL: ("entry",),
+    Kind.RETURN: ("entry",),
+    Kind.WAIT: ("entry",),
+    Kind.SUBMISSION: ("submitted",),
+    Kind.RING_COMPLETE: ("submitted",),
+    Kind.COMMIT: ("started", "locking", "flushing", "logging"),
+    Kind.PAIR: ("began",),
+}
+"""Times (ns, a word each) that records have beside that of their head. 0: not known."""
+_LOW = (1 << 32) - 1
+"""A hit's number of its life: the lower half of a word."""
 
 
 def enlarge(recorded: Path, times: int, out: Path) -> None:
@@ -42,10 +55,15 @@ def enlarge(recorded: Path, times: int, out: Path) -> None:
             for name, payload in reader.notes:
                 writer.write_note(name, payload)
             span, ring = _extent(reader)
+            lives = max(
+                (_most_lives(s) for chunk in reader.chunks() for s in chunk.segments), default=0
+            )
             for number in range(times):
                 for chunk in _chunks(recorded):
                     shift = number * span
-                    moved = [_later(one, shift, number * ring) for one in chunk.segments]
+                    moved = [
+                        _later(one, shift, number * ring, number * lives) for one in chunk.segments
+                    ]
                     writer.write_chunk(moved, _clock_later(chunk.clock, shift))
             writer.close(_end_later(reader.end, (times - 1) * span))
         part.replace(out)
@@ -80,16 +98,49 @@ def _extent(reader: LogReader) -> tuple[int, int]:
     return last - first + _PAUSE_NS, -(-max(ends) // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def _later(segment: Segment, shift: int, further: int) -> Segment:
-    """Return a segment with records `shift` ns later, `further` bytes on in its ring."""
+def _later(segment: Segment, shift: int, further: int, lives: int) -> Segment:
+    """Return a segment with records `shift` ns later, `further` bytes on in its ring.
+
+    lives: added to the numbers of followed lives.
+    """
     words = np.frombuffer(segment.data, dtype="<u8").copy()
     if not len(words):
         return segment
+    starts, kinds = _records(segment, words)
+    words[starts] += np.uint64(shift)
+    for kind, names in _TIMES.items():
+        for name in names:
+            at = starts[kinds == kind] + _word(kind, name)
+            words[at] += np.where(words[at] > 0, np.uint64(shift), np.uint64(0))
+    words[starts[kinds == Kind.HIT] + _word(Kind.HIT, "life")] += np.uint64(lives)
+    return Segment(segment.cpu, segment.level, segment.position + further, words.tobytes())
+
+
+def _most_lives(segment: Segment) -> int:
+    """Return the highest number of a followed life in a segment; 0: none."""
+    words = np.frombuffer(segment.data, dtype="<u8")
+    starts, kinds = _records(segment, words)
+    numbers = words[starts[kinds == Kind.HIT] + _word(Kind.HIT, "life")] & np.uint64(_LOW)
+    return int(numbers.max(initial=0))
+
+
+def _records(
+    segment: Segment, words: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return (index of each record's first word, its kind), of all records but pads."""
+    if not len(words):
+        return np.empty(0, np.int64), np.empty(0, np.uint8)
     tops = (words >> np.uint64(_TOP)).astype(np.uint8)
     starts = record_starts(tops, segment.position // 8)
     starts = starts[tops[starts] != Kind.PAD]
-    words[starts] += np.uint64(shift)
-    return Segment(segment.cpu, segment.level, segment.position + further, words.tobytes())
+    return starts, tops[starts]
+
+
+def _word(kind: Kind, name: str) -> int:
+    """Return in which word of its record a field begins."""
+    fields = BY_KIND[kind].dtype.fields
+    assert fields is not None
+    return int(fields[name][1]) // 8
 
 
 def _clock_later(clock: Mapping[str, int], shift: int) -> dict[str, int]:

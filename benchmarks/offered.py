@@ -35,7 +35,7 @@ from benchmarks.offered_figures import (
 )
 from benchmarks.offered_load import Generator, build, on_cpu, rings_of
 from benchmarks.record_cost import describe, write_json
-from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.rings.ring import RingSizes
 from tests.support.devices import SHM, LoopDevice, loop
 
 MILLION = 1_000_000

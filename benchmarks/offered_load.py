@@ -14,10 +14,10 @@ from ctypes import byref, c_char, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.probes.admission import Config
-from biotrail.recorder.probes.btf import KernelBtf
-from biotrail.recorder.probes.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.ring import KINDS, RingSizes
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.maps.admission import Config
+from biotrail.recorder.probes.rings.ring import KINDS, RingSizes
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(__file__).with_name("offered.bpf.c")

@@ -34,8 +34,8 @@ from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.log.frames import Codec
 from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.output.memory import keep_freed_memory
-from biotrail.recorder.probes.barriers import NoBarrier
-from biotrail.recorder.probes.ring import LEVELS, Rings, RingSizes
+from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.intake import CHUNK_BYTES

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 def open(
     path: str | os.PathLike[str] | BinaryIO, associate: str = "auto", *, own_io: bool = False
 ) -> "Recording":
-    """Open a log, an archive, blktrace's data or a stream of one of these; return its Recording.
+    """Open a log, an archive, another tool's recording or a stream of one; return its Recording.
 
     associate: how requests are matched with bios: "identity" by kernel pointers, "intervals" by
     sectors and times, "auto" by pointers where the log has any. own_io: include the recording's own

@@ -16,6 +16,7 @@ from biotrail.converters.calls.arrow import (
     commits_table,
     waits_table,
 )
+from biotrail.converters.inputs.beginning import is_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
@@ -45,9 +46,9 @@ _SCHEMAS = (
 class Recording:
     """Bios, requests, events, calls, waits, submissions, pairs and lives of a log or its like.
 
-    That is a log, an archive or blktrace data. Read on first use and kept. Calls, waits, commits
-    and submissions are those of logs recorded with --path; lives, spans and hits those of followed
-    objects (biotrail follow).
+    That is a log, an archive or another tool's recording. Read on first use and kept. Calls,
+    waits, commits and submissions are those of logs recorded with --path; lives, spans and hits
+    those of followed objects (biotrail follow).
 
     docs/parquet.md and the metadata of each schema's fields give columns, types and units. Times
     are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null. A table
@@ -193,9 +194,9 @@ class Recording:
         """
         source, self._first = self._first, None
         if source is None:
-            if hasattr(self._path, "read"):
+            if not isinstance(self._path, str | os.PathLike) or is_pipe(self._path):
                 raise ValueError(
-                    "a stream can be read once: open a path to have both events and bios"
+                    "a stream can be read once: open a file to have both events and bios"
                 )
             source = open_source(self._path)
         return Trace(source, self._associate, own_io=self._own_io)

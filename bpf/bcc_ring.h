@@ -4,7 +4,7 @@
  * variables and rewrites map look-ups. recorder/probes/bcc/source.py puts constants and records.h
  * before this text, and bcc.h behind it. Nothing of the kernel's headers is used.
  *
- * The layout is that of ring.h (recorder/probes/ring.py reads both), but only level 0 is used: the
+ * The layout is that of ring.h (recorder/probes/rings/ring.py reads both), but only level 0 is used: the
  * kernel runs one tracepoint program at a time on a CPU and counts those that it skips
  * (trace_call_bpf(), bpf_prog_active).
  */
@@ -18,7 +18,7 @@
 #define opaque(var) asm volatile("" : "+r"(var))
 #define bt_barrier() asm volatile("" ::: "memory")
 
-/* Header of each element of bt_rings; recorder/probes/ring.py has the same offsets. */
+/* Header of each element of bt_rings; recorder/probes/rings/ring.py has the same offsets. */
 struct bt_area {
 	u64 depth;
 	u64 head[BT_LEVELS];

@@ -18,7 +18,7 @@
 #define BT_NO_CALL (-2) /* a kernel thread, or a kernel that tells no registers */
 #define BT_DIRTY_SLOT_BITS 18 /* the loader sets 2^18 entries if dirtying tasks are recorded */
 
-/* recorder/probes/path_maps.py fills it. */
+/* recorder/probes/maps/path_maps.py fills it. */
 const volatile struct bt_path path SEC(".rodata.path") = {};
 
 /*
@@ -27,7 +27,7 @@ const volatile struct bt_path path SEC(".rodata.path") = {};
  */
 volatile __u64 bt_timing SEC(".data.timing") = 1;
 
-/* recorder/probes/path_maps.py reads it, to know what the programs cost. */
+/* recorder/probes/maps/path_maps.py reads it, to know what the programs cost. */
 struct bt_entered bt_entered[BT_PATH_CPUS] SEC(".data.entered") = {};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -22,7 +22,7 @@
 #define BT_HEADER_BYTES 4096
 #define BT_REASONS 16 /* enum bt_reason, filters.h */
 
-/* Header page of each CPU's element; recorder/probes/ring.py has the same offsets. */
+/* Header page of each CPU's element; recorder/probes/rings/ring.py has the same offsets. */
 struct bt_area {
 	__u64 depth;
 	__u64 head[BT_LEVELS];
@@ -101,7 +101,7 @@ static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
 /*
  * Stores a ring's head, behind the stores of the records below it. Where the machine would reorder
  * these, the loader makes the second instruction an exchange, which is a full barrier; by the
- * first one, which does nothing, it finds the place (recorder/probes/head_stores.py, whose argument
+ * first one, which does nothing, it finds the place (recorder/probes/rings/head_stores.py, whose argument
  * is in docs/architecture.md). Not compiled in: kernels before 5.12 refuse a program that has it,
  * even where it is never run.
  */

@@ -71,7 +71,7 @@ class Trace:
         *,
         own_io: bool = False,
     ) -> None:
-        """Open a log, archive or blktrace data; `open_source` says what `path` may be.
+        """Open a log, archive or another tool's recording; `open_source` says what `path` may be.
 
         associate: "identity": by kernel pointers; "intervals": by sector ranges, without pointers;
         "auto": by pointers where the log has them. own_io: whether to include the recording's own
@@ -151,13 +151,13 @@ class Trace:
             if waiting < window_events:
                 continue
             edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
-            waiting_parts = [pending, *parts]
-            ready, pending, edge = split_ready(waiting_parts, edge, MOST_WAITING, self._kept)
-            if not len(ready):
-                parts, waiting = [], 0
+            *ready, pending, edge = split_ready([pending, *parts], edge, MOST_WAITING, self._kept)
+            parts = []
+            if not len(ready[0]):
+                waiting = 0
                 continue
-            yield from pieces(self._complete_columns(ready), edge, piece_size)
-            complete_to, parts, waiting = edge, [], len(pending)
+            complete_to, waiting = edge, len(pending)
+            yield from pieces(self._complete_columns(ready.pop()), edge, piece_size)
         pending = Events.join([pending, *parts])
         self._apply_notes()
         self.account.unknown = dict(self.reader.unknown)
@@ -220,13 +220,8 @@ class Trace:
         first = -1 if self.span is None else self.span.begin
         divider, joiner = CallDivider(self.context), SubmissionJoiner(self.context)
         lives = LifeJoiner(self.context.header, self.account.followed, not self.by_intervals)
-        made_by = builder(
-            self.context,
-            self.tasks,
-            self.stacks,
-            by_intervals=self.by_intervals,
-            module=self.settling,
-        )
+        known = self.context, self.tasks, self.stacks
+        made_by = builder(*known, by_intervals=self.by_intervals, module=self.settling)
         for fresh, result, begin, end in self._associated(events, made_by):
             result.path = divider.divide(result, self.tasks)
             final = begin == end and not len(fresh)
@@ -238,7 +233,9 @@ class Trace:
             window = self._close_window(result, max(begin, first), end)
             if on_window is not None:
                 on_window(result, window)
+            del fresh, result  # a window's events are gone while it is used,
             yield window
+            del window  # and its tables while the next is made
             if self.span is not None:
                 self.account.first_ns, self.account.last_ns = first, end
 
@@ -292,8 +289,7 @@ class Trace:
             elif begin < 0 and len(fresh):
                 begin = int(fresh.ts[0])
             block = without_sites(fresh)
-            identified = identifier.identify(block) if identifier else block
-            events = identified.behind(kept)
+            events = (identifier.identify(block) if identifier else block).behind(kept)
             if identifier:
                 identifier.mark(events)
             until = end if light is None else max(light.window_end(events, end), begin)
@@ -306,7 +302,9 @@ class Trace:
             self._kept = len(kept)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
-            yield fresh, result, begin, until
+            found = [(fresh, result, begin, until)]
+            del fresh, block, events, result
+            yield found.pop()
             begin = until
         if begin < end:
             result = made_by.build(kept, settled=end, final=False)

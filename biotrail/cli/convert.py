@@ -2,20 +2,31 @@
 """`biotrail convert`: conversion of logs to a Perfetto trace, OTF2 or blktrace's files."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from biotrail.cli.converting.conversion import convert, report_lines
-from biotrail.cli.converting.formats import BLKTRACE, OTF2, PERFETTO, checked, format_and_path
+from biotrail.cli.converting.formats import (
+    BLKTRACE,
+    OTF2,
+    PERFETTO,
+    check_beside,
+    checked,
+    format_and_path,
+)
 from biotrail.cli.converting.result import Result
 from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, cut_of, opened
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
 from biotrail.cli.options.drawing import Drawing, drawing_options
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.opening import associate_option, own_io_option
 from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.text.printing import say_all
+
+if TYPE_CHECKING:  # imported where another trace is given
+    from biotrail.cli.converting.beside import Beside
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,10 @@ class Asked:
     drawing: Drawing
     force: bool
     """Whether to replace an output that exists."""
+    beside: str | None
+    """Path of a Perfetto trace that goes into the output, too; None: there is none."""
+    alone: bool
+    """Whether the packets of a Perfetto trace that is the LOG are left out."""
 
 
 @click.command()
@@ -49,6 +64,20 @@ class Asked:
     help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
     "perfetto.",
 )
+@click.option(
+    "--with",
+    "beside",
+    metavar="TRACE",
+    type=click.Path(),
+    help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
+    "another program made on the same boot; .gz and .zst as well.",
+)
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Of a LOG that is a Perfetto trace itself, write what is made of its block events alone, "
+    "not beside its own packets.",
+)
 @cut_options
 @drawing_options
 @associate_option
@@ -63,12 +92,12 @@ def command(
 ) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
-    LOG is a log, an archive, or blktrace's files: DEV (for DEV.blktrace.*) or one merged
-    stream. A trace is a file, compressed if its name ends in .gz or .zst; an OTF2 archive is
-    a directory, and so are files for blkparse, one set for each device. The output is readable
-    by you alone, and appears under its name when it is complete. LOG - reads standard input;
-    -o - writes a Perfetto trace to standard output. docs/cuts.md describes the options that
-    choose a part of a log.
+    LOG is a log, an archive, a Perfetto trace with block events, or blktrace's files: DEV (for
+    DEV.blktrace.*) or one merged stream. A trace is a file, compressed if its name ends in .gz
+    or .zst; an OTF2 archive is a directory, and so are files for blkparse, one set for each
+    device. The output is readable by you alone, and appears under its name when it is complete.
+    LOG - reads standard input; -o - writes a Perfetto trace to standard output. docs/cuts.md
+    describes the options that choose a part of a log.
 
     Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
     of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).
@@ -81,6 +110,8 @@ def command(
     biotrail convert sda                            # sda.blktrace.* → sda.pftrace
     biotrail convert db1.biotrail db2.biotrail -o both.pftrace
     biotrail convert disk-*.biotrail                # a rotated recording: one trace
+    biotrail convert system.pftrace                 # → system-bios.pftrace: the trace, and bios
+    biotrail convert disk.biotrail --with system.pftrace -o both.pftrace
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -102,19 +133,48 @@ def _convert(
     if len(logs) == 1:
         form, target = _checked(logs[0], asked)  # before a pipe is read
         with opened(logs[0], asked.cut, *how) as source:
-            result = convert(source, form, target, asked.force, asked.drawing)
-        return result, report_lines(source, result, form)
+            return _one(logs[0], source, form, target, asked)
     recordings = open_recordings(logs, *how)
     if len(recordings) > 1:
         return _merge(recordings, asked)
     form, target = _checked(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, *how)[0].trace, asked.cut)
-    result = convert(source, form, target, asked.force, asked.drawing)
+    return _one(recordings[0].paths[0], source, form, target, asked)
+
+
+def _one(
+    log: str, source: Opened, form: str, target: str, asked: Asked
+) -> tuple[Result, list[str]]:
+    """Convert one recording; return the result and lines about it. log: its path, for messages."""
+    other = _beside(log, source, form, asked)
+    result = convert(source, form, target, asked.force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
+def _beside(log: str, source: Opened, form: str, asked: Asked) -> "Beside | None":
+    """Return the trace that the output holds, too: the one asked for, or the log itself."""
+    is_trace = source.trace.context.header.get("backend") == "perfetto"
+    if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
+        return None
+    from biotrail.cli.converting.beside import beside, beside_itself
+    from biotrail.converters.inputs.perfetto.source import PerfettoSource
+
+    if asked.beside is not None:
+        return beside(asked.beside, log, source.trace)
+    if asked.drawing.max_size is not None:
+        raise click.UsageError("--max-size writes a Perfetto trace's bios alone: give --alone, too")
+    reader = source.trace.reader
+    return beside_itself(reader) if isinstance(reader, PerfettoSource) else None
+
+
 def _checked(log: str, asked: Asked) -> tuple[str, str]:
-    return checked(log, asked.target, asked.form, asked.cut, asked.drawing)
+    """Return (format, output path). Raises click.UsageError for options that do not fit."""
+    form, target = checked(log, asked.target, asked.form, asked.cut, asked.drawing)
+    if asked.beside is not None:
+        if asked.alone:
+            raise click.UsageError("--with and --alone exclude each other")
+        check_beside(form, asked.beside, asked.drawing)
+    return form, target
 
 
 def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
@@ -126,6 +186,8 @@ def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]
     from biotrail.cli.converting import merging
 
     target = asked.target
+    if asked.beside is not None:
+        raise click.UsageError("--with takes the logs of one recording")
     if asked.cut != Cut() or asked.drawing.max_size is not None:
         raise click.UsageError(
             "a part of several recordings cannot be chosen: convert parts one by one"

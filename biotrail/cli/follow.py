@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.cli.options.task_filters import task_filters
 from biotrail.cli.sites.following import (
     FollowArguments,
@@ -34,15 +35,8 @@ _TREE = "biotrail.cli.tree"
     help="Keep the log, for biotrail tree, slow, convert and others. Default: the merged tree is "
     "printed at the end, and no log is kept.",
 )
-@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option(
-    "--duration",
-    "--for",
-    "duration",
-    type=units.Duration(),
-    metavar="TIME",
-    help="Stop after 10s, 5min, …",
-)
+@force_option
+@duration_option("--for")
 @click.option(
     "--every",
     type=click.IntRange(min=1),

@@ -115,13 +115,18 @@ def _field(name: str, value: str) -> str:
     return f"{name:<{_WIDTH}}{value}"
 
 
+def _size(size: int) -> str:
+    """Return a recording's size in bytes as text; of a pipe it may not be known: -1."""
+    return units.size(size) if size >= 0 else "from a pipe"
+
+
 def _origin_lines(log: str, trace: Trace) -> list[str]:
     """Return lines about the recording: host, kernel, command, filters, time, cost."""
     header, account = trace.context.header, trace.account
     host, kernel = header.get("host", {}), header.get("kernel", {})
     state = "interrupted" if trace.reader.interrupted else "complete"
     found = [
-        _field("log", f"{log}, {units.size(trace.reader.size)}, {state}"),
+        _field("log", f"{log}, {_size(trace.reader.size)}, {state}"),
         _field("id", trace.context.log_id),
         _field("written by", f"{header.get('created_by', '?')}, backend {header.get('backend')}"),
         _field("host", f"{trace.context.host}, {host.get('os', '?')}, {host.get('machine', '?')}"),
@@ -136,7 +141,8 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
     if account.first_ns >= 0:
         span = units.duration(account.last_ns - account.first_ns)
         first, last = (trace.context.wall_clock(ns) for ns in (account.first_ns, account.last_ns))
-        found.append(_field("time", f"{first} to {last} ({span})"))
+        when = f"{first} to {last}" if first else "from an unknown time on"
+        found.append(_field("time", f"{when} ({span})"))
     if timing := timing_text(trace):
         found.append(_field("calls", timing))
     return [*found, *_rights_lines(header), *_cost_lines(trace)]

@@ -13,6 +13,7 @@ from biotrail.cli.live.watch import Lines, Shown, Watch
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.record_arguments import EVENT_SETS, PathParts
 from biotrail.cli.options.record_filters import filter_options
+from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
@@ -108,7 +109,7 @@ class Asked:
 @click.option("--count", type=click.IntRange(1), help="Stop after this many snapshots.")
 @sort_option("count")
 @limit_option("what there is room for; 10 without a terminal; --json has all")
-@click.option("--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, …")
+@duration_option()
 @click.option(
     "-o",
     "--output",
@@ -117,7 +118,7 @@ class Asked:
     type=click.Path(),
     help="Keep the log in FILE. Default: no log is kept.",
 )
-@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
+@force_option
 @click.option(
     "--events",
     type=click.Choice(EVENT_SETS),

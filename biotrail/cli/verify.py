@@ -26,7 +26,7 @@ class Finding:
 
     path: str
     kind: str = ""
-    """log, archive, table or blktrace's files; empty: nothing could be read."""
+    """log, archive, table, blktrace's files or e.g. perf's recording; empty: nothing was read."""
     intact: bool = True
     bytes: int = 0
     """Size of the file; 0: not known."""
@@ -101,7 +101,8 @@ def check(path: str) -> Finding:
         elif hasattr(source, "metadata"):
             _check_archive(source, found)
         else:
-            found.kind = "blktrace's files"
+            tool = source.header.get("backend")
+            found.kind = f"{tool}'s {'files' if tool == 'blktrace' else 'recording'}"
             _count(source, found)
             found.problems += source.problems
     except LogNotFoundError:

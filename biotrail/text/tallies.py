@@ -40,10 +40,14 @@ def kind_name(kind: int) -> str:
 
 
 def lost_by_kind(trace: Trace) -> dict[int, int]:
-    """Return per record kind the number of events that the recorder counted as lost."""
+    """Return per record kind the number of events that were counted as lost.
+
+    Windows without a known number count for nothing; kinds with such windows alone are left out.
+    """
     lost: Counter[int] = Counter()
     for window in trace.losses:
-        lost[int(window.get("kind", 0))] += int(window.get("count", 0))
+        if (count := int(window.get("count", 0))) >= 0:
+            lost[int(window.get("kind", 0))] += count
     return dict(sorted(lost.items()))
 
 
@@ -57,6 +61,9 @@ def loss_lines(trace: Trace) -> list[str]:
     if lost:
         what = ", ".join(f"{kind_name(kind)} {units.count(n)}" for kind, n in lost.items())
         lines.append(f"{units.plural(sum(lost.values()), 'event')} lost while recording: {what}")
+    unknown = sum(int(window.get("count", 0)) < 0 for window in trace.losses)
+    if unknown:
+        lines.append(f"an unknown number of events lost, in {units.plural(unknown, 'window')}")
     if trace.reader.interrupted:
         lines.append("interrupted: the log has no end; up to a second before it may be missing")
     lines += [f"damaged: {problem}" for problem in trace.reader.problems]

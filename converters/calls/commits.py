@@ -29,15 +29,29 @@ class LastCommits:
         dev = np.zeros(len(waits), dtype=np.uint32)
         known = Commits.concatenate([self._last, commits])
         known = known.take(np.lexsort((known.end, known.tid)))
-        for row in np.flatnonzero(waits.reason == WaitReason.JOURNAL_COMMIT).tolist():
-            waker = int(waits.waker[row])
-            first = np.searchsorted(known.tid, waker, side="left")
-            stop = np.searchsorted(known.tid, waker, side="right")
-            place = int(np.searchsorted(known.end[first:stop], waits.woken[row], side="right"))
-            one = int(first) + place - 1
-            if place and known.end[one] >= waits.out[row]:
-                transaction[row], dev[row] = known.transaction[one], known.dev[one]
+        rows = np.flatnonzero(waits.reason == WaitReason.JOURNAL_COMMIT)
+        last = _last_by(known, waits.waker[rows], waits.woken[rows])
+        rows, last = rows[last >= 0], last[last >= 0]
+        since = known.end[last] >= waits.out[rows]
+        rows, last = rows[since], last[since]
+        transaction[rows], dev[rows] = known.transaction[last], known.dev[last]
         newest = np.ones(len(known), dtype=np.bool_)
         newest[:-1] = known.tid[1:] != known.tid[:-1]
         self._last = known.take(newest)
         return transaction, dev
+
+
+def _last_by(known: Commits, waker: U32, woken: I64) -> I64:
+    """Return the row of the last commit that a thread ended by a time, int64 (n,); -1: none.
+
+    known: sorted by (tid, end). waker, woken: (n,), the thread and the time (ns).
+    """
+    if not len(known):
+        return np.full(len(waker), -1, dtype=np.int64)
+    ends, rank = np.unique(known.end, return_inverse=True)
+    tids, code = np.unique(known.tid, return_inverse=True)
+    # Each thread has its own range of ranks; rank 0 is before all of its commits.
+    width = len(ends) + 1
+    asked = np.searchsorted(tids, waker) * width + np.searchsorted(ends, woken, side="right")
+    row = np.searchsorted(code * width + rank + 1, asked, side="right") - 1
+    return np.where((row >= 0) & (known.tid[row] == waker), row, -1)

@@ -117,15 +117,17 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
     key, start, end: (n,), the spans; ends are at least 0. asked, time: (m,), the key and the time
     of each question. Keys are small integers of at least 0. NEVER: there is no such span.
     """
+    if not len(key) or not len(asked):
+        return np.full(len(asked), NEVER, dtype=np.int64)
     keys, times = np.concatenate([key, asked]), np.concatenate([start, time])
-    ends, rank = np.unique(np.concatenate([end, np.full(len(asked), NEVER)]), return_inverse=True)
-    question = np.repeat([False, True], [len(key), len(asked)])
-    order = np.lexsort((question, times, keys))
+    ends, rank = np.unique(end, return_inverse=True)
+    ranks = np.concatenate([rank + 1, np.zeros(len(asked), dtype=np.int64)])
+    order = np.lexsort((times, keys))  # stable: spans come before questions of their time
     # One running maximum serves all keys: a key's values are all above those of the key before.
-    base = keys[order] * len(ends)
-    latest = np.maximum.accumulate(base + rank[order]) - base
+    base = keys[order] * (len(ends) + 1)
+    latest = np.maximum.accumulate(base + ranks[order]) - base
     found = np.empty(len(order), dtype=np.int64)
-    found[order] = ends[latest]
+    found[order] = np.concatenate([[NEVER], ends])[latest]
     return found[len(key) :]
 
 

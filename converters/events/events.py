@@ -254,8 +254,9 @@ class Events:
     def behind(self, earlier: "Events") -> "Events":
         """Return the join of `earlier` and these, without a copy of these where there is room.
 
-        There is where `join` left room for as many rows as `earlier` has, unless these have columns
-        beside the records, or begin before the others end. The room is used once.
+        There is where `join` left room for as many rows as `earlier` has, unless these begin before
+        the others end, or one of the two has `doubt`. The room is used once. Of columns beside the
+        records new ones are made.
         """
         whole, self.spacious = self.spacious, None
         if (
@@ -263,16 +264,23 @@ class Events:
             or not len(earlier)
             or len(whole) != len(earlier) + len(self)
             or earlier.ts[-1] > self.ts[0]
-            or self._has_more
-            or earlier._has_more
+            or self.doubt is not None
+            or earlier.doubt is not None
         ):
             return Events.join([earlier, self])
-        count = len(earlier)
+        count, parts = len(earlier), [earlier, self]
         whole.ts[:count], whole.cpu[:count] = earlier.ts, earlier.cpu
         whole.raw.T[:, :count] = earlier.raw.T
         whole.number = np.concatenate([earlier.number, self.number])
         whole.members = self.members
+        whole._join_named(parts)
         return whole
+
+    def _join_named(self, parts: Sequence["Events"]) -> None:
+        """Set `stack`, `file` and `path` to those of the parts, one after the other."""
+        self.stack = _joined([p.stack for p in parts], parts, np.int64(-1))
+        self.file = _joined([p.file for p in parts], parts, np.int32(-1))
+        self.path = PathColumn.joined([p.path for p in parts], [len(p) for p in parts])
 
     @staticmethod
     def join(parts: Sequence["Events"], room: int = 0) -> "Events":
@@ -297,10 +305,8 @@ class Events:
             np.concatenate([p.raw.T for p in parts], axis=1).T,
             np.concatenate(doubts) if len(doubts) == len(parts) else None,
             parts[-1].members,
-            _joined([p.stack for p in parts], parts, np.int64(-1)),
-            _joined([p.file for p in parts], parts, np.int32(-1)),
-            PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
         )
+        joined._join_named(parts)
         for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
         return joined

@@ -20,6 +20,11 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 
+ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
+"""Kinds of records that are rows of the path's tables."""
+_JOINED = (Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION, Kind.INTERRUPT, Kind.DRIVER)
+KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK)
+"""Kinds of the path's records."""
 _NEVER_AGO = np.uint32(0xFFFFFFFF)
 _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 

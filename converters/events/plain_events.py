@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.path import KINDS
+from biotrail.converters.events.sorting import is_in
 from biotrail.converters.events.tables import I64, U64, Bool, EventRows, Table
 
 
@@ -14,17 +16,20 @@ class PlainEvents(NamedTuple):
     """Events of a window whose I/O was settled before the association."""
 
     events: Events
-    """The window's, sorted by time; all but those at `rest` are plain."""
+    """The window's, sorted by time; all but those at `rest` and `beside` are plain."""
     rest: EventRows
     """Ascending."""
     counts: dict[tuple[int, int], int]
     """Number of plain events by (dev_t, kind)."""
+    beside: EventRows = np.zeros(0, np.int64)
+    """Records of the path (`path.KINDS`), ascending: they name no bio or request of their own."""
 
     @property
     def mask(self) -> Bool:
         """Per event, whether it is plain."""
         plain = np.ones(len(self.events), np.bool_)
         plain[self.rest] = False
+        plain[self.beside] = False
         return plain
 
 
@@ -38,3 +43,9 @@ class Owners(Table):
     last: I64
     number: I64
     """`Requests.number`, or `Bios.number` of the whole bio."""
+
+
+def path_apart(events: Events, rest: EventRows) -> tuple[EventRows, EventRows]:
+    """Return (rows of `rest` for the model, rows of `rest` with records of the path)."""
+    beside = is_in(events.kind, *KINDS)[rest]
+    return rest[~beside], rest[beside]

@@ -1,85 +1,189 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening of a path or stream as the source that fits: a log, an archive, or blktrace's data."""
+"""Opening of a path or stream as the source that fits: a log, or what another tool recorded."""
 
 import os
-from typing import BinaryIO, cast
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple, cast
 
-from biotrail.converters.inputs.blktrace.files import find, is_blktrace, peek
-from biotrail.converters.inputs.blktrace.format import byte_order
+from biotrail.converters.inputs.beginning import Beginning, Given, begin
+from biotrail.converters.inputs.blktrace.files import find
+from biotrail.converters.inputs.blktrace.format import MAGIC_BYTES, byte_order
+from biotrail.converters.inputs.ftrace.recording import MAGIC
 from biotrail.converters.inputs.log import LogSource, Source
+from biotrail.converters.inputs.lttng.directories import is_lttng, is_part
 from biotrail.recorder.schema.errors import LogFormatError
 
 _PARQUET = b"PAR1"
+_MAYBE_PERFETTO = (b"\x0a", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""A packet's tag, and the magic numbers of gzip and zstd."""
+PERF_MAGIC = b"PERFILE2"
+_GZIP = b"\x1f\x8b"
+
+
+class Format(NamedTuple):
+    """A format that is read besides logs: how it is recognised, and opened as a Source.
+
+    `open` imports the format's modules, which reading logs must not need.
+    """
+
+    name: str
+    recognises: Callable[[Beginning], bool]
+    open: Callable[[Given], Source]
 
 
 def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
-    """Return the source that reads `path`: a log, an archive, or blktrace's data.
+    """Return the source that reads `path`: a log, an archive, or another tool's recording.
 
     path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
-    or a binary stream; a Source is returned unchanged. The format is recognised by the first bytes;
-    what is no archive and no blktrace data is opened as a log. An existing file takes precedence
-    over a set of the same name, that over a directory. Raises LogFormatError: not of a known
-    format, empty, of a newer format, or not readable.
+    or a binary stream; a Source is returned unchanged. The format is recognised by the first bytes,
+    by the first of FORMATS that does; what none recognises is opened as a log. An existing file
+    takes precedence over a set of the same name, that over a directory. Raises LogFormatError: not
+    of a known format, empty, of a newer format, or not readable.
     """
-    if not isinstance(path, str | os.PathLike):
-        if not hasattr(path, "read"):
-            return path
-        first, stream = peek(cast(BinaryIO, path))
-        if first == _PARQUET:
-            return _archive(stream)
-        return _blktrace(stream) if byte_order(first) is not None else LogSource(stream)
-    if is_blktrace(path) or (not os.path.isfile(path) and find(path)):
-        return _blktrace(path)
-    return _archive(path) if _is_archive(path) else LogSource(path)
+    if not isinstance(path, str | os.PathLike) and not hasattr(path, "read"):
+        return path
+    beginning = begin(cast(Given, path))
+    for form in FORMATS:
+        if form.recognises(beginning):
+            return form.open(beginning.given)
+    return LogSource(beginning.given)
 
 
-def _is_archive(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a directory, or a file that begins as Parquet files do.
+def _is_blktrace(beginning: Beginning) -> bool:
+    """Return whether it is blktrace's data: it begins with a record, or names a set.
 
-    False if the file cannot be read.
+    A path that is no file names a set if there are files of it.
     """
-    if os.path.isdir(path):
+    if byte_order(beginning.first[:MAGIC_BYTES]) is not None:
         return True
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(len(_PARQUET)) == _PARQUET
-    except OSError:
-        return False
+    path = beginning.path
+    return path is not None and not os.path.isfile(path) and bool(find(path))
 
 
-def _blktrace(path: str | os.PathLike[str] | BinaryIO) -> Source:
+def _is_archive(beginning: Beginning) -> bool:
+    """Return whether it is a directory, or begins as Parquet files do."""
+    path = beginning.path
+    return beginning.first.startswith(_PARQUET) or (path is not None and os.path.isdir(path))
+
+
+def _blktrace(given: Given) -> Source:
     """Return the source of blktrace's data: a set's files, one of them, or a stream.
 
     Raises LogFormatError.
     """
-    from biotrail.converters.inputs.blktrace.source import (
-        BlktraceSource,  # imported here because few logs are blktrace's
-    )
+    from biotrail.converters.inputs.blktrace.source import BlktraceSource
 
-    return BlktraceSource(path)
+    return BlktraceSource(given)
 
 
-def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
+def _is_lttng(beginning: Beginning) -> bool:
+    """Return whether it is LTTng's: a trace's or session's directory, or a trace's file."""
+    if beginning.first:
+        return beginning.path is not None and is_part(beginning.first)
+    return beginning.path is not None and is_lttng(beginning.path)
+
+
+def _lttng(given: Given) -> Source:
+    """Return the source of LTTng's traces. Raises LogFormatError (see LttngSource)."""
+    from biotrail.converters.inputs.lttng.source import LttngSource
+
+    return LttngSource(cast(str, given))
+
+
+def _archive(given: Given) -> Source:
     """Return the source of an archive (Parquet), given by its path or as an open file.
 
     Raises LogFormatError: the file cannot seek, as a pipe, or it is no archive that can be read
     (see ArchiveSource).
     """
-    from biotrail.converters.inputs.parquet.source import (
-        ArchiveSource,  # imported here because reading logs must not need pyarrow
-    )
+    from biotrail.converters.inputs.parquet.source import ArchiveSource
 
-    if not isinstance(path, str | os.PathLike) and not path.seekable():
+    if not isinstance(given, str | os.PathLike) and not given.seekable():
         raise LogFormatError(
             "an archive cannot be read from a pipe, because its metadata is at its end: give its "
             "path"
         )
-    return ArchiveSource(path)
+    return ArchiveSource(given)
+
+
+def _is_perfetto(beginning: Beginning) -> bool:
+    """Return whether it begins as a Perfetto trace does, or as a compressed one."""
+    if not beginning.first.startswith(_MAYBE_PERFETTO):
+        return False
+    from biotrail.converters.inputs.perfetto.recognising import is_perfetto
+
+    return is_perfetto(beginning.first)
+
+
+def _perfetto(given: Given) -> Source:
+    """Return the source of a Perfetto trace. Raises LogFormatError: it has no block events."""
+    from biotrail.converters.inputs.perfetto.source import PerfettoSource
+
+    return PerfettoSource(given)
+
+
+def _is_perf(beginning: Beginning) -> bool:
+    """Return whether it begins with perf.data's magic number, in either byte order.
+
+    Or a directory (`perf record --threads`) has a file `data` that does, which is refused later.
+    """
+    first, path = beginning.first, beginning.path
+    if path is not None and os.path.isdir(path):
+        first = begin(os.path.join(path, "data")).first
+    return first[: len(PERF_MAGIC)] in (PERF_MAGIC, PERF_MAGIC[::-1])
+
+
+def _perf(given: Given) -> Source:
+    """Return the source of a file or stream of `perf record`. Raises LogFormatError."""
+    from biotrail.converters.inputs.perf.source import PerfSource
+
+    return PerfSource(given)
+
+
+def _is_trace_dat(beginning: Beginning) -> bool:
+    """Return whether it begins as trace-cmd's trace.dat does."""
+    return beginning.first.startswith(MAGIC)
+
+
+def _trace_dat(given: Given) -> Source:
+    """Return the source of a trace.dat. Raises LogFormatError."""
+    from biotrail.converters.inputs.ftrace.trace_dat import TraceDatSource
+
+    return TraceDatSource(given)
+
+
+def _is_ftrace_text(beginning: Beginning) -> bool:
+    """Return whether it is text with events as ftrace, trace-cmd or perf prints them."""
+    if b"\0" in beginning.first and not beginning.first.startswith(_GZIP):
+        return False
+    from biotrail.converters.inputs.ftrace.text import is_text
+
+    return is_text(beginning.first)
+
+
+def _ftrace_text(given: Given) -> Source:
+    """Return the source of printed events. Raises LogFormatError."""
+    from biotrail.converters.inputs.ftrace.text import TextSource
+
+    return TextSource(given)
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("perf", _is_perf, _perf),
+    Format("trace.dat", _is_trace_dat, _trace_dat),
+    Format("blktrace", _is_blktrace, _blktrace),
+    Format("lttng", _is_lttng, _lttng),
+    Format("Perfetto trace", _is_perfetto, _perfetto),
+    Format("archive", _is_archive, _archive),
+    Format("ftrace text", _is_ftrace_text, _ftrace_text),
+)
+"""Formats in the order in which they are tried: those with a magic number first, an archive's
+directory after directories of other formats."""
 
 
 def has_pointers(reader: Source) -> bool:
     """Return whether the source's events have kernel pointers.
 
-    bcc's stable tracepoint formats and blktrace's records have none.
+    bcc's stable tracepoint formats, which other tools record too, and blktrace's records have none.
     """
     return bool(reader.header.get("backend", "core") == "core")

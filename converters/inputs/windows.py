@@ -41,4 +41,6 @@ def pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]
             break
         window, events = events.split(cut)
         yield window, end
-    yield events, edge
+    left = [events]
+    del events
+    yield left.pop(), edge

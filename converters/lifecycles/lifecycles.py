@@ -127,7 +127,8 @@ class Builder:
         self._context = context
         self._tasks = tasks
         self._submitters = Submitters(tasks, stacks)
-        self._reused = ReusedAddresses()
+        self.reused = ReusedAddresses()
+        """What is known of the reuse of addresses that the next window's events have."""
         self.request_devices = RequestDevices(context)
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
@@ -139,11 +140,11 @@ class Builder:
         is that before loss windows are considered. Call it for each window, in order: what is known
         of the reuse of addresses, and which devices are request-based, is remembered.
         """
-        associated = associate(events, self._context, self._reused)
+        associated = associate(events, self._context, self.reused)
         a, ends = associated.association, associated.requests
         whole = wholes(a, associated.pieces, ends.requeues)
         kept = keep(a, ends, whole, settled=settled, final=final)
-        self._reused = ReusedAddresses(
+        self.reused = ReusedAddresses(
             ReusedGenerations.among(events, a.bios, kept.bios),
             ReusedGenerations.among(events, a.requests, kept.requests),
         )

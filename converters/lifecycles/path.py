@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,7 +10,7 @@ from biotrail.converters.association.completion.completion import RequestEnds
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path import full_time
+from biotrail.converters.events.path import ROWS, full_time
 from biotrail.converters.events.path_column import PathColumn, unknown
 from biotrail.converters.events.path_tables import (
     NO_CALL,
@@ -55,8 +57,7 @@ def path_tables(
     are 0 (`Waits.commit`: NEVER), and those of `converters.submissions` empty or -1.
     """
     events = a.events
-    kinds = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
-    if events.path is None and not len(events.rows(*kinds)):
+    if not has_path(events):
         return None
     queued = a.bios.first(Kind.Q)[whole.gen]
     ended = closed >= 0
@@ -72,6 +73,22 @@ def path_tables(
         bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
         request_ends(events),
         commits_of(events),
+    )
+
+
+def has_path(events: Events) -> bool:
+    """Return whether a window has tables of the path, if only empty ones."""
+    return events.path is not None or len(events.rows(*ROWS)) > 0
+
+
+def with_rows_of(path: PathTables, events: Events, tasks: TaskNames) -> PathTables:
+    """Return the path with calls, waits, commits and ends of requests from a window's records."""
+    return replace(
+        path,
+        calls=calls_of(events, tasks),
+        waits=waits_of(events, tasks),
+        request_ends=request_ends(events),
+        commits=commits_of(events),
     )
 
 

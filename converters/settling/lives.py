@@ -41,11 +41,19 @@ class PlainLives:
         number = self._events.number[first[bios.root[found]]]
         fronts = self._events.rows(Kind.X)
         first[self._owner[fronts]] = fronts
+        last = np.where(bios.ended[found] >= 0, bios.ended[found], self._last_of_pieces(found))
+        return self._owners(bios.address[found], first[found], last, number)
+
+    def _last_of_pieces(self, found: I64) -> I64:
+        """Return the rows of the last events of bios that were in requests; others: no matter."""
+        if not len(self._requests):
+            return np.full(len(found), -1, np.int64)
+        bios = self._bios
         request = self._requests[bios.request[found]]
         # C names the first bio of its request; of the others D, or a CHAIN with its time, is last.
         named = request.named == bios.address[found]
         last = np.where(named | (request.issue < 0), request.complete, request.issue)
-        return self._owners(bios.address[found], first[found], last, number)
+        return np.asarray(last, np.int64)
 
     def requests(self) -> Owners:
         """Return the plain requests."""
@@ -81,19 +89,24 @@ class PlainLives:
         chosen[whole[np.isin(known, numbers)]] = True
         served = np.zeros(len(self._requests), np.bool_)
         plain = np.flatnonzero(bios.doubt == 0)
-        root, request = bios.root[plain], bios.request[plain]
+        root, pieces = bios.root[plain], plain[bios.request[plain] >= 0]
+        request = bios.request[pieces]
+        lower = plain[bios.upper[plain] >= 0]
+        upper = bios.upper[lower]
         while True:
             before = int(chosen.sum())
-            served[request[chosen[plain]]] = True
-            chosen[plain[served[request]]] = True
+            served[request[chosen[pieces]]] = True
+            chosen[pieces[served[request]]] = True
             chosen[root[chosen[plain]]] = True
             chosen[plain[chosen[root]]] = True
+            chosen[upper[chosen[lower]]] = True
+            chosen[lower[chosen[upper]]] = True
             if int(chosen.sum()) == before:
                 break
         owner = self._owner
-        of_bio = (owner >= 0) & chosen[np.maximum(owner, 0)]
-        of_request = (owner < -1) & served[np.maximum(-2 - owner, 0)]
-        return np.flatnonzero(of_bio | of_request)
+        of_bio, of_request = np.flatnonzero(owner >= 0), np.flatnonzero(owner < -1)
+        rows = [of_bio[chosen[owner[of_bio]]], of_request[served[-2 - owner[of_request]]]]
+        return np.sort(np.concatenate(rows))
 
 
 def first_rows(requests: Any) -> I64:

@@ -15,7 +15,14 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, Edges, Stages, Table
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
-from biotrail.converters.lifecycles.path import bio_paths, driver_steps, interrupts
+from biotrail.converters.lifecycles.path import (
+    bio_paths,
+    driver_steps,
+    has_path,
+    interrupts,
+    no_tables,
+    with_rows_of,
+)
 from biotrail.converters.lifecycles.submissions import bio_requests
 from biotrail.converters.lifecycles.submitters import Submitters
 from biotrail.converters.settling.light import LightBuilder
@@ -61,14 +68,16 @@ class SettlingBuilder:
         `association`, `kept`, `own`, `bio_number` and `request_number` of the result are of the
         events that are not plain, which were associated alone; `settled` is asked for the others.
         """
-        plain = self._settler.settle(events, settled)
+        plain = self._settler.settle(events, settled, self._builder.reused.bios)
         if plain is None:
             return self._builder.build(events, settled=settled, final=final)
         self._builder.request_devices.add(plain.requests.dev, plain.requests.number)
         rest = events.take(plain.rest)
         result = self._builder.build(rest, settled=settled, final=final)
         lives = PlainLives(events, plain.lives, self._modelled)
-        return replace(_with_plain(result, plain, events), settled=lives)
+        merged = _with_plain(result, plain, events)
+        path = _with_plain_path(result.path, plain, events, self._tasks)
+        return replace(merged, path=path, settled=lives)
 
     def _modelled(self, events: Events) -> Result:
         """Return what the model makes of some families' events, which nothing else concerns."""
@@ -87,13 +96,20 @@ def _with_plain(result: Result, plain: Settled, events: Events) -> Result:
         edges=Edges.concatenate([plain.edges, result.edges]),
         bio_stages=_merged_stages(plain.bio_stages, result.bio_stages),
         request_stages=_merged_stages(plain.request_stages, result.request_stages),
-        plain=PlainEvents(events, plain.rest, plain.counts),
-        path=None if result.path is None else _with_plain_path(result.path, plain, events),
+        plain=PlainEvents(events, plain.rest, plain.counts, plain.beside),
     )
 
 
-def _with_plain_path(path: PathTables, plain: Settled, events: Events) -> PathTables:
-    """Return the tables of the path with the rows of plain bios and requests."""
+def _with_plain_path(
+    path: PathTables | None, plain: Settled, events: Events, tasks: TaskNames
+) -> PathTables | None:
+    """Return the tables of the path with the rows of plain bios and requests, and of its records.
+
+    path: the model's, which has no records of the path. None: the window has no path.
+    """
+    if not has_path(events):
+        return None
+    path = with_rows_of(path or no_tables(tasks), events, tasks)
     none = np.zeros(0, np.int64)
     number, request = plain.bios.number, plain.requests.number
     bios = bio_paths(events, number, plain.queued)

@@ -6,8 +6,9 @@
 Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
 tests. A life is plain if its events are those of the ordinary course, each where it is due and
 with the values that the ones before make certain: Q, fronts of X, G or s, M or F, I, D with its
-whole chain, one good C. Nothing here decides what odd events mean: the families of all other lives
-go to the column model (`converters.association`), which is the authority. No state is kept between
+whole chain, one good C. On a device without requests they are Q and c, with the A of the bio's
+clones in between. Nothing here decides what odd events mean: the families of all other lives go to
+the column model (`converters.association`), which is the authority. No state is kept between
 windows.
 
 Numbers and addresses are int64 here: the bits are those of the records' unsigned words.
@@ -66,11 +67,18 @@ _M2D = cython.declare(cython.longlong, 6)
 _PRE_FLUSH = cython.declare(cython.longlong, 8)
 _POST_FLUSH = cython.declare(cython.longlong, 9)
 _FLUSH = cython.declare(cython.longlong, 10)
+_BIO_BASED = cython.declare(cython.longlong, 11)
 _Q2D = cython.declare(cython.longlong, 14)
+
+# Bounds of what is looked through for one event. Beyond them the column model gets all remaps.
+MOST_FLYING = cython.declare(cython.longlong, 1024)
+MOST_UNKNOWN = cython.declare(cython.longlong, 256)
+MOST_ROWS = cython.declare(cython.longlong, 64)
 
 Bio = cython.struct(
     address=cython.longlong,
-    remap=cython.longlong,  # row of the A from its partition to the disk, before Q; -1
+    remap=cython.longlong,  # row of the first A before Q, from a partition or a device above; -1
+    sent=cython.longlong,  # row of the last A before Q; -1
     queue=cython.longlong,  # row of Q; -1: none, as of a front that X split off
     got=cython.longlong,  # row of G, else of s; -1
     joined=cython.longlong,  # row of M or F; -1
@@ -88,6 +96,11 @@ Bio = cython.struct(
     final=cython.longlong,  # the piece that completed last; -1
     fragments=cython.longlong,
     requests=cython.longlong,  # requests of the fragments
+    ended=cython.longlong,  # row of its own c; -1
+    clone=cython.longlong,  # whether an A from a device above began it
+    upper=cython.longlong,  # the bio above whose clone it is; -1
+    branch=cython.longlong,  # device of its own first clone; -1
+    reach=cython.longlong,  # sector (its own device's) behind all of its clones' sources
 )
 Request = cython.struct(
     address=cython.longlong,
@@ -126,7 +139,9 @@ class Lives:
     request_keys: cython.longlong[::1]
     request_values: cython.int[::1]
     owner: cython.int[::1]
-    devices: cython.longlong[::1]
+    devices: cython.longlong[:, ::1]
+    flying: cython.longlong[::1]
+    unknown: cython.longlong[::1]
     partitions: cython.longlong[:, ::1]
     bio_mask: cython.longlong
     request_mask: cython.longlong
@@ -136,6 +151,10 @@ class Lives:
     request_count: cython.longlong
     last_dev: cython.longlong
     last_dev_doubt: cython.longlong
+    last_dev_source: cython.longlong
+    flying_count: cython.longlong
+    unknown_count: cython.longlong
+    crowded: cython.longlong
     preflush: cython.longlong
     fua: cython.longlong
     write: cython.longlong
@@ -150,8 +169,9 @@ class Lives:
         """Begin with no lives.
 
         raw: (8, n), the window's records. work: tables as `settler.Work` makes them, zeroed keys.
-        devices: dev_t whose I/O may be plain. partitions: (2, n), dev_t of partitions of these, and
-        of their disks. facts: `settler.Facts`.
+        devices: (3, n), dev_t whose I/O may be plain, whether each sends clones in this window, and
+        whether it stands on others. partitions: (2, n), dev_t of partitions of these, and of their
+        disks. facts: `settler.Facts`.
         """
         self.raw = raw
         self.tables = work
@@ -163,6 +183,8 @@ class Lives:
         self.request_values = work.request_values
         self.owner = work.owner
         self.devices = devices
+        self.flying = work.flying
+        self.unknown = work.unknown
         self.partitions = partitions
         self.bio_mask = len(work.bio_keys) - 1
         self.request_mask = len(work.request_keys) - 1
@@ -172,6 +194,10 @@ class Lives:
         self.request_count = 0
         self.last_dev = -1
         self.last_dev_doubt = ODD
+        self.last_dev_source = 0
+        self.flying_count = 0
+        self.unknown_count = 0
+        self.crowded = 0
         self.preflush = facts.preflush
         self.fua = facts.fua
         self.write = facts.write
@@ -215,6 +241,8 @@ class Lives:
                 self.split(row)
             elif kind == _A:
                 self.remap(row)
+            elif kind == _BIO_COMPLETE:
+                self.end_bio(row)
             elif kind == _DONE:
                 self.done(row)
             elif kind < _DONE or kind == _RQ_REMAP:
@@ -262,6 +290,7 @@ class Lives:
         self.bio_count = new + 1
         self.bios[new].address = address
         self.bios[new].remap = -1
+        self.bios[new].sent = -1
         self.bios[new].queue = -1
         self.bios[new].got = -1
         self.bios[new].joined = -1
@@ -279,6 +308,11 @@ class Lives:
         self.bios[new].final = -1
         self.bios[new].fragments = 0
         self.bios[new].requests = 0
+        self.bios[new].ended = -1
+        self.bios[new].clone = 0
+        self.bios[new].upper = -1
+        self.bios[new].branch = -1
+        self.bios[new].reach = 0
         return new
 
     @cython.cfunc
@@ -354,10 +388,19 @@ class Lives:
         if dev != self.last_dev:
             self.last_dev = dev
             self.last_dev_doubt = ODD
-            for i in range(self.devices.shape[0]):
-                if self.devices[i] == dev:
+            self.last_dev_source = 0
+            for i in range(self.devices.shape[1]):
+                if self.devices[0, i] == dev:
                     self.last_dev_doubt = 0
+                    self.last_dev_source = self.devices[1, i]
         return self.last_dev_doubt
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def is_source(self, dev: cython.longlong) -> cython.longlong:
+        """Return whether I/O of the device may be plain and it sends clones in this window."""
+        self.doubt_of_device(dev)
+        return self.last_dev_source
 
     @cython.cfunc
     @cython.inline
@@ -399,15 +442,17 @@ class Lives:
         else:
             bio = self.begin_bio(self.raw[1, row], doubt, row)
         self.bios[bio].queue = row
+        if self.is_source(self.raw[4, row] & LOW_32):
+            self.enter(bio, row)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def is_remapped(self, bio: cython.longlong, row: cython.longlong) -> cython.longlong:
-        """Return whether Q at `row` is of a bio that was just sent from its partition to the disk.
+        """Return whether Q at `row` is of a bio that was just sent to this disk.
 
         By the same thread, with the same range, operation and disk.
         """
-        remap: cython.longlong = self.bios[bio].remap
+        remap: cython.longlong = self.bios[bio].sent
         return (
             self.bios[bio].state == REMAPPED
             and self.raw[2, row] == self.raw[2, remap]
@@ -418,17 +463,237 @@ class Lives:
     @cython.cfunc
     @cython.exceptval(check=False)
     def remap(self, row: cython.longlong) -> cython.void:
-        """A: from a partition to its disk before Q a life begins; all others are not plain."""
-        bio: cython.longlong
-        disk: cython.longlong = self.raw[4, row] & LOW_32
-        if self.is_partition(self.raw[6, row] & LOW_32, disk):
-            bio = self.bio_at(self.raw[1, row])
-            if self.bio_keys[bio] == 0 or self.bios[self.bio_values[bio]].state == ENDED:
-                bio = self.begin_bio(self.raw[1, row], 0, row)
-                self.bios[bio].state = REMAPPED
-                self.bios[bio].remap = row
+        """A: from a partition to its disk, or of a clone from the device above; others are odd.
+
+        Before Q a life begins, but where a clone sent to a partition goes on to the disk.
+        """
+        at: cython.longlong = self.bio_at(self.raw[1, row])
+        source: cython.longlong = self.raw[6, row] & LOW_32
+        bio: cython.longlong = -1
+        clone: cython.longlong = 0
+        if not self.is_partition(source, self.raw[4, row] & LOW_32):
+            if source == self.raw[6, row] >> 32 & LOW_32 or not self.is_source(source):
+                self.odd(row, _A)
                 return
-        self.odd(row, _A)
+            clone = 1
+        if self.bio_keys[at] != 0 and self.bios[self.bio_values[at]].state != ENDED:
+            bio = self.bio_values[at]
+        if bio < 0:
+            bio = self.begin_bio(self.raw[1, row], 0, row)
+            self.bios[bio].state = REMAPPED
+            self.bios[bio].remap = row
+            self.bios[bio].sent = row
+            self.bios[bio].clone = clone
+        elif clone == 0 and self.goes_on(bio, row):
+            self.bios[bio].sent = row
+            self.bios[bio].sector = self.raw[2, row]
+            self.owner[row] = bio
+        else:
+            self.odd(row, _A)
+        if clone:
+            self.find_upper(bio, row)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def goes_on(self, bio: cython.longlong, row: cython.longlong) -> cython.longlong:
+        """Return whether A at `row` sends a clone from the partition it was sent to on to the disk.
+
+        The first A names that partition, or before 5.12 the disk alone. Not so where another bio
+        was sent from the same place in between, which is needed then.
+        """
+        first: cython.longlong = self.bios[bio].sent
+        part: cython.longlong = self.raw[6, first] >> 32 & LOW_32
+        between: cython.longlong = row - 1
+        alone: cython.longlong = True
+        if self.bios[bio].state != REMAPPED or self.bios[bio].clone == 0:
+            return False
+        while between > first:
+            if row - between > MOST_ROWS:
+                self.crowded = 1
+                break
+            if (
+                (self.raw[0, between] >> 56) & 0xFF == _A
+                and self.raw[5, between] == self.raw[5, row]
+                and (self.raw[6, between] ^ self.raw[6, row]) & LOW_32 == 0
+            ):
+                self.need(self.owner[between])
+                alone = False
+            between -= 1
+        return (
+            alone
+            and first == self.bios[bio].remap
+            and (part == self.raw[6, row] & LOW_32 or part == self.raw[4, row] & LOW_32)
+            and self.raw[5, row] == self.raw[2, first]
+            and self.raw[3, row] == self.raw[3, first]
+            and self.raw[4, row] == self.raw[4, first]
+        )
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def at_once(self, one: cython.longlong, other: cython.longlong) -> cython.longlong:
+        """Return whether the events of two rows have the same time."""
+        return (self.raw[0, one] ^ self.raw[0, other]) & TIME_MASK == 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def enter(self, bio: cython.longlong, row: cython.longlong) -> cython.void:
+        """Make the bio that Q at `row` queued one that clones may be of.
+
+        It is one since its first event: clones that were sent since, or at the same time, need it.
+        """
+        begin: cython.longlong = row
+        before: cython.longlong = row - 1
+        dev: cython.longlong = self.raw[4, row] & LOW_32
+        if self.bios[bio].remap >= 0:
+            begin = self.bios[bio].remap
+        while before >= 0 and (before > begin or self.at_once(before, begin)):
+            if row - before > MOST_ROWS:
+                self.crowded = 1
+                break
+            if (
+                (self.raw[0, before] >> 56) & 0xFF == _A
+                and self.raw[6, before] & LOW_32 == dev
+                and self.has_source(bio, before)
+            ):
+                self.need(bio)
+                self.need(self.owner[before])
+            before -= 1
+        if self.flying_count == MOST_FLYING:
+            self.crowded = 1
+        else:
+            self.flying[self.flying_count] = bio
+            self.flying_count += 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def need(self, bio: cython.longlong) -> cython.void:
+        """Make a life NEEDED that is plain so far."""
+        if bio >= 0 and self.bios[bio].doubt == 0:
+            self.bios[bio].doubt = NEEDED
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def find_upper(self, bio: cython.longlong, row: cython.longlong) -> cython.void:
+        """Link a clone to the bio above that A at `row` names by device and sectors.
+
+        Only one bio in flight there may have any of these sectors; of a clone without data (a
+        flush), only one may be without data. Else all of them are needed, and so is a clone with
+        data of which no upper bio is known.
+        """
+        dev: cython.longlong = self.raw[6, row] & LOW_32
+        upper: cython.longlong = -1
+        other: cython.longlong
+        i: cython.longlong = 0
+        if self.crowded:
+            return
+        while i < self.flying_count:
+            other = self.flying[i]
+            if self.bios[other].ended >= 0 and not self.at_once(self.bios[other].ended, row):
+                self.flying_count -= 1
+                self.flying[i] = self.flying[self.flying_count]
+                continue
+            i += 1
+            if other == bio or self.bios[other].dev != dev or not self.has_source(other, row):
+                continue
+            if upper >= 0:
+                self.need(upper)
+                self.need(other)
+                self.need(bio)
+            upper = other
+        if upper >= 0 and self.bios[bio].remap == row and self.is_clone_of(bio, upper, row):
+            self.bios[bio].upper = upper
+        elif upper >= 0 or self.raw[3, row] & LOW_32 != 0:
+            self.need(bio)
+            self.need(upper)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def has_source(self, bio: cython.longlong, row: cython.longlong) -> cython.longlong:
+        """Return whether a queued bio has some of the sectors that A at `row` comes from.
+
+        Where A has no data, whether the bio has none.
+        """
+        queue: cython.longlong = self.bios[bio].queue
+        size: cython.longlong = self.raw[3, row] & LOW_32
+        own: cython.longlong = self.raw[3, queue] & LOW_32
+        if size == 0 or own == 0:
+            return size == own
+        return self.raw[5, row] < self.raw[2, queue] + (own >> 9) and self.raw[2, queue] < self.raw[
+            5, row
+        ] + (size >> 9)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def is_clone_of(
+        self, bio: cython.longlong, upper: cython.longlong, row: cython.longlong
+    ) -> cython.longlong:
+        """Return whether A at `row` fits the only bio above that it can be of, and keep its range.
+
+        It has to lie within that bio, behind the clones that were sent before; but the second may
+        also go to another device (a mirror).
+        """
+        queue: cython.longlong = self.bios[upper].queue
+        lower: cython.longlong = self.raw[4, row] & LOW_32
+        sector: cython.longlong = self.raw[5, row]
+        end: cython.longlong = sector + ((self.raw[3, row] & LOW_32) >> 9)
+        opf: cython.longlong = (self.raw[3, row] >> 32) & LOW_32
+        if (self.bios[upper].opf ^ opf) & 0xFF != 0 or self.bios[upper].root != upper:
+            return False
+        if end == sector:
+            return True
+        if sector < self.raw[2, queue] or end > self.raw[2, queue] + (
+            (self.raw[3, queue] & LOW_32) >> 9
+        ):
+            return False
+        if self.bios[upper].branch < 0:
+            self.bios[upper].branch = lower
+        elif sector < self.bios[upper].reach:
+            if self.bios[upper].branch < 1 or self.bios[upper].branch == lower:
+                return False
+            self.bios[upper].branch = 0  # a third one over the same sectors is not plain
+        if end > self.bios[upper].reach:
+            self.bios[upper].reach = end
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def end_bio(self, row: cython.longlong) -> cython.void:
+        """c: a bio that was in no request ends. One that failed, or was split, is not plain.
+
+        A failed one without clones, as a try of NOWAIT, is over all the same: what follows at its
+        address may be plain. A c of which no bio is known may end one that clones were sent of.
+        """
+        at: cython.longlong = self.bio_at(self.raw[1, row])
+        opf: cython.longlong = (self.raw[3, row] >> 32) & LOW_32
+        bio: cython.longlong = -1
+        if self.bio_keys[at] != 0:
+            bio = self.bio_values[at]
+        if (
+            bio >= 0
+            and self.bios[bio].state == QUEUED
+            and self.bios[bio].root == bio
+            and self.bios[bio].pieces == 0
+            and self.bios[bio].request < 0
+            and self.bios[bio].dev == self.raw[4, row] & LOW_32
+            and (self.bios[bio].opf ^ opf) & 0xFF == 0
+            and (self.raw[4, row] >> 32 == 0 or not self.is_source(self.bios[bio].dev))
+        ):
+            self.bios[bio].state = ENDED
+            self.bios[bio].ended = row
+            self.bios[bio].pieces = 1
+            self.owner[row] = bio
+            if self.raw[4, row] >> 32 != 0:
+                self.need(bio)
+            return
+        self.odd(row, _BIO_COMPLETE)
+        if self.unknown_count == MOST_UNKNOWN:
+            self.crowded = 1
+        else:
+            self.unknown[self.unknown_count] = row
+            self.unknown_count += 1
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -465,7 +730,7 @@ class Lives:
                     or self.bios[root].left <= size
                     or (self.bios[root].opf ^ opf) & 0xFF != 0
                     or self.bios[root].dev != self.raw[4, row] & LOW_32
-                    or self.bios[root].doubt != 0
+                    or self.bios[root].doubt == ODD
                     or size == 0
                     or self.bios[root].root != root
                 ):
@@ -618,7 +883,7 @@ class Lives:
         if (
             self.bios[bio].state > GOT
             or self.bios[bio].state < QUEUED  # sent to its disk, but its Q was not recorded
-            or self.bios[bio].doubt != 0
+            or self.bios[bio].doubt == ODD
             or (self.bios[bio].opf ^ opf) & 0xFF != 0
             or self.bios[bio].dev != self.raw[5, row] & LOW_32
         ):
@@ -776,7 +1041,7 @@ class Lives:
                 doubt = ODD
         elif self.bios[bio].state != STARTED or self.bios[bio].request != request:
             doubt = ODD
-        if self.bios[bio].doubt != 0 or (self.bios[bio].opf ^ opf) & 0xFF != 0:
+        if self.bios[bio].doubt == ODD or (self.bios[bio].opf ^ opf) & 0xFF != 0:
             doubt = ODD
         if self.bios[bio].dev != self.raw[5, row] & LOW_32:
             doubt = ODD
@@ -881,7 +1146,7 @@ class Lives:
                     self.bios[bio].state == GOT
                     and self.bios[bio].left == 0
                     and self.bios[bio].request < 0
-                    and self.bios[bio].doubt == 0
+                    and self.bios[bio].doubt != ODD
                     and (self.bios[bio].opf ^ (self.raw[4, row] >> 32)) & 0xFF == 0
                     and self.bios[bio].dev == self.raw[5, row] & LOW_32
                 ):
@@ -974,14 +1239,41 @@ class Lives:
 
     # --- Families
 
+    def hand_over(
+        self,
+        rows: cython.longlong[::1],
+        again: cython.longlong[::1],
+        numbers: cython.const[cython.longlong][::1],
+    ):
+        """Make the lives odd that these events began, unless they ended before `again`.
+
+        again: numbers of later events, which used the bios' addresses again. numbers: of the
+        events.
+        """
+        i: cython.longlong
+        of: cython.longlong
+        end: cython.longlong
+        for i in range(rows.shape[0]):
+            of = self.owner[rows[i]]
+            if of >= 0:
+                end = self.bios[of].ended
+                if self.bios[of].request >= 0:
+                    end = self.requests[self.bios[of].request].complete
+                if end < 0 or numbers[end] > again[i]:
+                    self.bios[of].doubt = ODD
+            elif of < -1:
+                self.requests[-2 - of].doubt = ODD
+
     def families(self, times: cython.longlong[::1], settled: cython.longlong):
         """Give the doubts of each life to its family; return the numbers of plain lives.
 
-        A family: bios that were split from each other, and those of one request. Lives that did
+        A family: bios that were split from each other, those of one request, and clones with the
+        bio above. Lives that did
         not end, or had an event at `settled` (ns) or later, are needed again. times: ns, of the
         events. Returns (bios and pieces, requests).
         """
         self.doubt_unended(times, settled)
+        self.doubt_clones()
         self.spread()
         self.doubt_successors()
         self.spread()
@@ -1012,9 +1304,57 @@ class Lives:
                 self.requests[i].doubt = NEEDED
         for i in range(self.bio_count):
             if self.bios[i].doubt == 0 and (
-                self.bios[i].state != ENDED or (self.bios[i].root == i and self.bios[i].pieces < 1)
+                self.bios[i].state != ENDED
+                or (self.bios[i].root == i and self.bios[i].pieces < 1)
+                or (self.bios[i].ended >= 0 and times[self.bios[i].ended] >= settled)
             ):
                 self.bios[i].doubt = NEEDED
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def doubt_clones(self) -> cython.void:
+        """Make clones NEEDED whose upper bio is not sure, and requests of devices that stack.
+
+        A bio of which only c is known may be the upper one of all clones before it that it covers.
+        """
+        i: cython.longlong
+        j: cython.longlong
+        for i in range(self.bio_count):
+            if self.bios[i].doubt != 0 or self.bios[i].clone == 0:
+                continue
+            for j in range(self.unknown_count):
+                if self.may_have_sent(self.unknown[j], self.bios[i].remap):
+                    self.bios[i].doubt = NEEDED
+        for i in range(self.request_count):
+            if self.requests[i].doubt == 0 and self.stands_on_others(self.requests[i].dev):
+                self.requests[i].doubt = NEEDED
+        if self.crowded:
+            for i in range(self.bio_count):
+                if self.bios[i].remap >= 0 or self.is_source(self.bios[i].dev):
+                    self.need(i)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def may_have_sent(self, end: cython.longlong, remap: cython.longlong) -> cython.longlong:
+        """Return whether the bio of which only c (row `end`) is known may be above a clone's A."""
+        size: cython.longlong = self.raw[3, end] & LOW_32
+        source: cython.longlong = self.raw[3, remap] & LOW_32
+        if (self.raw[4, end] ^ self.raw[6, remap]) & LOW_32 != 0:
+            return False
+        if end < remap and not self.at_once(end, remap):
+            return False
+        if size == 0 or source == 0:
+            return True
+        return self.raw[2, end] < self.raw[5, remap] + (source >> 9) and self.raw[
+            5, remap
+        ] < self.raw[2, end] + (size >> 9)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def stands_on_others(self, dev: cython.longlong) -> cython.longlong:
+        """Return whether a device is stacked; its requests, if it has any, are the model's."""
+        at: cython.longlong = self.device_index(dev)
+        return self.devices[0, at] == dev and self.devices[2, at] != 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -1043,6 +1383,7 @@ class Lives:
         i: cython.longlong
         request: cython.longlong
         root: cython.longlong
+        upper: cython.longlong
         most: cython.longlong
         changed: cython.longlong = 1
         while changed:
@@ -1055,6 +1396,9 @@ class Lives:
                     most = self.requests[request].doubt
                 if self.bios[root].doubt > most:
                     most = self.bios[root].doubt
+                upper = self.bios[i].upper
+                if upper >= 0 and self.bios[upper].doubt > most:
+                    most = self.bios[upper].doubt
                 if most == 0:
                     continue
                 if self.bios[i].doubt != most:
@@ -1065,6 +1409,9 @@ class Lives:
                     changed = 1
                 if self.bios[root].doubt != most:
                     self.bios[root].doubt = most
+                    changed = 1
+                if upper >= 0 and self.bios[upper].doubt != most:
+                    self.bios[upper].doubt = most
                     changed = 1
 
     def rest(self, counts: cython.longlong[:, ::1], rows: cython.longlong[::1]):
@@ -1097,9 +1444,9 @@ class Lives:
     def device_index(self, dev: cython.longlong) -> cython.longlong:
         """Return the place of a device among those whose I/O may be plain."""
         i: cython.longlong
-        if self.devices[self.last_place] != dev:
-            for i in range(self.devices.shape[0]):
-                if self.devices[i] == dev:
+        if self.devices[0, self.last_place] != dev:
+            for i in range(self.devices.shape[1]):
+                if self.devices[0, i] == dev:
                     self.last_place = i
                     break
         return self.last_place
@@ -1150,6 +1497,16 @@ class Lives:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
+    def top(self, bio: cython.longlong) -> cython.longlong:
+        """Return the uppermost bio that a piece or clone is of."""
+        bio = self.bios[bio].root
+        while self.bios[bio].upper >= 0:
+            bio = self.bios[bio].upper
+        return bio
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
     def stage(
         self,
         owner: cython.longlong,
@@ -1194,10 +1551,31 @@ class Lives:
         for i in range(self.bio_count):
             if self.bios[i].doubt != 0 or self.bios[i].root != i:
                 continue
-            final = self.bios[i].final
-            request = self.bios[final].request
             number = numbers[self.first_row_of_bio(i)]
             queue = times[self.bios[i].queue]
+            out[0, at] = self.bios[i].queue
+            out[1, at] = number
+            out[2, at] = queue
+            out[3, at] = -1
+            out[4, at] = -1
+            out[9, at] = self.bios[i].fragments
+            out[10, at] = self.bios[i].requests
+            out[11, at] = self.bios[i].dev
+            out[12, at] = -1
+            if self.bios[i].upper >= 0:
+                out[12, at] = numbers[self.first_row_of_bio(self.bios[i].upper)]
+            out[13, at] = numbers[self.first_row_of_bio(self.top(i))]
+            if self.bios[i].ended >= 0:
+                end = times[self.bios[i].ended]
+                self.stage(number, _BIO_BASED, queue, end)
+                out[5, at] = -1
+                out[6, at] = -1
+                out[7, at] = end
+                out[8, at] = -1
+                at += 1
+                continue
+            final = self.bios[i].final
+            request = self.bios[final].request
             end = times[self.requests[request].complete]
             insert = -1
             issue = -1
@@ -1207,11 +1585,6 @@ class Lives:
                 issue = times[self.requests[request].issue]
             if self.requests[request].sequence:
                 data = times[self.requests[request].data_end]
-            out[0, at] = self.bios[i].queue
-            out[1, at] = number
-            out[2, at] = queue
-            out[3, at] = -1
-            out[4, at] = -1
             if issue < 0:
                 out[3, at] = times[self.bios[final].got]
                 self.stage(number, _FLUSH, queue, end)
@@ -1241,9 +1614,6 @@ class Lives:
             out[6, at] = issue
             out[7, at] = end
             out[8, at] = numbers[self.first_row(request)]
-            out[9, at] = self.bios[i].fragments
-            out[10, at] = self.bios[i].requests
-            out[11, at] = self.bios[i].dev
             at += 1
         return at, self.stage_count
 
@@ -1307,7 +1677,7 @@ class Lives:
             out[5, at] = end
             out[6, at] = number
             if self.requests[i].lowest >= 0:
-                first = self.bios[self.requests[i].lowest].root
+                first = self.top(self.requests[i].lowest)
                 out[6, at] = numbers[self.first_row_of_bio(first)]
             out[7, at] = self.requests[i].bios
             out[8, at] = self.requests[i].complete
@@ -1317,13 +1687,17 @@ class Lives:
         return at, self.stage_count
 
     def edge_rows(self, numbers: cython.const[cython.longlong][::1], out: cython.longlong[:, ::1]):
-        """Fill `out` with bio, request, sector and bytes of each piece of plain bios."""
+        """Fill `out` with bio, request, sector and bytes of each piece of plain bios.
+
+        Returns how many they are: bios that ended by c have none.
+        """
         i: cython.longlong
         at: cython.longlong = 0
         for i in range(self.bio_count):
-            if self.bios[i].doubt == 0:
+            if self.bios[i].doubt == 0 and self.bios[i].request >= 0:
                 out[0, at] = numbers[self.first_row_of_bio(self.bios[i].root)]
                 out[1, at] = numbers[self.first_row(self.bios[i].request)]
                 out[2, at] = self.bios[i].sector
                 out[3, at] = self.bios[i].left
                 at += 1
+        return at

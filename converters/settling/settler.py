@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from biotrail.converters.association.identity.address_reuse import ReusedGenerations
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
+from biotrail.converters.events.plain_events import path_apart
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -28,6 +30,7 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.settling.devices import device_table, partitions_of, plain_devices
 from biotrail.recorder.schema.records import CHAIN_SLOTS, NO_TAG, Kind
 
 try:
@@ -49,8 +52,8 @@ def _struct(names: str) -> np.dtype[np.void]:
 
 
 _BIO = _struct(
-    "address remap queue got joined request state doubt successor root sector left sibling opf dev "
-    "pieces final fragments requests"
+    "address remap sent queue got joined request state doubt successor root sector left sibling "
+    "opf dev pieces final fragments requests ended clone upper branch reach"
 )
 """`plain.Bio`."""
 _REQUEST = _struct(
@@ -59,6 +62,8 @@ _REQUEST = _struct(
 )
 """`plain.Request`."""
 _FEWEST_SLOTS = 1 << 12
+_MOST_FLYING, _MOST_UNKNOWN = 1024, 256
+"""As in `plain`."""
 BIO_COLUMNS = [
     "row",
     "number",
@@ -72,6 +77,8 @@ BIO_COLUMNS = [
     "fragments",
     "requests",
     "dev",
+    "parent",
+    "family",
 ]
 """What the pass tells of each plain bio, as int64; `row` is that of its Q."""
 REQUEST_COLUMNS = _names(
@@ -125,6 +132,10 @@ class Work:
     bio_values: Any = None
     request_keys: Any = None
     request_values: Any = None
+    flying: I64 = field(default_factory=lambda: np.zeros(_MOST_FLYING, np.int64))
+    """Bios above that clones may be of, while the events are gone through."""
+    unknown: I64 = field(default_factory=lambda: np.zeros(_MOST_UNKNOWN, np.int64))
+    """Rows of c that end bios of which nothing else is known."""
 
     def prepare(self, events: int, chains: int, slots: int) -> None:
         """Make room for `events` events, `chains` of them CHAIN, and for `slots` addresses.
@@ -166,6 +177,8 @@ class Settled:
     """Per bio, the row of its Q."""
     completed: EventRows
     """Per request, the row of its last C."""
+    beside: EventRows
+    """Rows of records of the path, which the model does not need: Q and C have what is theirs."""
     lives: Any
     """`plain.Lives`."""
 
@@ -181,21 +194,24 @@ class Settler:
         self._context = context
         self._work = Work()
 
-    def settle(self, events: Events, settled: int) -> Settled | None:
+    def settle(self, events: Events, settled: int, reused: ReusedGenerations) -> Settled | None:
         """Return the plain I/O among a window's events that is over before `settled` (ns).
 
-        None: there is none.
+        reused: of bios, what the model knows from earlier windows. None: there is none.
         """
-        devices = plain_devices(self._context)
+        devices = plain_devices(self._context, events)
         if not len(devices) or not len(events):
             return None
-        lives = self._walk(events, devices, partitions_of(self._context, devices))
+        lives = self._walk(events, devices)
+        known = np.flatnonzero(np.isin(events.number, reused.birth))
+        again = reused.again[np.searchsorted(reused.birth, events.number[known])]
+        lives.hand_over(known, again, events.number)
         pieces, requests = lives.families(events.ts, settled)
         if not pieces:
             return None
         rest = np.empty(len(events), np.int64)
         counts = np.zeros((len(devices), 256), np.int64)
-        rest = rest[: lives.rest(counts, rest)].copy()
+        rest, beside = path_apart(events, rest[: lives.rest(counts, rest)])
         used = np.argwhere(counts)
         named, kinds = used.T.tolist()
         keys = zip(devices[named].tolist(), kinds, strict=True)
@@ -211,41 +227,23 @@ class Settler:
             dict(zip(keys, counts[tuple(used.T)].tolist(), strict=True)),
             queued,
             completed,
+            beside,
             lives,
         )
 
-    def _walk(self, events: Events, devices: I64, partitions: I64) -> Any:
-        """Return the lives of the events, after one pass over them."""
+    def _walk(self, events: Events, devices: I64) -> Any:
+        """Return the lives of the events, after one pass over them. devices: may be plain."""
+        partitions = partitions_of(self._context, devices)
+        table = device_table(self._context, devices, events)
         raw = np.ascontiguousarray(events.raw.T).view(np.int64)
         chains = int(np.count_nonzero(events.kind == Kind.CHAIN))
         slots = self._work.slots
         while True:
             self._work.prepare(len(events), chains, slots)
-            lives = self._module.Lives(raw, self._work, devices, partitions, self._facts)
+            lives = self._module.Lives(raw, self._work, table, partitions, self._facts)
             if lives.walk():
                 return lives
             slots *= 2
-
-
-def plain_devices(context: Context) -> I64:
-    """Return the disks (dev_t) whose I/O may be plain: none that stand on each other.
-
-    I/O of stacked devices belongs to families over several devices, which the model finds.
-    """
-    stacked: set[int] = set()
-    for dev in context.devices:
-        below = {context.disk_of(lower) for lower in context.lower_devices(dev)}
-        if below:
-            stacked |= {dev, *below}
-    return np.array(sorted(set(context.devices) - stacked), np.int64)
-
-
-def partitions_of(context: Context, disks: I64) -> I64:
-    """Return (2, n) dev_t: partitions of these disks, and the disk of each."""
-    pairs = [(dev, context.disk_of(dev)) for dev in context.devices]
-    known = set(disks.tolist())
-    found = [(dev, disk) for dev, disk in pairs if dev != disk and disk in known]
-    return np.array(found, np.int64).reshape(-1, 2).T.copy()
 
 
 def _bios(
@@ -283,8 +281,8 @@ def _bios(
         status=np.zeros(rows, np.int32),
         done_bytes=size.copy(),
         request=of["request"],
-        parent=nothing,
-        family=number.copy(),
+        parent=of["parent"],
+        family=of["family"],
         certainty=np.full(rows, Certainty.EXACT, np.uint8),
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
@@ -344,11 +342,11 @@ def _stages(rows: I64) -> Stages:
 def _edges(events: Events, lives: Any, pieces: int) -> Edges:
     """Return an edge for each of the plain pieces."""
     out = np.empty((4, pieces), np.int64)
-    lives.edge_rows(events.number, out)
+    out = out[:, : lives.edge_rows(events.number, out)]
     return Edges(
         bio=out[0],
         request=out[1],
         sector=out[2].view(np.uint64),
         bytes=out[3].astype(np.uint32),
-        certainty=np.full(pieces, Certainty.EXACT, np.uint8),
+        certainty=np.full(out.shape[1], Certainty.EXACT, np.uint8),
     )

@@ -114,6 +114,38 @@ class _Held:
             self.ended = int(deaths[0])
 
 
+@dataclass
+class _Address:
+    """The open lives of an address, by number, in the order in which their hits came."""
+
+    lives: dict[int, _Held] = field(default_factory=dict)
+    newest: int = -1
+    """Highest number that came."""
+    ordered: bool = True
+    """Whether they came by ascending numbers; then `reused` ascends with the number, too."""
+
+    def add(self, held: _Held) -> None:
+        """Add a life, and note in it the births of those with higher numbers."""
+        self.ordered &= held.number > self.newest
+        self.newest = max(self.newest, held.number)
+        if not self.ordered:
+            later = (other.born for other in self.lives.values() if other.number > held.number)
+            held.reused = min(later, default=_FAR)
+        self.lives[held.number] = held
+
+    def born(self, number: int, time: int) -> None:
+        """Note in all lives with lower numbers that a later one was born at `time` (ns).
+
+        Of lives that came in order the last few are looked at: thousands may wait at an address.
+        """
+        for other in reversed(self.lives.values()):
+            if other.number >= number:
+                continue
+            if self.ordered and other.reused <= time:
+                break
+            other.reused = min(other.reused, time)
+
+
 def _until(closes: int) -> int:
     """Return the time up to which hits are a life's that was over at `closes` (ns)."""
     return closes if closes == _FAR else closes + GRACE_NS
@@ -134,8 +166,8 @@ class Gatherer:
         self._knows = knows_stacks
         self._wanted = wanted or Wanted()
         self._open: dict[int, _Held] = {}
-        self._by_object: dict[int, dict[int, _Held]] = {}
-        """Open lives by address and number."""
+        self._by_object: dict[int, _Address] = {}
+        """Open lives by address."""
         self._done: OrderedDict[int, None] = OrderedDict()
         self._waiting: deque[LifeHits] = deque()
         self._held = 0
@@ -196,16 +228,19 @@ class Gatherer:
             self.tally.after_end += len(rows)
             return
         held = self._open.get(number)
-        if held is None:
+        known = held is not None
+        if held is not None:
+            beside = self._by_object[held.object]
+        else:
             held = self._open[number] = _Held(number, address)
-            self._by_object.setdefault(address, {})[number] = held
-        count = held.count
+            beside = self._by_object.setdefault(address, _Address())
+        count, born = held.count, held.born
         held.add(rows)
         self._held += held.count - count
-        for other in self._by_object[address].values():
-            before, after = (other, held) if other.number < number else (held, other)
-            if before is not after:
-                before.reused = min(before.reused, after.born)
+        if not known:
+            beside.add(held)
+        if held.born < born:
+            beside.born(number, held.born)
 
     def _end_by_others(self, rows: HitRows) -> None:
         """Note that addresses of open lives were used again by lives that are not wanted.
@@ -217,9 +252,7 @@ class Gatherer:
         births = births[np.isin(births["object"], addresses)]
         columns = (births["time"], births["object"], births["life"])
         for time, address, number in zip(*(c.tolist() for c in columns), strict=True):
-            for held in self._by_object[address].values():
-                if held.number < number:
-                    held.reused = min(held.reused, time)
+            self._by_object[address].born(number, time)
 
     def _close(self, held: _Held, ending: Ending) -> None:
         """Move a life from the open ones to those that wait to be given out.
@@ -228,8 +261,8 @@ class Gatherer:
         """
         del self._open[held.number]
         beside = self._by_object[held.object]
-        del beside[held.number]
-        if not beside:
+        del beside.lives[held.number]
+        if not beside.lives:
             del self._by_object[held.object]
         self._done[held.number] = None
         if len(self._done) > _MOST_DONE:

@@ -267,6 +267,11 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
     if not len(found.key):
         return np.full(len(key), -1, dtype=np.int64)
     have = found.rows.req
+    order = np.argsort(found.key)
+    keys = found.key[order]
+    if (keys[1:] != keys[:-1]).all():  # as nearly always: then the time alone finds the row
+        place = order[np.minimum(np.searchsorted(keys, key), len(keys) - 1)]
+        return np.where((have[place] == req) & (found.key[place] == key), place, -1)
     first = np.ones(len(have), dtype=np.bool_)
     first[1:] = have[1:] != have[:-1]
     reqs, keys = have[first], np.unique(found.key)

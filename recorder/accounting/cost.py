@@ -10,7 +10,7 @@ from typing import Any
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU, Window
 from biotrail.recorder.host import clocks
 from biotrail.recorder.probes.backend import ProgramInfo
-from biotrail.recorder.probes.ring import LEVELS
+from biotrail.recorder.probes.rings.ring import LEVELS
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 

@@ -9,7 +9,7 @@ a record, so they count their runs themselves.
 from collections.abc import Sequence
 
 from biotrail.recorder.probes.backend import ProgramInfo
-from biotrail.recorder.probes.path_maps import PathRuns
+from biotrail.recorder.probes.maps.path_maps import PathRuns
 
 CALL_NS = 270
 """ns of CPU that a timed call costs, with the kernel's slow entry path: measured on 4 KiB reads."""

@@ -37,7 +37,7 @@ class Source:
         """Open `path`, or use an open stream, whose current position is the log's start.
 
         Of a file, finds its size. Raises LogNotFoundError where the path does not exist,
-        LogFormatError where it cannot be opened.
+        LogFormatError where it cannot be opened, or its size cannot be found.
         """
         if isinstance(path, str | os.PathLike):
             self.name = os.fspath(path)
@@ -52,8 +52,17 @@ class Source:
         self._start = 0
 
     def _measure(self) -> int:
-        """Return the bytes from the log's start to the end of the file."""
-        end = self._stream.seek(0, os.SEEK_END)
+        """Return the bytes from the log's start to the end of the file.
+
+        Raises LogFormatError where the file cannot seek to its end.
+        """
+        try:
+            end = self._stream.seek(0, os.SEEK_END)
+        except OSError as error:  # a file of /proc
+            raise LogFormatError(
+                f"{self.name}: is no log: its size cannot be found ({error.strerror}); give a "
+                "file that `biotrail record` wrote"
+            ) from error
         return max(0, end - self._base)
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.output.stack_notes import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
+from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols

@@ -16,10 +16,10 @@ from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.file_maps import Files
-from biotrail.recorder.probes.path_maps import PathChoice, PathRuns
-from biotrail.recorder.probes.ring import RingSizes
-from biotrail.recorder.probes.stack_maps import FreshStacks, Stacks
+from biotrail.recorder.probes.maps.file_maps import Files
+from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
+from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
 
 
@@ -164,6 +164,12 @@ class Probes(Protocol):
 
     def end_facts(self) -> End:
         """Return entries of the log's END frame that only this backend has."""
+
+    def short_of_memory(self) -> str:
+        """Return a message if a ring is smaller than wanted for want of memory; "" if none is.
+
+        Of rings whose sizes are not among `sizes`.
+        """
 
     def own_file(self, file: OwnFile) -> None:
         """Mark I/O of this file as the recorder's own from now on. Any thread may call.

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.file_maps import NO_FILES
-from biotrail.recorder.probes.path_maps import NO_PATH, PathRuns
-from biotrail.recorder.probes.run_stats import RunStats
-from biotrail.recorder.probes.stack_maps import FreshStacks
+from biotrail.recorder.probes.kernel.run_stats import RunStats
+from biotrail.recorder.probes.maps.file_maps import NO_FILES
+from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.schema.payloads import End
 
 
@@ -79,6 +79,10 @@ class BaseProbes(ABC):
     def end_facts(self) -> End:
         """Return no entries."""
         return {}
+
+    def short_of_memory(self) -> str:
+        """Return no message: for a backend all of whose rings are among its sizes."""
+        return ""
 
     def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Do nothing: for a backend that does not recognize the recorder's own files."""

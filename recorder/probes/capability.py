@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.probes import tracefs
-from biotrail.recorder.probes.barriers import is_strongly_ordered
-from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
-from biotrail.recorder.probes.file_maps import files_of
 from biotrail.recorder.probes.file_ways import ways_of
-from biotrail.recorder.probes.head_stores import exchanges_offered
-from biotrail.recorder.probes.libbpf import load_library
-from biotrail.recorder.probes.path_maps import MEANINGS, choose_path
+from biotrail.recorder.probes.kernel import tracefs
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.libbpf import load_library
+from biotrail.recorder.probes.maps.file_maps import files_of
+from biotrail.recorder.probes.maps.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     OBJECT_NAME,
@@ -24,6 +22,8 @@ from biotrail.recorder.probes.programs import (
     is_preemptible,
     offered,
 )
+from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
+from biotrail.recorder.probes.rings.head_stores import exchanges_offered
 from biotrail.recorder.probes.sites.ways import all_ways
 from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.schema.errors import ProbeError

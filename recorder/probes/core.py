@@ -11,16 +11,16 @@ from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import admission, file_ways, light
+from biotrail.recorder.probes import file_ways, light
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.barriers import machine_barrier
-from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
-from biotrail.recorder.probes.head_stores import ordered_heads, with_exchanges
-from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
-from biotrail.recorder.probes.mapped import MappedProbes
-from biotrail.recorder.probes.own_files import OwnFiles
-from biotrail.recorder.probes.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.maps.own_files import OwnFiles
+from biotrail.recorder.probes.maps.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
+from biotrail.recorder.probes.maps.trigger_maps import TriggerMaps
 from biotrail.recorder.probes.programs import (
     Choice,
     all_programs,
@@ -30,9 +30,10 @@ from biotrail.recorder.probes.programs import (
     is_preemptible,
     without_plugs,
 )
-from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, Rings, RingSizes
-from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps
-from biotrail.recorder.probes.trigger_maps import TriggerMaps
+from biotrail.recorder.probes.rings.barriers import machine_barrier
+from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
+from biotrail.recorder.probes.rings.mapped import MappedProbes
+from biotrail.recorder.probes.rings.ring import SMALLEST_RING_BYTES, Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 from biotrail.recorder.schema.records import letter_of_part

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
 
 PART = "driver"
 KALLSYMS = Path("/proc/kallsyms")

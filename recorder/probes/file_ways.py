@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
-from biotrail.recorder.probes import file_maps
-from biotrail.recorder.probes.btf import KernelBtf
-from biotrail.recorder.probes.file_maps import NO_FILES, Files
-from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.maps import file_maps
+from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums

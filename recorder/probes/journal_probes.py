@@ -5,7 +5,7 @@ The part fs does without them: a kernel whose jbd2 is a module has its tracepoin
 modules have BTF (since 5.11) and while the module is loaded.
 """
 
-from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.rights import capabilities
 
 PART = "fs"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.schema.errors import ProbeError
 
 PREEMPTION_OFF = "_p"

@@ -8,8 +8,8 @@ from importlib import metadata
 from typing import cast
 
 from biotrail.recorder.host import devices, host
-from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice
-from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.payloads import (
     BackendFacts,

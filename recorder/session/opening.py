@@ -16,9 +16,9 @@ from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Sink
 from biotrail.recorder.probes.backend import ProbeConfig, Probes
 from biotrail.recorder.probes.choice import make_probes
+from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
+from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.programs import EVENT_SETS
-from biotrail.recorder.probes.run_stats import RIGHT as STATS_RIGHT
-from biotrail.recorder.probes.run_stats import StatsChild
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import ProbeError

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
 from biotrail.recorder.rights.rights import Lack, Trial
 from biotrail.recorder.schema.payloads import LackFacts, RightFacts

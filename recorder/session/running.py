@@ -17,7 +17,7 @@ from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.probes.ring import rings_note
+from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
@@ -290,9 +290,10 @@ def _first_messages(opened: Opened) -> list[str]:
     """Return the messages to report when recording begins: `opened.messages` and others.
 
     What the kernel's hidden symbols mean for call stacks and for what waits are for, each if it is
-    recorded; one message if the rings are smaller than wanted. In this order;
+    recorded; messages if rings are smaller than wanted. In this order;
     `opened.messages` is not changed.
     """
     options = opened.prepared.options
     small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-    return [*opened.messages, *opened.stacks.nameless(), *([small] if small else [])]
+    memory = [message for message in (small, opened.prepared.probes.short_of_memory()) if message]
+    return [*opened.messages, *opened.stacks.nameless(), *memory]

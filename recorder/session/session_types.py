@@ -8,8 +8,8 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.wish import FollowWish
-from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.payloads import MissingTracepoint

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.formats import Field, Format
 from biotrail.recorder.schema.limits import Operator, Source
 from biotrail.recorder.sites import members
-from biotrail.recorder.sites.formats import Field, Format
 from biotrail.recorder.sites.members import Place, Scalar
 from biotrail.recorder.sites.types import Prototype, TypeTable, type_text
 

@@ -4,6 +4,7 @@
 Inputs named `crash-*` are not made: each once broke something, and stays.
 """
 
+import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ from biotrail.recorder.log import LogWriter
 from tests.fuzz.fuzz_mending import plain
 
 # As a script it stands alone; pytest has these paths already.
-from tests.support import crafted_archives, crafted_logs, file_logs, path_logs, stack_logs
+from tests.support import (
+    crafted_archives,
+    crafted_logs,
+    file_logs,
+    path_logs,
+    perf_files,
+    stack_logs,
+    system_traces,
+    trace_dat,
+)
 from tests.support.capture_text import load
 from tests.support.captures import clock, header, records
 from tests.support.paths import DATA
@@ -129,6 +139,49 @@ def crafted_blktrace() -> dict[str, bytes]:
     }
 
 
+def recordings() -> dict[str, bytes]:
+    """Small recordings of other tools, by tool and form."""
+    found = {}
+    for order, name in (("<", "perf"), (">", "perf-big-endian")):
+        made = perf_files.Perf(order)
+        records = [r for i in range(4) for r in made.io(10**12 + 9000 * i, 16 * i)]
+        records = [made.comm(7, b"reader"), *records, made.lost(3, 10**12 + 40_000), made.round()]
+        found[name] = made.file(records)
+        found[f"{name}-pipe"] = made.pipe(records)
+        found[f"{name}-compressed"] = made.file(made.compressed([b"".join(records)]))
+    chains = perf_files.Perf(sample_type=perf_files.USUAL | perf_files.CALLCHAIN | perf_files.READ)
+    found["perf-chains"] = chains.file(chains.io(10**12, 8))
+    trace = system_traces.reads()
+    found["perfetto"] = trace.bytes()
+    found["perfetto-packed"] = trace.compressed().bytes()
+    found["perfetto-gz"] = gzip.compress(trace.bytes(), mtime=0)
+    return found | of_ftrace()
+
+
+def of_ftrace() -> dict[str, bytes]:
+    """trace.dat files, also ones that ask for more than their size, and printed events."""
+    folder = DATA / "ftrace"
+    made = trace_dat.contents_of(folder / "lossy.dat")
+    made.formats = {"block": made.formats["block"][:12]}
+    for buffer in made.buffers:
+        buffer.cpus = {cpu: pages[:4096] for cpu, pages in buffer.cpus.items()}
+    found = {
+        f"trace-dat-{version}-{codec}": trace_dat.trace_dat(
+            made.changed(version=version, codec=codec)
+        )
+        for version, codec in ((6, "none"), (7, "none"), (7, "zstd"), (7, "zlib"))
+    }
+    empty = {cpu: bytes(1 << 13) for cpu in range(6)}
+    found["trace-dat-made-up-empty"] = trace_dat.trace_dat(
+        made.changed(buffers=[trace_dat.Pages("", "mono", empty)])
+    )
+    for name in ("small.trace", "lossy.trace", "lossy.report"):
+        lines = (folder / f"{name}.txt").read_bytes().splitlines(keepends=True)
+        found[f"text-{name}"] = b"".join(lines[:30])
+    found["text-gzip"] = gzip.compress(found["text-small.trace"], mtime=0)
+    return found
+
+
 def inputs() -> dict[str, dict[str, bytes]]:
     """{target: {name: input}}."""
     logs = {}
@@ -154,6 +207,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
         "log": logs | crafted,
         "blktrace": traces | crafted_blktrace(),
         "archive": archives,
+        "inputs": recordings(),
         "command": commands,
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is fuzzed: any bytes as a log, as blktrace's data, as a command line with its file.
+"""What is fuzzed: any bytes as a log, as other tools' data, as a command line with its file.
 
 A target takes bytes, and raises when biotrail breaks its promise: a clear message with status
 1 or 2, or a result; never another exception; and what reading costs is bounded by the file's size,
@@ -83,6 +83,12 @@ def archive(data: bytes) -> None:
     """An archive, with its magic number where it should be, likewise."""
     magic = b"PAR1"
     data = magic + data[len(magic) : -len(magic)] + magic
+    cost(data)
+    _through(data)
+
+
+def inputs(data: bytes) -> None:
+    """Any other tool's recording, as its first bytes say which, likewise."""
     cost(data)
     _through(data)
 
@@ -202,5 +208,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "model": model,
     "blktrace": blktrace,
     "archive": archive,
+    "inputs": inputs,
     "command": command,
 }

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz import fuzz_mending, make_corpus
 from tests.fuzz.mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
-from tests.fuzz.targets import TARGETS, archive, blktrace, command, cost, log, model
+from tests.fuzz.targets import TARGETS, archive, blktrace, command, cost, inputs, log, model
 from tests.support import crafted_logs
 
 ROUND: dict[str, Any] = {
@@ -22,7 +22,8 @@ ROUND: dict[str, Any] = {
 
 def files() -> list[Any]:
     found = []
-    of_kind = {"log": ("log", "model"), "blktrace": ("blktrace",), "archive": ("archive",)}
+    alone = ("blktrace", "archive", "inputs")
+    of_kind = {"log": ("log", "model"), **{kind: (kind,) for kind in alone}}
     for kind, targets in of_kind.items():
         paths = sorted((CORPUS / kind).iterdir())
         found += [pytest.param(t, p, id=f"{t}-{p.name}") for t in targets for p in paths]
@@ -104,6 +105,15 @@ def test_any_archive_is_read_or_refused(data: bytes) -> None:
     # WHEN it is associated and converted
     # THEN there is a result, or a clear message
     archive(data)
+
+
+@settings(max_examples=80, **ROUND)
+@given(damaged(kept("inputs")))
+def test_any_other_tool_s_recording_is_read_or_refused(data: bytes) -> None:
+    # GIVEN a recording of another tool, damaged
+    # WHEN it is associated and converted
+    # THEN there is a result, or a clear message
+    inputs(data)
 
 
 @settings(max_examples=60, **ROUND)

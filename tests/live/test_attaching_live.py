@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import tracefs
-from biotrail.recorder.probes.btf import KernelBtf
-from biotrail.recorder.probes.libbpf import RefusedError
+from biotrail.recorder.probes.kernel import tracefs
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.loading import RETURN_0, AttachType, Place, ProgramType, load

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from tests.support import devices

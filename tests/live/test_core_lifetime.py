@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from biotrail.recorder.probes.backend import ProbeConfig
-from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices

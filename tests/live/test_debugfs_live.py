@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import debugfs
+from biotrail.recorder.probes.kernel import debugfs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

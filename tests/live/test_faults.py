@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from biotrail.recorder.log import LogReader
-from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
 from tests.support.record_command import (
@@ -188,6 +188,27 @@ def test_rings_shrink_where_memory_is_limited(tmp_path: Path, loop_device: Any, 
     assert done.returncode == 0, done.stderr
     assert LogReader(log).header["rings"]["bytes"][0] < 128 << 20
     assert "no memory for larger ones" in done.stderr
+
+
+def test_the_ring_of_pairs_shrinks_where_memory_is_limited(tmp_path: Path) -> None:
+    # GIVEN a memory limit below the ring asked for
+    log = tmp_path / "x.biotrail"
+    with memory_group(160 << 20) as group:
+        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        options = ["softirq", "--buffer-size", "128M", "-o", str(log)]
+        # WHEN pairs are recorded
+        done = subprocess.run(
+            ["sh", "-c", join, "sh", *BIOTRAIL, "pairs", *options, "--", "true"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    # THEN it works with a smaller ring, and says so
+    assert done.returncode == 0, done.stderr
+    assert not LogReader(log).interrupted
+    assert "instead of 131072: a memory limit" in done.stderr
 
 
 @contextmanager

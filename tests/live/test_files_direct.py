@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from biotrail.recorder.probes import file_maps, file_ways
+from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.probes.maps import file_maps
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices, file_systems
 from tests.support.core_decoder import decode

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import barriers, capability, core, head_stores
-from biotrail.recorder.probes.barriers import Fence
+from biotrail.recorder.probes import capability, core
 from biotrail.recorder.probes.capability import report
+from biotrail.recorder.probes.rings import barriers, head_stores
+from biotrail.recorder.probes.rings.barriers import Fence
 from biotrail.recorder.schema.records import Kind
 from tests.support.core_decoder import decode
 from tests.support.core_recording import recording, unseen

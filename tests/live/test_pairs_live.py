@@ -18,7 +18,7 @@ import pytest
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.probes.bpf_calls import bpf
+from biotrail.recorder.probes.kernel.bpf_calls import bpf
 from biotrail.recorder.probes.sites.attaching import _ById
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices

@@ -71,6 +71,7 @@ def cgroup(needs_root: None) -> Iterator[Path]:
 def test_calls_and_waits_are_of_the_tasks_that_were_chosen(
     tmp_path: Path, loop_device: devices.LoopDevice
 ) -> None:
+    # The name is of no other test: all that has it is recorded, wherever it runs.
     # GIVEN two programs that read directly, of which one name is chosen  WHEN both are recorded
     log = tmp_path / "log"
     both = program(
@@ -80,16 +81,18 @@ if os.fork() == 0:
     read(sys.argv[1], 64)
     os._exit(0)
 assert os.wait()[1] == 0
-name("chosen")
+name("this-name")
 read(sys.argv[1], 64)
 """,
         loop_device.path,
     )
-    biotrail("record", "--path", "--call-over", "1us", "--comm", "chosen", "-o", log, "--", *both)
+    biotrail(
+        "record", "--path", "--call-over", "1us", "--comm", "this-name", "-o", log, "--", *both
+    )
     # THEN calls and waits are of that name alone, each read with its bio
     found = recorded_path(log)
-    assert names(found) == {"chosen"}
-    assert int(found.calls_of("chosen", "preadv", "preadv2").bios.sum()) == 64
+    assert names(found) == {"this-name"}
+    assert int(found.calls_of("this-name", "preadv", "preadv2").bios.sum()) == 64
 
 
 @pytest.mark.parametrize("children", [True, False])

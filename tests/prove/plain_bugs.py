@@ -159,9 +159,91 @@ BUGS = (
         "a family's number is that of any bio",
         (
             (
-                "first = self.bios[self.requests[i].lowest].root",
-                "first = self.bios[self.requests[i].first].root",
+                "first = self.top(self.requests[i].lowest)",
+                "first = self.top(self.requests[i].first)",
             ),
         ),
+    ),
+    Bug(
+        "one of several bios above is taken",
+        (
+            (
+                "                self.need(upper)\n                self.need(other)\n                self.need(bio)\n            upper",
+                "                pass\n            upper",
+            ),
+        ),
+    ),
+    Bug(
+        "a bio above is over at the time of its c",
+        (("and not self.at_once(self.bios[other].ended, row):", "and True:"),),
+    ),
+    Bug(
+        "a bio above that is queued at the time of an A is passed over",
+        (
+            (
+                "while before >= 0 and (before > begin or self.at_once(before, begin)):",
+                "while False:",
+            ),
+        ),
+    ),
+    Bug(
+        "clones may overlap",
+        (("elif sector < self.bios[upper].reach:", "elif False:"),),
+    ),
+    Bug(
+        "clones may have another operation",
+        (("if (self.bios[upper].opf ^ opf) & 0xFF != 0 or", "if"),),
+    ),
+    Bug(
+        "clones may be longer than the bio above",
+        (
+            (
+                "if sector < self.raw[2, queue] or end >",
+                "if sector < self.raw[2, queue] or end < 0 * ",
+            ),
+        ),
+    ),
+    Bug(
+        "bios of which only c is known are passed over",
+        (("self.unknown_count += 1", "pass"),),
+    ),
+    Bug(
+        "another bio may be sent from the same place before a clone goes on",
+        (("                alone = False", "                pass"),),
+    ),
+    Bug(
+        "a bio-based bio that failed is plain",
+        (
+            ("            and (self.raw[4, row] >> 32 == 0 or", "            and (True or"),
+            ("            if self.raw[4, row] >> 32 != 0:\n", "            if False:\n"),
+        ),
+    ),
+    Bug(
+        "a bio that failed without a request is plain",
+        (("            if self.raw[4, row] >> 32 != 0:\n", "            if False:\n"),),
+    ),
+    Bug(
+        "a clone's request is a family of its own",
+        (
+            (
+                "first = self.top(self.requests[i].lowest)",
+                "first = self.bios[self.requests[i].lowest].root",
+            ),
+        ),
+    ),
+    Bug(
+        "doubts do not spread to clones",
+        (
+            ("if upper >= 0 and self.bios[upper].doubt > most:", "if False:"),
+            ("if upper >= 0 and self.bios[upper].doubt != most:", "if False:"),
+        ),
+    ),
+    Bug(
+        "what is bio-based is settled though it ends at the window's end",
+        (("or (self.bios[i].ended >= 0 and times[self.bios[i].ended] >= settled)", "or False"),),
+    ),
+    Bug(
+        "what earlier windows know of reused addresses is passed over",
+        (("                if end < 0 or numbers[end] > again[i]:", "                if False:"),),
     ),
 )

@@ -75,6 +75,19 @@ CASES = (
         12 C W 0+8 r1 b1""",
     ),
     Case(
+        "a try that fails at once, and the next at the same address",
+        """
+        1 Q W 0+8 b1
+        2 c W 0+8 b1 status=12
+        3 Q W 0+8 b1
+        4 G W 0+8 b1
+        5 s W 0+8 r1 b1
+        6 D W 0+8 r1 b1
+        9 C W 0+8 r1 b1
+        11 Q W 8+8 b1
+        12 c W 8+8 b1 status=12""",
+    ),
+    Case(
         "an X is missing, s tells the piece",
         """
         1 Q W 0+16 b1
@@ -135,6 +148,149 @@ CASES = (
         6 D W 2048+8 r1 b1
         7 C W 2048+8 r1 b1
         8 c W 0+8 b2 dev=254:16""",
+    ),
+    Case(
+        "clones of two bios that have the sectors",
+        """
+        1 Q W 0+16 b2 dev=254:16
+        2 Q W 8+8 b3 dev=254:16
+        3 A W 2056+8 b1 from_dev=254:16 from_sector=8 part=254:0
+        4 Q W 2056+8 b1
+        5 s W 2056+8 r1 b1
+        6 D W 2056+8 r1 b1
+        7 C W 2056+8 r1 b1
+        8 c W 0+16 b2 dev=254:16
+        9 c W 8+8 b3 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a clone of a bio that is over at that time",
+        """
+        1 Q W 0+8 b2 dev=254:16
+        2 Q W 0+8 b3 dev=254:16
+        4 c W 0+8 b2 dev=254:16
+        4 A W 2048+8 b1 from_dev=254:16 from_sector=0 part=254:0
+        5 Q W 2048+8 b1
+        6 s W 2048+8 r1 b1
+        7 D W 2048+8 r1 b1
+        8 C W 2048+8 r1 b1
+        9 c W 0+8 b3 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a bio that clones may be of is queued as one is sent",
+        """
+        1 Q W 0+8 b2 dev=254:16
+        4 A W 2048+8 b1 from_dev=254:16 from_sector=0 part=254:0
+        4 Q W 0+8 b3 dev=254:16
+        5 Q W 2048+8 b1
+        6 s W 2048+8 r1 b1
+        7 D W 2048+8 r1 b1
+        8 C W 2048+8 r1 b1
+        9 c W 0+8 b2 dev=254:16
+        9 c W 0+8 b3 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "clones of one bio that overlap",
+        """
+        1 Q W 0+16 b2 dev=254:16
+        2 A W 2048+16 b1 from_dev=254:16 from_sector=0 part=254:0
+        3 Q W 2048+16 b1
+        4 A W 2056+8 b3 from_dev=254:16 from_sector=8 part=254:0
+        5 Q W 2056+8 b3
+        6 s W 2048+16 r1 b1
+        7 s W 2056+8 r2 b3
+        8 D W 2048+16 r1 b1
+        9 D W 2056+8 r2 b3
+        10 C W 2048+16 r1 b1
+        11 C W 2056+8 r2 b3
+        12 c W 0+16 b2 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a clone of another operation than the bio above",
+        """
+        1 Q R 0+8 b2 dev=254:16
+        2 A W 2048+8 b1 from_dev=254:16 from_sector=0 part=254:0
+        3 Q W 2048+8 b1
+        4 s W 2048+8 r1 b1
+        5 D W 2048+8 r1 b1
+        6 C W 2048+8 r1 b1
+        7 c R 0+8 b2 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a clone that is longer than the bio above",
+        """
+        1 Q W 0+8 b2 dev=254:16
+        2 A W 2048+16 b1 from_dev=254:16 from_sector=0 part=254:0
+        3 Q W 2048+16 b1
+        4 s W 2048+16 r1 b1
+        5 D W 2048+16 r1 b1
+        6 C W 2048+16 r1 b1
+        7 c W 0+8 b2 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a clone of a bio of which only c is known, beside one that is",
+        """
+        1 Q W 0+8 b2 dev=254:16
+        2 A W 2048+8 b1 from_dev=254:16 from_sector=0 part=254:0
+        3 Q W 2048+8 b1
+        4 s W 2048+8 r1 b1
+        5 D W 2048+8 r1 b1
+        6 C W 2048+8 r1 b1
+        7 c W 0+8 b2 dev=254:16
+        8 c W 0+8 b4 dev=254:16""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a clone that goes on to the disk behind another from the same place",
+        """
+        1 Q W 0+8 b2 dev=254:16
+        2 A W 0+8 b1 from_dev=254:16 from_sector=0 part=254:1
+        3 A W 2048+8 b3 from_dev=254:1 from_sector=0 part=254:1
+        4 A W 2048+8 b1 from_dev=254:1 from_sector=0 part=254:1
+        5 Q W 2048+8 b1
+        6 Q W 2048+8 b3
+        7 s W 2048+8 r1 b1
+        8 s W 2048+8 r2 b3
+        9 D W 2048+8 r1 b1
+        10 D W 2048+8 r2 b3
+        11 C W 2048+8 r1 b1
+        12 C W 2048+8 r2 b3
+        13 c W 0+8 b2 dev=254:16
+        90000 Q W 64+8 b4
+        90001 s W 64+8 r1 b4
+        90002 D W 64+8 r1 b4
+        90003 C W 64+8 r1 b4""",
+        LIFECYCLE,
+    ),
+    Case(
+        "a mapped bio that fails though its clone does not",
+        """
+        1 Q W 0+8 b2 dev=254:16
+        2 A W 2048+8 b1 from_dev=254:16 from_sector=0 part=254:0
+        3 Q W 2048+8 b1
+        4 s W 2048+8 r1 b1
+        5 D W 2048+8 r1 b1
+        6 C W 2048+8 r1 b1
+        7 c W 0+8 b2 dev=254:16 status=10""",
+        LIFECYCLE,
+    ),
+    Case(
+        "flushes of two bios at once",
+        """
+        1 Q FW 0+0 b2 dev=254:16
+        2 Q FW 0+0 b3 dev=254:16
+        3 A FW 0+0 b1 from_dev=254:16 from_sector=0 part=254:0
+        4 Q FW 0+0 b1
+        5 s FW 0+0 r1 b1
+        6 C FW 0+0 r1 b1
+        7 c FW 0+0 b2 dev=254:16
+        8 c FW 0+0 b3 dev=254:16""",
+        LIFECYCLE,
     ),
     Case(
         "the CHAIN is missing of a request that another bio heads",

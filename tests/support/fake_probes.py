@@ -12,10 +12,10 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.file_maps import NO_FILES, Files
-from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice, PathRuns
-from biotrail.recorder.probes.ring import RingSizes
-from biotrail.recorder.probes.stack_maps import FreshStacks
+from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
+from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.payloads import End
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions
@@ -82,6 +82,9 @@ class FakeProbes:
 
     def end_facts(self) -> End:
         return {}
+
+    def short_of_memory(self) -> str:
+        return ""
 
     def own_file(self, file: OwnFile) -> None:
         pass

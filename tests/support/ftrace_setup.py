@@ -23,6 +23,8 @@ AS_TEXT = {"context-info": "1", "irq-info": "1"} | dict.fromkeys(
     ("bin", "hex", "raw", "fields", "stacktrace", "userstacktrace", "latency-format"), "0"
 )
 """Options of a new instance, which has whatever the root has: its blk tracer writes in binary."""
+NOT_A_DEVICES = ("block_plug", "block_unplug", "block_dirty_buffer", "block_touch_buffer")
+"""Events without a device, or of buffers, which can be very many: no bio needs them."""
 
 
 class NoTracerError(OSError):
@@ -61,16 +63,25 @@ def holding(path: Path, value: str) -> Iterator[None]:
 
 
 @contextmanager
+def root_lock() -> Iterator[None]:
+    """The root's tracer is nobody else's; waits for who has it."""
+    # Of the mount point itself: a file in /tmp could be anybody's.
+    lock = os.open(TRACEFS.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
 def binary_blk_tracer(buffer_kib: int) -> Iterator[Path]:
     """The tracefs with the blk tracer on, times of CLOCK_MONOTONIC. Raises NoTracerError.
 
     Waits for who else has it.
     """
     with ExitStack() as stack:
-        # Of the mount point itself: a file in /tmp could be anybody's.
-        lock = os.open(TRACEFS.parent, os.O_RDONLY | os.O_DIRECTORY)
-        stack.callback(os.close, lock)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        stack.enter_context(root_lock())
         root = stack.enter_context(tracefs())
         if (root / "current_tracer").read_text().strip() != "nop":
             raise NoTracerError("the machine's ftrace is in use")
@@ -111,5 +122,13 @@ def instance(buffer_kib: int) -> Iterator[Path]:
             (made / "buffer_size_kb").write_text(str(buffer_kib))
             yield made
         finally:
-            (made / "tracing_on").write_text("0")
-            made.rmdir()
+            if made.exists():  # trace-cmd removes what it extracts
+                (made / "tracing_on").write_text("0")
+                made.rmdir()
+
+
+def enable_block_events(instance: Path) -> None:
+    """Enable an instance's block events, but for those of NOT_A_DEVICES."""
+    for event in sorted((instance / "events" / "block").glob("*/enable")):
+        if event.parent.name not in NOT_A_DEVICES:
+            event.write_text("1")

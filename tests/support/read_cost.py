@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 from biotrail.converters.inputs.blktrace import files as blktrace_files
+from biotrail.converters.inputs.ftrace import compression as trace_dat
 from biotrail.converters.inputs.parquet import source as archive
 from biotrail.recorder.log import frames
 from biotrail.recorder.log.source import Source
@@ -86,6 +87,8 @@ def counted() -> Iterator[Cost]:
             (zlib, "crc32", checksummed),
             (Source, "read_at", read),
             (frames, "_decompress", gained),
+            (trace_dat, "_zstd", gained),
+            (trace_dat, "_zlib", gained),
             (blktrace_files, "find_records", searched),
             (archive.arrow, "read_events", rows),
         ):

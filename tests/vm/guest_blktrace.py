@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.kernel.btf import KernelBtf
 from tests.vm.guest_case import Case, Unavailable, disk, fio, module, put, scheduler, tool
 
 RANDOM = {"bsrange": "4k-64k", "iodepth": 8}

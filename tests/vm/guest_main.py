@@ -12,6 +12,9 @@ from tests.vm import (
     guest_faults,
     guest_files,
     guest_follow,
+    guest_inputs,
+    guest_light,
+    guest_lttng,
     guest_order,
     guest_pairs,
     guest_path,
@@ -29,6 +32,7 @@ CASES = {
     for module in (
         guest_smoke,
         guest_records,
+        guest_light,
         guest_devices,
         guest_stacked,
         guest_stack,
@@ -43,6 +47,8 @@ CASES = {
         guest_pairs,
         guest_follow,
         guest_blktrace,
+        guest_lttng,
+        guest_inputs,
         guest_bcc,
     )
     for case in module.CASES

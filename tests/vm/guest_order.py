@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from biotrail.recorder.probes import core
-from biotrail.recorder.probes.barriers import Barrier, Fence, Membarrier, is_strongly_ordered
-from biotrail.recorder.probes.head_stores import exchanges_offered
+from biotrail.recorder.probes.rings.barriers import Barrier, Fence, Membarrier, is_strongly_ordered
+from biotrail.recorder.probes.rings.head_stores import exchanges_offered
 from tests.vm.guest_case import Case, Unavailable, fio, run, scheduler
 from tests.vm.guest_devices import null_blk
 

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from biotrail.cli.converting import perfetto
 from biotrail.cli.converting.formats import BLKTRACE, OTF2
@@ -16,16 +17,25 @@ from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
 
+if TYPE_CHECKING:  # imported where another trace is given
+    from biotrail.cli.converting.beside import Beside
+
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
 WHOLE = Drawing()
 
 
 def convert(
-    source: Opened, form: str, target: str, force: bool, drawing: Drawing = WHOLE
+    source: Opened,
+    form: str,
+    target: str,
+    force: bool,
+    drawing: Drawing = WHOLE,
+    beside: "Beside | None" = None,
 ) -> Result:
     """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
 
+    beside: another trace that a Perfetto trace is written beside.
     Raises TraceError; no partial output is left then.
     """
     trace = source.trace
@@ -35,7 +45,7 @@ def convert(
         lifecycles = source.chosen(windows)
         if form == OTF2:
             return _to_otf2(trace, lifecycles, target, force)
-        return perfetto.write(source, lifecycles, target, force, drawing)
+        return perfetto.write(source, lifecycles, target, force, drawing, beside)
 
 
 def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:

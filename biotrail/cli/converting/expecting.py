@@ -2,7 +2,6 @@
 """Say before a Perfetto trace is written that it will be too large for a browser."""
 
 from collections.abc import Iterator
-from itertools import chain
 
 from biotrail.cli.options.cuts import Opened
 from biotrail.cli.options.drawing import Drawing
@@ -34,7 +33,14 @@ def announced(
             for line in lines:
                 say(line, err=True)
             break
-    return chain(seen, lifecycles)
+    return _again(seen, lifecycles)
+
+
+def _again(seen: list[Lifecycles], lifecycles: Iterator[Lifecycles]) -> Iterator[Lifecycles]:
+    """Yield what is in `seen`, which is emptied, then the rest; keep none of it in memory."""
+    while seen:
+        yield seen.pop(0)
+    yield from lifecycles
 
 
 def share_read(source: Opened, window: Lifecycles) -> float | None:

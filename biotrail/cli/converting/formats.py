@@ -49,7 +49,9 @@ def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str
         if log == "-":
             raise click.UsageError("a log from standard input needs -o OUT")
         form = form or PERFETTO
-        return form, without_log_ending(log) + SUFFIX[form]
+        stem = without_log_ending(log)
+        made = stem + SUFFIX[form]
+        return form, made if made != log else f"{stem}-bios{SUFFIX[form]}"
     if target == "-":
         if form in (OTF2, BLKTRACE):
             raise click.UsageError(f"{form} output is a directory: give -o OUT")
@@ -88,6 +90,19 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
         raise click.UsageError("--max-size is for Perfetto traces that are written to files")
     if max_size < LEAST_PART:
         raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
+
+
+def check_beside(form: str, beside: str, drawing: Drawing) -> None:
+    """Raise click.UsageError if the output cannot hold another trace, given by its path, as well.
+
+    It goes into one Perfetto trace, and is read twice.
+    """
+    if form != PERFETTO:
+        raise click.UsageError("--with is for Perfetto traces")
+    if drawing.max_size is not None:
+        raise click.UsageError("--with writes one file: leave --max-size out")
+    if beside == "-":
+        raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
 
 
 def check_records(cut: Cut) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biotrail.cli.converting.expecting import announced
 from biotrail.cli.converting.result import Result, to_stdout
@@ -19,27 +19,36 @@ from biotrail.converters.sites.hits import Following
 from biotrail.recorder.output import output
 from biotrail.text import units
 
+if TYPE_CHECKING:  # imported where another trace is given
+    from biotrail.cli.converting.beside import Beside
+
 
 def write(
-    source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, drawing: Drawing
+    source: Opened,
+    lifecycles: Iterator[Lifecycles],
+    target: str,
+    force: bool,
+    drawing: Drawing,
+    beside: "Beside | None" = None,
 ) -> Result:
     """Write the windows to `target` (`-`: standard output), or to parts beside it.
 
-    source: the trace that `lifecycles` are windows of. force: replace existing files. If `drawing`
+    source: the trace that `lifecycles` are windows of. force: replace existing files. beside:
+    another trace that goes into the same file, which then has no parts. If `drawing`
     has a `max_size`, the files are `part_path(target, 1)`, 2, …; `target` itself is not written.
     Raises TraceError; no partial output is left then.
     """
     if target == "-":
-        return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing).warning)
+        return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing, beside).warning)
     if drawing.max_size is not None:
         return _write_parts(source, lifecycles, target, force, drawing)
     with (
         output.replacing(target, force=force) as stream,
         compressing.compressed(stream, target) as out,
     ):
-        summary = write_stream(source, lifecycles, out, drawing)
+        summary = write_stream(source, lifecycles, out, drawing, beside)
     size = os.stat(target).st_size
-    notes = lives_lines(source, summary.lives)
+    notes = (*lives_lines(source, summary.lives), *(beside.lines() if beside else ()))
     return Result(Path(target), size, summary.warning, notes=notes, view=summary.view)
 
 
@@ -52,18 +61,30 @@ def lives_lines(source: Opened, lives: int) -> tuple[str, ...]:
 
 
 def write_stream(
-    source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO, drawing: Drawing
+    source: Opened,
+    lifecycles: Iterator[Lifecycles],
+    out: BinaryIO,
+    drawing: Drawing,
+    beside: "Beside | None" = None,
 ) -> PerfettoSummary:
     """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is.
 
     Says on standard error if that becomes large, before it is written. source: the trace that
-    `lifecycles` are windows of. Raises TraceError.
+    `lifecycles` are windows of. beside: another trace that is written there, too. Raises
+    TraceError.
     """
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
-    context = source.trace.context
+    trace = source.trace
     lifecycles = announced(source, lifecycles, drawing)
-    return perfetto.convert(lifecycles, context, out, **_converter_arguments(source, drawing))
+    how = _converter_arguments(source, drawing)
+    if beside is None:
+        return perfetto.convert(lifecycles, trace.context, out, **how)
+    windows = map(beside.joined.alignment.lifecycles, lifecycles)
+    place = beside.place(trace)
+    return beside.written(
+        out, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
+    )
 
 
 def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, BinaryIO
 
 import click
 
+from biotrail.converters.inputs.beginning import is_pipe, open_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
@@ -34,7 +35,7 @@ own_io_option: Callable[[Any], Any] = click.option(
 
 
 def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace:
-    """Open a log, an archive, blktrace data, or standard input for `-`, as a trace.
+    """Open a log, an archive, another tool's recording, or standard input for `-`, as a trace.
 
     associate: "auto", "identity" or "intervals", as for Trace. own_io: whether to include the
     recorder's own I/O. Raises LogFormatError; click.UsageError for `-` on a terminal.
@@ -44,30 +45,37 @@ def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace
 
 def open_log(log: str) -> Source:
     """Open the source of events of a log, as `open_trace` does, with the same errors."""
-    if log != "-":
-        return open_source(log)
-    if sys.stdin.isatty():
-        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
-    return open_source(sys.stdin.buffer)
+    return open_source(log if log != "-" else _standard_input())
 
 
 @contextmanager
 def readable_twice(log: str) -> Iterator[str | BinaryIO]:
-    """Yield the log's path or, for `-`, standard input copied to an unnamed temporary file.
+    """Yield the log's path or, for a pipe or `-`, its contents copied to an unnamed temporary file.
 
-    Raises click.UsageError for `-` on a terminal.
+    Raises click.UsageError for `-` on a terminal, LogFormatError where a pipe cannot be opened.
     """
-    if log != "-":
+    if log != "-" and not is_pipe(log):
         yield log
         return
-    if sys.stdin.isatty():
-        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
     import shutil  # tempfile imports much, and a log mostly has a path
     import tempfile
 
     with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+        with _stream(log) as stream:
+            shutil.copyfileobj(stream, copy)
         yield copy
+
+
+def _stream(log: str) -> AbstractContextManager[BinaryIO]:
+    """Return a pipe, open for reading, or for `-` standard input, which stays open."""
+    return nullcontext(_standard_input()) if log == "-" else open_pipe(log)
+
+
+def _standard_input() -> BinaryIO:
+    """Return standard input. Raises click.UsageError where that is a terminal."""
+    if sys.stdin.isatty():
+        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
+    return sys.stdin.buffer
 
 
 def open_again(source: str | BinaryIO, associate: str, own_io: bool = False) -> Trace:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from biotrail.cli.options.record_filters import task_numbers
+from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.sites.pairs import BY_VALUES, MAX_OPEN
 from biotrail.recorder.schema.errors import SiteError
@@ -78,14 +79,7 @@ _OPTIONS = (
         metavar="TIME",
         help="Print what came since the last time, each 1s, 500ms, …; otherwise once, at the end.",
     ),
-    click.option(
-        "--duration",
-        "--for",
-        "duration",
-        type=units.Duration(),
-        metavar="TIME",
-        help="Stop after 10s, 5min, 2h, …",
-    ),
+    duration_option("--for"),
     click.option("--json", "as_json", is_flag=True, help="Print an object per line, as JSON."),
     click.option(
         "-o",
@@ -94,7 +88,7 @@ _OPTIONS = (
         metavar="FILE",
         help="Record every pair to this log as well; - writes it to standard output.",
     ),
-    click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists."),
+    force_option,
     click.option(
         "--buffer-size",
         type=units.Size(),

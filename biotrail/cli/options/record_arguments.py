@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from biotrail.cli.options.record_follow import FollowValue
+from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.wish import FollowWish
-from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units
 
@@ -55,10 +56,8 @@ _OPTIONS = (
         help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail "
         "in the current directory.",
     ),
-    click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists."),
-    click.option(
-        "--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, 2h, …"
-    ),
+    force_option,
+    duration_option(),
     click.option(
         "--events",
         type=click.Choice(EVENT_SETS),

@@ -16,7 +16,7 @@ from biotrail.converters.inputs.series_indexed import series_of
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
 
-LOG_ENDINGS = (".biotrail", ".parquet")
+LOG_ENDINGS = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
 
 logs_argument: Callable[[Any], Any] = click.argument(
     "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path()
@@ -79,7 +79,7 @@ def _all_different(sources: Sequence[tuple[str, Source]]) -> None:
 
 
 def without_log_ending(log: str) -> str:
-    """Return the log's path without .biotrail and .parquet, and without slashes at its end."""
+    """Return the log's path without an ending of LOG_ENDINGS, and without slashes at its end."""
     for suffix in LOG_ENDINGS:
         log = log.rstrip("/").removesuffix(suffix)
     return log

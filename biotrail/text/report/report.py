@@ -154,16 +154,22 @@ def processes(report: Report, width: int) -> RenderableType:
 def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of processes, cgroups, files and CPUs that have groups.
 
+    A table whose only group is an unknown one is named instead, in a line after the tables.
     limit: rows of each, 0: all.
     """
+    nothing_known = []
     for title, word, groups in (
         ("Processes", "process", report.processes),
         ("Cgroups", "cgroup", report.cgroups),
         ("Files", "file", report.files),
         ("CPUs, by where I/O was queued", "cpu", report.cpus),
     ):
-        if groups:
+        if len(groups) == 1 and all(value is None for value in groups[0].name.values()):
+            nothing_known.append(title)
+        elif groups:
             yield _list(title, FIELDS[word], groups, width, limit)
+    if nothing_known:
+        yield block([f"not known of any bio in the log: {'; '.join(nothing_known)}"])
 
 
 def _list(

@@ -44,7 +44,11 @@ def _no_io(report: Report) -> Found | None:
     """No bio was recorded, nor pairs of events in their place."""
     if report.total.bios.counters["ios"] or report.pairs:
         return None
-    figures = {"count": 0}
+    requests = report.total.requests.counters["ios"]
+    figures = {"count": 0, "requests": requests}
+    if requests:
+        text = f"No bios were recorded, only {units.plural(requests, 'request')}"
+        return text, "D2C of requests below; docs/inputs.md, what to record", figures
     return "No I/O was recorded", "biotrail info: the filters, and what is missing", figures
 
 

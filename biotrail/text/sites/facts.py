@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.lives.functions import Function, Functions
-from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNode
+from biotrail.converters.analysis.lives.functions import Functions
+from biotrail.converters.analysis.lives.merged import Calls, Figures, Merged, MergedNode
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.frames import KIND_NAMES
 from biotrail.converters.sites.lives import Tally
@@ -144,7 +144,7 @@ def functions_facts(functions: Functions, limit: int) -> list[Facts]:
     return [_function(row) for row in rows[: limit or len(rows)]]
 
 
-def _function(row: Function) -> Facts:
+def _function(row: Calls) -> Facts:
     return {
         "kind": NODE_NAMES[row.kind],
         "name": row.name,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.lives.functions import Function, Functions
+from biotrail.converters.analysis.lives.functions import Functions
+from biotrail.converters.analysis.lives.merged import Calls
 from biotrail.converters.sites.trees import NodeKind
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more
@@ -38,7 +39,7 @@ def functions_table(functions: Functions, limit: int, width: int) -> RenderableT
     return with_more(table(title, columns, cells, width), more)
 
 
-def _cells(row: Function, functions: Functions) -> Sequence[str]:
+def _cells(row: Calls, functions: Functions) -> Sequence[str]:
     """Return the cells of a function or tracepoint, without times where it has none."""
     name = f"{row.name} [{row.module}]" if row.module else row.name
     if row.kind != NodeKind.FUNCTION:

@@ -256,8 +256,8 @@ class Recording:
 
     @property
     def lost_records(self) -> int:
-        """Number of records that the recorder counted as lost."""
-        return sum(int(w.get("count", 0)) for w in self.trace.losses)
+        """Number of records that were counted as lost, without unknown numbers."""
+        return sum(max(int(w.get("count", 0)), 0) for w in self.trace.losses)
 
     def device_name(self, dev: int) -> str:
         """Return the name of a device of `slots`."""

@@ -6,33 +6,14 @@ the life's next hit: what came after them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from biotrail.converters.analysis.lives.merged import Figures
+from biotrail.converters.analysis.lives.merged import Calls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.frames import KIND_NAMES, ContextKind
 from biotrail.converters.sites.trees import ContextRun, Life, Node, NodeKind
 
 MOST_STACKS = 50_000
 """Stacks of a flame graph at most; further ones are counted."""
-
-
-@dataclass
-class Function:
-    """A function or tracepoint in all lives and places."""
-
-    kind: NodeKind
-    name: str
-    module: str
-    calls: int = 0
-    lives: int = 0
-    last: int = 0
-    """Number of the life that was counted last."""
-    unfinished: int = 0
-    took: Figures = field(default_factory=Figures)
-    """Of functions from entry to return; of tracepoints until the life's next hit."""
-    own: Figures = field(default_factory=Figures)
-    """Of functions the part of `took` in the function itself."""
 
 
 class Functions:
@@ -46,12 +27,15 @@ class Functions:
         """ns of all lives."""
         self.left_out = 0
         """Calls whose stacks had no room."""
-        self._by_name: dict[tuple[NodeKind, str, str], Function] = {}
+        self._by_name: dict[tuple[NodeKind, str, str], Calls] = {}
         self._stacks: dict[tuple[str, ...], tuple[int, int]] = {}
         """Names from the context inwards → (calls, ns)."""
 
-    def rows(self) -> list[Function]:
-        """Return all functions and tracepoints, those with the most time first."""
+    def rows(self) -> list[Calls]:
+        """Return all functions and tracepoints, those with the most time first.
+
+        `took` of tracepoints is the time until the life's next hit, if the log has no functions.
+        """
         return sorted(self._by_name.values(), key=lambda f: (-f.took.total, -f.calls, f.name))
 
     def stacks(self) -> list[tuple[tuple[str, ...], int, int]]:
@@ -79,19 +63,11 @@ class Functions:
         key = node.kind, node.name, node.module
         found = self._by_name.get(key)
         if found is None:
-            found = self._by_name[key] = Function(*key)
-        found.calls += 1
-        if found.last != self.lives:
-            found.last = self.lives
-            found.lives += 1
+            found = self._by_name[key] = Calls(*key)
+        found.add(node, self.lives)
         own = 0
         if node.kind == NodeKind.FUNCTION:
-            if node.end == NEVER:
-                found.unfinished += 1
-            else:
-                found.took.add(node.took)
-                found.own.add(node.own)
-                own = node.own
+            own = 0 if node.end == NEVER else node.own
         elif not self.has_functions:
             found.took.add(following)
             own = following

@@ -53,8 +53,8 @@ class Figures:
 
 
 @dataclass
-class MergedNode:
-    """A function or tracepoint at one place of the lives' trees."""
+class Calls:
+    """The calls of a function, or hits of a tracepoint, of many lives."""
 
     kind: NodeKind
     name: str
@@ -66,12 +66,32 @@ class MergedNode:
     """Number of the life that was counted last."""
     unfinished: int = 0
     """Calls without a return."""
-    start: Figures = field(default_factory=Figures)
-    """From the life's begin to the first call in the life."""
     took: Figures = field(default_factory=Figures)
     """From entry to return, of calls that have both; of tracepoints and frames nothing."""
     own: Figures = field(default_factory=Figures)
     """The part of `took` in the function itself."""
+
+    def add(self, node: Node, life: int) -> bool:
+        """Add a call of the life of that number, from 1; return whether it is the life's first."""
+        first = self.last != life
+        self.calls += 1
+        self.lives += first
+        self.last = life
+        if node.kind == NodeKind.FUNCTION:
+            if node.end == NEVER:
+                self.unfinished += 1
+            else:
+                self.took.add(node.took)
+                self.own.add(node.own)
+        return first
+
+
+@dataclass
+class MergedNode(Calls):
+    """A function or tracepoint at one place of the lives' trees."""
+
+    start: Figures = field(default_factory=Figures)
+    """From the life's begin to the first call in the life."""
     below: "dict[tuple[str, bool], MergedNode]" = field(default_factory=dict)
     """By name, and whether the node has times of its own."""
 
@@ -94,7 +114,7 @@ class MergedContext:
     runs: int = 0
     lives: int = 0
     last: int = 0
-    """As `MergedNode.last`."""
+    """As `Calls.last`."""
     start: Figures = field(default_factory=Figures)
     """From the life's begin to the context's first hit, of the first in the life."""
     waited: Figures = field(default_factory=Figures)
@@ -205,20 +225,6 @@ class Merged:
                 if not self._has_room(life, [index]):
                     continue
                 found = beside[key] = MergedNode(node.kind, node.name, node.module)
-            self._add_node(life, node, found)
+            if found.add(node, self.lives):
+                found.start.add(max(node.begin - life.begin, 0))
             rest += [(below, found.below) for below in reversed(node.below)]
-
-    def _add_node(self, life: Life, node: Node, into: MergedNode) -> None:
-        """Add the figures of one call."""
-        into.calls += 1
-        if into.last != self.lives:
-            into.last = self.lives
-            into.lives += 1
-            into.start.add(max(node.begin - life.begin, 0))
-        if node.kind != NodeKind.FUNCTION:
-            return
-        if node.end == NEVER:
-            into.unfinished += 1
-        else:
-            into.took.add(node.took)
-            into.own.add(node.own)

@@ -325,6 +325,7 @@ def make_report(
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
         reporter.add(window)
+        del window  # not kept while the next is made
     return reporter.finish(trace)
 
 

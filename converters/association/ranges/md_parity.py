@@ -23,11 +23,13 @@ def may_be_parity_write(events: Events, remaps: I64, context: Context) -> Bool:
     unknown. Marked is every A from such an array's sector 0 of at most 4 KiB, so also a read, or
     the data block there. remaps: events of kind A.
     """
-    arrays = [
-        dev
-        for dev, entry in context.devices.items()
-        if (entry.get("md") or {}).get("level") in _LEVELS
-    ]
+    arrays = sorted(parity_arrays(context))
     fields = events.fields(Kind.A, remaps)
     at_zero = np.isin(fields["from_dev"], arrays) & (fields["from_sector"] == 0)
     return np.asarray(at_zero & (fields["bytes"] <= _BLOCK))
+
+
+def parity_arrays(context: Context) -> set[int]:
+    """Return the md arrays (dev_t) with parity: raid4, raid5 and raid6."""
+    entries = context.devices.items()
+    return {dev for dev, entry in entries if (entry.get("md") or {}).get("level") in _LEVELS}

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,14 +22,13 @@ from biotrail.converters.inputs.blktrace.format import (
     heads,
     is_cut,
 )
+from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.recorder.schema.errors import LogFormatError
 
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
 _BEGIN_BYTES = 256
 """Bytes read to recognise a file's format."""
-MAX_NS = 1 << 62
-"""Largest valid time: sums of such a time and a duration still fit int64."""
 _KEEP_GARBAGE = 64
 """Unparsed bytes kept besides the newest block: a LOST EVENTS line may lie across two blocks."""
 
@@ -319,33 +317,3 @@ def _open(name: str) -> BinaryIO:
             f"{name}: cannot be opened: {error.strerror or error}; give a file or set of files "
             "that blktrace wrote"
         ) from error
-
-
-def peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """Return a stream's next MAGIC_BYTES bytes, and a stream that yields them again.
-
-    If the stream is seekable that is the stream itself, set back; else a new one that wraps it. The
-    bytes are fewer if the stream has no more.
-    """
-    if stream.seekable():
-        start = stream.tell()
-        first = stream.read(MAGIC_BYTES)
-        stream.seek(start)
-        return first, stream
-    first = stream.read(MAGIC_BYTES)
-    return first, _Prefixed(first, stream)
-
-
-class _Prefixed(BytesIO):
-    """A stream of the bytes already read from a pipe, then of the rest of the pipe."""
-
-    def __init__(self, first: bytes, stream: BinaryIO) -> None:
-        super().__init__(first)
-        self._stream = stream
-        self.name = str(getattr(stream, "name", "the stream"))
-
-    def seekable(self) -> bool:
-        return False
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(size) or self._stream.read(-1 if size is None else size)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import RAW_WORDS, Events
-from biotrail.converters.events.tables import I32, I64, U8, U32, U64, Bool
+from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.format import (
     ACT_MASK,
@@ -28,7 +28,7 @@ from biotrail.converters.inputs.blktrace.format import (
     gather,
     has,
 )
-from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
+from biotrail.converters.inputs.foreign import statuses
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, TIMESTAMP_BITS, Kind
 
 NO_QUEUE = 0xFFFF
@@ -278,19 +278,6 @@ class Translator:
         ):
             opf[has(category, bit)] |= np.uint32(self._flag(name))
         return opf
-
-
-def statuses(error: NDArray[np.int16]) -> I32:
-    """Return the blk_status_t of each error (0 or a negative errno), int32 (n,).
-
-    An errno without a blk_status_t is returned unchanged; a positive error becomes IOERR.
-    """
-    status = error.astype(np.int32)
-    for number, errno in ERRNO.items():
-        status[error == -errno] = number
-    # Passthrough requests of old kernels report a positive, driver-specific number.
-    status[error > 0] = IOERR
-    return status
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:

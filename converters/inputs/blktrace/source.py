@@ -17,9 +17,9 @@ from biotrail.converters.inputs.blktrace.files import Batch, RecordFile, find, i
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.rows import Message, Rows, Translator
+from biotrail.converters.inputs.foreign import ForeignSource, foreign_header, sorted_by_time
 from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.recorder.schema.records import schema
 
 __all__ = ["BlktraceSource", "find", "is_blktrace"]
 
@@ -30,10 +30,11 @@ _ALL_BLOCKS_BYTES = 32 << 20
 _LEAST_BLOCK_BYTES = 1 << 16
 MESSAGES_KEPT = 10_000
 _CLOCK_UNCERTAINTY_NS = 1_000
+_TOOL = "blktrace"
 _LETTERS = "QGMFXAcIRmDCPU"
 
 
-class BlktraceSource:
+class BlktraceSource(ForeignSource):
     """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source.
 
     While `parts` is iterated over, `messages` collects the first MESSAGES_KEPT messages,
@@ -48,23 +49,13 @@ class BlktraceSource:
         LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
         files are empty.
         """
-        self.unknown: Counter[int] = Counter()
-        self.unreadable_bytes = 0
-        self.notes: list[tuple[str, dict[str, Any]]] = []
-        self.losses: list[dict[str, Any]] = []
-        self.damaged: list[dict[str, int]] = []
-        self.problems: list[str] = []
-        self.remarks: list[str] = []
+        name = str(getattr(path, "name", "the stream"))
+        super().__init__(os.fspath(path) if isinstance(path, str | os.PathLike) else name, _TOOL)
         self.set_name: str | None = None
         """Name of the set, which is its device's; None: the data are no set."""
-        self.end: dict[str, Any] | None = {"reason": "end of blktrace's data"}
-        self.interrupted = False
         self.messages: list[Message] = []
         self.messages_met = 0
         self.left_out: Counter[str] = Counter()
-        self.name = str(getattr(path, "name", "the stream"))
-        if isinstance(path, str | os.PathLike):
-            self.name = os.fspath(path)
         self._files = self._open(path)
         self._remark_cut()
         sizes = [file.size for file in self._files]
@@ -142,15 +133,8 @@ class BlktraceSource:
         """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
-        header: dict[str, Any] = {
-            "created_by": "blktrace",
-            "backend": "blktrace",
-            "kernel": {},
-            "events": {"set": "blktrace", "letters": list(_LETTERS), "missing": []},
-            "filters": {},
-            "devices": [],
-            "schema": schema(),
-        }
+        header = foreign_header(_TOOL)
+        header["events"]["letters"] = list(_LETTERS)
         for file in self._files:
             batch = file.peek()
             if batch is None:
@@ -210,7 +194,7 @@ class BlktraceSource:
     def _part(self, pending: list[Events], complete_to: int) -> Part:
         """Return the pending batches' events as one part, sorted by time. complete_to: ns."""
         offset = sum(file.offset for file in self._files)
-        return Part(_sorted(Events.join(pending)), complete_to, None, offset)
+        return Part(sorted_by_time(Events.join(pending)), complete_to, None, offset)
 
     def _report_damage(self, index: int) -> None:
         """Add to `problems` what file `index` has found since the last call.
@@ -263,7 +247,7 @@ class BlktraceSource:
         found = self._numbers.check(batch.head)
         for step in found.steps:
             if step.count >= 0:
-                self._add_loss(step.start, step.end, step.key[1], step.count)
+                self.add_loss(step.start, step.end, step.key[1], step.count)
             else:
                 self._begun_again[file.name] += 1
                 window = {"offset": file.offset, "start": step.start, "end": step.end}
@@ -305,20 +289,7 @@ class BlktraceSource:
             times = batch.head["time"]
             after = int(times[min(row, len(times) - 1)]) if len(times) else max(file.reached, 0)
             before = int(times[row - 1]) if row else after
-            self._add_loss(before, after, cpu, count)
-
-    def _add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
-        """Add a loss window (ns) to `losses`; count: -1 unknown."""
-        self.losses.append(
-            {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
-        )
-
-
-def _sorted(events: Events) -> Events:
-    """Return the events sorted by time, stably; `events` itself if they are sorted."""
-    if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
-        return events
-    return events.take(np.argsort(events.ts, kind="stable"))
+            self.add_loss(before, after, cpu, count)
 
 
 def _reading(monotonic: int, realtime: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from biotrail.converters.events.arrow import COLUMNS, CPU, KIND, KIND_TYPE, TIME, events_by_kind
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64
 from biotrail.converters.lifecycles.arrow.columns import NAME
 from biotrail.converters.lifecycles.arrow.named import named
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -37,7 +38,7 @@ def events_table(events: Events, context: Context) -> pa.Table:
     by_kind = events_by_kind(events, np.zeros(len(events), np.int64))
     back = np.empty(len(events), np.int64)
     back[np.argsort(events.kind, kind="stable")] = np.arange(len(events))
-    found = {name: by_kind[name].combine_chunks().take(back) for name in by_kind.column_names}
+    found = {name: _taken(by_kind[name], back) for name in by_kind.column_names}
     opf = found["opf"].cast(pa.int64()).fill_null(-1).to_numpy()
     columns = {
         "number": events.number,
@@ -54,7 +55,15 @@ def events_table(events: Events, context: Context) -> pa.Table:
     return pa.table(columns, schema=EVENT_SCHEMA)
 
 
+def _taken(values: pa.ChunkedArray, rows: I64) -> pa.Array:
+    """Return the values at the rows. Most columns are null in all kinds that a window has."""
+    if values.null_count == len(values):
+        return pa.nulls(len(rows), values.type)
+    return values.combine_chunks().take(rows)
+
+
 def _text(values: pa.Array) -> pa.Array:
     """Return binary values as UTF-8 strings, invalid bytes replaced; nulls stay null."""
-    texts = [None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()]
-    return pa.array(texts, pa.string())
+    distinct = values.dictionary_encode()
+    texts = [value.decode("utf-8", "replace") for value in distinct.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(distinct.indices)

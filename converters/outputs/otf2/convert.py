@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows, Tasks
+from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, LossWindows, Requests, Tasks
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.definitions import define
 from biotrail.converters.outputs.otf2.events import HOLD_EVENTS, EventArray, Phase, Queue
@@ -88,6 +88,8 @@ class _Conversion:
         """Loss windows: (start ns, duration ns, text)."""
         self._seen_to = 0
         """ns: the latest time of any operation."""
+        self._open: tuple[Bios, Requests] | None = None
+        """What was in flight at the end of the last window; None: there was no window."""
         self.summary = Otf2Summary(archive.anchor)
 
     def add(self, window: Lifecycles) -> None:
@@ -119,20 +121,22 @@ class _Conversion:
             self._write(location, queue.release(window.end, still_open))
         self._threads.add(window)
         self._pairs.add(window)
+        self._open = window.open_bios, window.open_requests
 
-    def end(self, last: Lifecycles | None) -> Otf2Summary:
+    def end(self) -> Otf2Summary:
         """Write all events that are held back, and the definitions; return the summary.
 
-        last: the last window, whose open bios and requests end as cancelled, at the latest time of
-        any operation (a request merged into another at its own last time), unless they have
-        completed; None: there was no window. A log without any I/O or call gets an empty location
-        per disk. Raises OutputError where writing fails.
+        Open bios and requests of the last window end as cancelled, at the latest time of any
+        operation (a request merged into another at its own last time), unless they have completed.
+        A log without any I/O or call gets an empty location per disk. Raises OutputError where
+        writing fails.
         """
-        if last is not None:
-            self.summary.bios += len(last.open_bios)
-            self.summary.requests += len(last.open_requests)
-            bios = bio_operations(last.open_bios, self._comms)
-            requests = request_operations(last.open_requests)
+        if self._open is not None:
+            open_bios, open_requests = self._open
+            self.summary.bios += len(open_bios)
+            self.summary.requests += len(open_requests)
+            bios = bio_operations(open_bios, self._comms)
+            requests = request_operations(open_requests)
             self._seen_to = max(self._seen_to, _latest(bios), _latest(requests))
             self._queue_ended(BIOS, bios, self._seen_to)
             self._queue_ended(REQUESTS, requests, self._seen_to)
@@ -287,7 +291,7 @@ def convert(
     """
     with _archive(directory) as archive:
         conversion = _Conversion(archive, context, hold_events)
-        last = None
-        for last in lifecycles:
-            conversion.add(last)
-        return conversion.end(last)
+        for window in lifecycles:
+            conversion.add(window)
+            del window  # not kept while the next is made
+        return conversion.end()

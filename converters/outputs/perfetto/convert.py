@@ -36,7 +36,7 @@ from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
 from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
 from biotrail.converters.outputs.perfetto.slices.detail import drawn_with, slice_maker
-from biotrail.converters.outputs.perfetto.slices.open import of_open, without_ended
+from biotrail.converters.outputs.perfetto.slices.open import of_open, only_open, without_ended
 from biotrail.converters.outputs.perfetto.slices.slowest import Slowest
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
@@ -87,6 +87,7 @@ def convert(
     converter = Converter(context, out, stacks, facts, to_end, detail, colour, place)
     for window in lifecycles:
         converter.write_window(window)
+        del window  # not kept while the next is made
         if on_progress is not None:
             on_progress(replace(converter.summary))
     converter.finish()
@@ -118,9 +119,9 @@ class Converter:
         self.context, self._facts = context, facts or {}
         self.summary = PerfettoSummary()
         self._place = place = place or Place.alone(context)
-        identity = Identity(place.key, place.trace, place.sequences)
+        identity = Identity(place.key, place.trace, place.sequences, place.beside)
         self._file = PacketFile(out, identity.sequence(0), self.summary)
-        self._clocks = ClockBook(place.aligned)
+        self._clocks = ClockBook(place.aligned, place.clock)
         self._timed = bool(context.clocks) and not place.aligned
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
@@ -191,7 +192,7 @@ class Converter:
         self._end = max(self._end, self._counters.last)
         self._write_losses(window.loss, losses)
         self._count(window, bios, requests)
-        self._last_window = window
+        self._last_window = only_open(window)
         if len(self._maker.strings) > _MOST_STRINGS:
             fresh = self._streams.forget_strings()
             self._maker.strings = self._calls.strings = self._submissions.strings = fresh

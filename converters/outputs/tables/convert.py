@@ -16,6 +16,8 @@ from biotrail.recorder.schema.strings import guarded
 
 _JSON_ROWS = 10_000
 """Rows that are turned into Python objects at once."""
+_CSV_ROWS = 16_384
+"""Rows that pyarrow formats at once: its 1,024 take a third more time."""
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 _TIME_TEXT = "%Y-%m-%dT%H:%M:%SZ"
 """strftime's format; Arrow's %S has all nine digits of the ns."""
@@ -73,7 +75,8 @@ def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
     for name in lists:
         at = schema.get_field_index(name)
         schema = schema.set(at, pa.field(name, pa.string()))
-    writer = pyarrow.csv.CSVWriter(out, schema)
+    options = pyarrow.csv.WriteOptions(batch_size=_CSV_ROWS)
+    writer = pyarrow.csv.CSVWriter(out, schema, write_options=options)
 
     def put(table: pa.Table) -> None:
         """Write a table's rows as CSV, texts through `cell`, lists as words."""

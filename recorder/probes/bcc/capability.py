@@ -3,12 +3,12 @@
 
 import os
 
-from biotrail.recorder.probes import tracefs
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import Check, missing_rights
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.programs import ESSENTIAL, STEPS
 from biotrail.recorder.schema.errors import ProbeError
 

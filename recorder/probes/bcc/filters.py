@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from biotrail.recorder.filters.filters import Filters, masks
 from biotrail.recorder.filters.left_out import REASONS
-from biotrail.recorder.probes.admission import DeviceFilter
+from biotrail.recorder.probes.maps.admission import DeviceFilter
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import OPS, RWBS_OPS
 

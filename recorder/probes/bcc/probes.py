@@ -14,21 +14,21 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.probes import bpf_calls, tracefs
-from biotrail.recorder.probes.admission import device_filters
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.barriers import machine_barrier
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
-from biotrail.recorder.probes.mapped import MappedProbes
+from biotrail.recorder.probes.kernel import bpf_calls, tracefs
+from biotrail.recorder.probes.maps.admission import device_filters
 from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
-from biotrail.recorder.probes.ring import Rings, RingSizes
+from biotrail.recorder.probes.rings.barriers import machine_barrier
+from biotrail.recorder.probes.rings.mapped import MappedProbes
+from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.formats import Format
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
-from biotrail.recorder.sites.formats import Format
 
 _SYSTEM = "block"
 _START = "block_io_start"

@@ -12,13 +12,14 @@ from importlib import resources
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import pid_namespace
-from biotrail.recorder.probes.admission import DeviceFilter
 from biotrail.recorder.probes.bcc import filters as bcc_filters
-from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.maps.admission import DeviceFilter
+from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema.block_events import NEEDED
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.formats import Field, Format
 from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, IOERR, OPS, RWBS_FLAGS, RWBS_OPS
 from biotrail.recorder.schema.records import BY_LETTER
-from biotrail.recorder.sites.formats import Field, Format
 
 RINGS = "bt_rings"
 """Name of the map of rings in the C text."""
@@ -43,16 +44,6 @@ _CALLS = {
     "U": "on_unplug(&said)",
     "a": "on_rq_remap(&said)",
 }
-NEEDED = {
-    **dict.fromkeys("QGMFIRmsDCEc", ("dev", "sector", "nr_sector", "rwbs")),
-    **dict.fromkeys("Aa", ("dev", "sector", "nr_sector", "old_dev", "old_sector", "rwbs")),
-    "X": ("dev", "sector", "new_sector", "rwbs"),
-    "d": ("dev",),
-    "P": (),
-    "U": ("nr_rq",),
-}
-"""Names of tracepoint fields, by letter, without which an event is not recorded."""
-
 _SAID = {
     "sector": 8,
     "old_sector": 8,

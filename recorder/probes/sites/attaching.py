@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from biotrail.recorder.probes import bpf_calls
-from biotrail.recorder.probes.bpf_calls import PerfEventAttr, bpf
+from biotrail.recorder.probes.kernel import bpf_calls
+from biotrail.recorder.probes.kernel.bpf_calls import PerfEventAttr, bpf
 from biotrail.recorder.probes.sites.loading import AttachType
 
 _RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28

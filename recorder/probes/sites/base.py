@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.left_out import LeftOut
+from biotrail.recorder.host import memory_limit
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.base import BaseProbes
-from biotrail.recorder.probes.bpf_calls import program_info
-from biotrail.recorder.probes.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.program_info import ProgInfo
-from biotrail.recorder.probes.ring import LEVELS, RingSizes
+from biotrail.recorder.probes.kernel.bpf_calls import program_info
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.kernel.program_info import ProgInfo
+from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.ring import SiteRing
+from biotrail.recorder.probes.sites.ring import SiteRing, fitting
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.shared import plain_class
@@ -71,6 +72,7 @@ class SiteProbes(BaseProbes):
         self.enums: KernelEnums = {}
         self._object: BpfObject | None = None
         self._ring: SiteRing | None = None
+        self._wanted_bytes = 0
         self._programs = Descriptors()
         self._links = Descriptors()
 
@@ -78,6 +80,23 @@ class SiteProbes(BaseProbes):
     def sizes(self) -> RingSizes | None:
         """None: sites have one ring for all CPUs, not the rings of each."""
         return None
+
+    def short_of_memory(self) -> str:
+        """Return a message if the ring was made smaller for want of memory; "" if it was not."""
+        if self._ring is None or self._ring.size >= self._wanted_bytes:
+            return ""
+        return (
+            f"the ring of pairs and followed objects is {self._ring.size >> 10} KiB instead of "
+            f"{self._wanted_bytes >> 10}: a memory limit leaves no room for more, so records may "
+            "be lost under load; raise the memory limit of this service or login"
+        )
+
+    def _size_ring(self, wanted: int) -> int:
+        """Set the ring's size before loading: `wanted` bytes, or what memory allows; return it."""
+        self._wanted_bytes = wanted
+        size = fitting(wanted, memory_limit.room())
+        self._opened().set_map_size("bt_site_ring", 0, size)
+        return size
 
     def _opened(self) -> BpfObject:
         """Return the loaded object. Raises ProbeError before open() and after close()."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from biotrail.recorder.filters.filters import Filters, descendants
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes import admission
-from biotrail.recorder.probes.libbpf import BpfObject
-from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS

@@ -9,10 +9,11 @@ from typing import ClassVar
 from biotrail.recorder.filters.filters import Filters, check_tasks
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.sites import attaching, constants, functions
 from biotrail.recorder.probes.sites.attaching import Descriptors
@@ -22,7 +23,6 @@ from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSi
 from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
 from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
 from biotrail.recorder.probes.sites.ways import Way
-from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
 from biotrail.recorder.schema.payloads import BackendFacts, End
@@ -113,8 +113,7 @@ class FollowProbes(SiteProbes):
         self._maps = FollowMaps(
             bpf, self.config.choice, returns=returns, has_deaths=bool(self.plan.named("death"))
         )
-        size = ring_bytes(self.config.ring_bytes)
-        bpf.set_map_size("bt_site_ring", 0, size)
+        size = self._size_ring(ring_bytes(self.config.ring_bytes))
         bpf.load()
         constants.fill_ids(bpf, self.config.filters)
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)

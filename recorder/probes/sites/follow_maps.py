@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.probes.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.maps.stack_maps import before_zero, max_depth
 from biotrail.recorder.probes.sites.base import per_cpu
 from biotrail.recorder.probes.sites.ring import SITE_ENTRY
-from biotrail.recorder.probes.stack_maps import before_zero, max_depth
 from biotrail.recorder.schema import follow_structs, site_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import LifeState, Machine

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from biotrail.recorder.probes import bpf_calls
-from biotrail.recorder.probes.btf import KernelBtf
-from biotrail.recorder.probes.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.kernel import bpf_calls
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template

@@ -13,14 +13,14 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
-from biotrail.recorder.probes.file_maps import Files
-from biotrail.recorder.probes.path_maps import PathChoice, PathRuns
-from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.maps.file_maps import Files
+from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice
 from biotrail.recorder.probes.sites.planning import planned
 from biotrail.recorder.probes.sites.wish import PART, FollowWish
-from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
 
@@ -162,6 +162,10 @@ class JoinedProbes:
     def fresh_stacks(self) -> FreshStacks:
         """Return the call stacks that are new since the last call, of both."""
         return self._block.fresh_stacks()._replace(site=self._follow.fresh_stacks().site)
+
+    def short_of_memory(self) -> str:
+        """Return a message if the ring of lives is smaller for want of memory; "" if it is not."""
+        return self._follow.short_of_memory()
 
     def own_file(self, file: OwnFile) -> None:
         """Mark I/O of this file as the recorder's own from now on."""

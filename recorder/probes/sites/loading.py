@@ -13,8 +13,8 @@ from ctypes import c_char, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
 
-from biotrail.recorder.probes.bpf_calls import bpf
-from biotrail.recorder.probes.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.kernel.bpf_calls import bpf
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 
 COOKIE = 0x5566778811223344
 """The constant that a template has in place of its cookie (bpf/sites.h: BT_COOKIE)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.recorder.probes.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.sites.base import per_cpu
 from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.schema import site_structs

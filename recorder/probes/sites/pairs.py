@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from biotrail.recorder.filters.filters import Filters, check_tasks
 from biotrail.recorder.probes.backend import ProgramInfo
-from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.sites import attaching, constants, pair_maps
 from biotrail.recorder.probes.sites.attaching import Descriptors
@@ -148,8 +148,8 @@ class PairProbes(SiteProbes):
         )
         bpf.set_initial_value(".rodata.pairs", pair_maps.section(self.pairs))
         pair_maps.size_maps(bpf, self.pairs, config.max_open, config.by_values)
-        size = ring_bytes(config.ring_bytes) if config.record else SMALLEST_RING_BYTES
-        bpf.set_map_size("bt_site_ring", 0, size)
+        wanted = ring_bytes(config.ring_bytes) if config.record else SMALLEST_RING_BYTES
+        size = self._size_ring(wanted)
         bpf.load()
         constants.fill_ids(bpf, config.filters)
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from biotrail.recorder.probes import debugfs, tracefs
 from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.kernel import debugfs, tracefs
 from biotrail.recorder.probes.sites.ways import WAYS as FUNCTION_WAYS
 from biotrail.recorder.probes.sites.ways import Way, all_ways
 from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS

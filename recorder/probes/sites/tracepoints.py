@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
-from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.schema.formats import Format
 from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope
-from biotrail.recorder.sites.formats import Format
 from biotrail.recorder.sites.types import Prototype, TypeTable
 
 TYPED, FORMAT = "typed", "format"

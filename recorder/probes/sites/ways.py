@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from biotrail.recorder.probes import bpf_calls
-from biotrail.recorder.probes.btf import KernelBtf
-from biotrail.recorder.probes.libbpf import RefusedError
+from biotrail.recorder.probes.kernel import bpf_calls
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.loading import RETURN_0, AttachType, Place, ProgramType, load

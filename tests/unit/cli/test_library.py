@@ -134,7 +134,7 @@ def test_a_stream_can_be_read_once() -> None:
     # THEN bios and requests are there, and for the events it says what to do
     assert isinstance(bios, pa.Table)
     assert len(t.requests) > len(bios)
-    with pytest.raises(ValueError, match="read once: open a path"):
+    with pytest.raises(ValueError, match="read once: open a file"):
         _ = t.events
 
 

@@ -12,10 +12,14 @@ import pytest
 from benchmarks.convert_docs import BEGIN, END, section, write_docs
 from benchmarks.convert_tools import Given, Tool, run
 from benchmarks.enlarged_logs import copied_times, enlarge
-from biotrail.converters.events.tables import Certainty
+from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.followed import LifeReader, read_lives
 from biotrail.recorder.log import LogReader
+from tests.support import path_sample
+from tests.support.follow_logs import FollowLog, read_write, shape
 from tests.support.paths import SAMPLE
+from tests.support.site_logs import SiteLog
 
 TIMES = 3
 
@@ -53,6 +57,57 @@ def counted(log: Path) -> Counter[tuple[Any, ...]]:
         for each in zip(stages.stage.tolist(), durations, strict=True):
             found["stage", *each] += 1
     return found
+
+
+def test_an_enlarged_log_has_the_same_calls_and_waits_so_many_times(tmp_path: Path) -> None:
+    # GIVEN a log recorded with the path WHEN it is repeated
+    recorded, long = path_sample.write(tmp_path / "path"), tmp_path / "long.biotrail"
+    enlarge(recorded, TIMES, long)
+    # THEN each call and wait comes so many times, as long as it was, with its cause
+    once, often = path_of(recorded), path_of(long)
+    assert len(once) > 10
+    assert {what: TIMES * count for what, count in once.items()} == often
+
+
+def path_of(log: Path) -> Counter[tuple[Any, ...]]:
+    """Count calls by name, duration and parts, waits by cause and duration, bios by their call."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for window in Trace(log).lifecycles():
+        if (path := window.path) is None:
+            continue
+        calls, waits, bios = path.calls, path.waits, path.bios
+        known = calls.entry != NEVER
+        parts = (calls.number, calls.exit - calls.entry, calls.own_io, calls.other_io)
+        found.update(zip(*(column[known].tolist() for column in parts), strict=True))
+        lasted = (waits.cause, waits.woken - waits.out)
+        found.update(zip(*(column.tolist() for column in lasted), strict=True))
+        found.update((call,) for call in bios.call.tolist())
+    return found
+
+
+def test_an_enlarged_log_has_further_lives_and_pairs(tmp_path: Path) -> None:
+    # GIVEN a log of a life of four hits, and one of a pair
+    followed, paired, long = (tmp_path / name for name in ("lives", "pairs", "long"))
+    log = FollowLog()
+    read_write(log)
+    followed.write_bytes(log.data())
+    pairs = SiteLog()
+    pairs.pair(5_000, 20_000)
+    paired.write_bytes(pairs.data())
+    # WHEN they are repeated THEN lives have numbers of their own, each with the same hits
+    enlarge(followed, TIMES, long)
+    trace = Trace(long)
+    lives = [one.life for one in read_lives(trace.lifecycles(), LifeReader(trace.context))]
+    assert [life.number for life in lives] == [1, 2, 3]
+    assert len({tuple(shape(life)) for life in lives}) == 1
+    # AND a pair takes as long each time
+    enlarge(paired, TIMES, long)
+    took = [
+        (sites.pairs.ended - sites.pairs.began).tolist()
+        for window in Trace(long).lifecycles()
+        if (sites := window.sites) is not None
+    ]
+    assert [one for each in took for one in each] == [15_000] * TIMES
 
 
 def test_an_interrupted_log_is_not_enlarged(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import ClockSnapshot
 
 from biotrail.converters.clocks.wall_clock import SLEPT
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, MONOTONIC, REALTIME
 
-REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
-"""perfetto.protos.BuiltinClock."""
 OWN_CLOCK = 65
 """Clock of the converter's own sequence, ns; those of lanes and counters: `Identity.clock`."""
 _EVERY = 1_000_000_000
@@ -30,7 +29,9 @@ class ClockBook:
     """
 
     aligned: bool = False
-    """Times are the trace's BOOTTIME already; the log's readings are not used."""
+    """Times are the trace's `clock` already; the log's readings are not used."""
+    clock: int = BOOTTIME
+    """The trace's primary clock, where `aligned`."""
     offset: int | None = None
     """BOOTTIME - MONOTONIC, ns; None before the first reading."""
     offset_changes: int = 0
@@ -42,18 +43,18 @@ class ClockBook:
 
     @property
     def primary(self) -> bool:
-        """Whether MONOTONIC must be the trace's primary clock, with no known offset to BOOTTIME."""
-        return self.offset is None and not self.aligned
+        """Whether MONOTONIC is the trace's primary clock: `clock` is, or no BOOTTIME is known."""
+        return self.clock == MONOTONIC if self.aligned else self.offset is None
 
     def at(self, monotonic: int) -> list[tuple[int, int]]:
         """Return (Perfetto's clock id, time in ns) pairs for one moment, the primary clock last.
 
-        monotonic: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's BOOTTIME if
+        monotonic: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's `clock` if
         `aligned`. MONOTONIC comes first, then BOOTTIME if the offset is known; if `aligned`,
-        BOOTTIME alone. No time of BOOTTIME that follows from an offset is below 0.
+        `clock` alone. No time of BOOTTIME that follows from an offset is below 0.
         """
         if self.aligned:
-            return [(BOOTTIME, monotonic)]
+            return [(self.clock, monotonic)]
         pairs = [(MONOTONIC, monotonic)]
         if self.offset is not None:
             # A damaged reading may give a negative time, which Perfetto's uint64 cannot hold.
@@ -99,10 +100,10 @@ class ClockBook:
     def snapshot_at(self, at: int) -> ClockSnapshot:
         """Return a clock snapshot of one moment, without REALTIME.
 
-        at: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's BOOTTIME if `aligned`. The
+        at: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's `clock` if `aligned`. The
         snapshot has `at` on the clock of the converter's own sequence, and the pairs of
         `ClockBook.at`: MONOTONIC, named as the trace's primary clock, as long as no reading was
-        taken (`offset` is None); then MONOTONIC and BOOTTIME, whatever `at` is; BOOTTIME alone if
+        taken (`offset` is None); then MONOTONIC and BOOTTIME, whatever `at` is; `clock` alone if
         `aligned`.
         """
         snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC if self.primary else None)

@@ -10,6 +10,25 @@ from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.outputs.perfetto.slices.times import no_stages
 
 
+def only_open(window: Lifecycles) -> Lifecycles:
+    """Return the window without what ended in it: what `of_open` and `without_ended` need.
+
+    It has the open bios and requests, and of the path what is known of the open bios.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        window,
+        bios=window.bios.take(none),
+        requests=window.requests.take(none),
+        edges=window.edges.take(none),
+        bio_stages=no_stages(),
+        request_stages=no_stages(),
+        loss=window.loss.take(none),
+        path=None if window.path is None else _of_nothing_ended(window.path),
+        sites=None,
+    )
+
+
 def without_ended(window: Lifecycles) -> Lifecycles:
     """Return the window with only those open bios and requests that have not completed.
 
@@ -50,18 +69,28 @@ def of_open(window: Lifecycles) -> Lifecycles:
 def _path_of_open(path: PathTables) -> PathTables:
     """Return the path with the open bios as ended ones.
 
-    Calls, waits, interrupts, drivers' steps, submissions and commits have no rows then, nor has
-    `open_bios`; the tables of bios' requests stay.
+    Nothing else has rows then, but the tables of bios' requests, which stay.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        _of_nothing_ended(path), bios=path.open_bios, open_bios=path.open_bios.take(none)
+    )
+
+
+def _of_nothing_ended(path: PathTables) -> PathTables:
+    """Return the path with rows for open bios alone.
+
+    Ended bios, calls, waits, interrupts, drivers' steps, submissions and commits have none; the
+    tables of bios' requests stay.
     """
     none = np.zeros(0, dtype=np.int64)
     return replace(
         path,
         calls=path.calls.take(none),
         waits=path.waits.take(none),
-        bios=path.open_bios,
+        bios=path.bios.take(none),
         interrupts=path.interrupts.take(none),
         steps=path.steps.take(none),
-        open_bios=path.open_bios.take(none),
         submissions=path.submissions.take(none),
         commits=path.commits.take(none),
     )

@@ -23,7 +23,9 @@ else:
     loops = _lane_loops if _lane_loops.COMPILED else None
 
 _FEW_LANES = 512
-"""Up to so many lanes, a look at each is faster than heaps."""
+"""Up to so many lanes, a look at each is faster than a tree."""
+_FEWEST_LEAVES = 1024
+"""Of the tree: a power of two."""
 FOREVER = np.iinfo(np.int64).max
 """The end of a slice whose end is not known yet."""
 
@@ -103,6 +105,8 @@ class LanePool:
             room = np.concatenate([ends, np.empty(len(start), np.int64)])
             if loops.lowest(start, end, room, len(ends), _FEW_LANES, found) >= 0:
                 return found
+        if loops is not None and (chosen_lanes := _by_tree(loops, start, end, ends)) is not None:
+            return chosen_lanes
         busy = [(at, lane) for lane, at in enumerate(ends.tolist()) if at != FOREVER]
         heapify(busy)
         free: list[int] = []
@@ -135,3 +139,29 @@ class LanePool:
         waits = ~over & ~stays
         self._busy_number, self._busy_lane = number[waits], lane[waits]
         self.frontier = max(self.frontier, int(end[over].max(initial=-1)))
+
+
+def _by_tree(loops: ModuleType, start: I64, end: I64, ends: I64) -> I64 | None:
+    """Return the lanes as `LanePool._lowest` does, by the compiled tree; None: it had no room.
+
+    ends: of the lanes so far, ns; not changed. The tree grows until each slice has a lane.
+    """
+    found = np.empty(len(start), np.int64)
+    leaves = _FEWEST_LEAVES
+    while leaves < 4 * (len(ends) + len(start)):
+        if leaves > len(ends) and loops.lowest_of_many(start, end, _tree(ends, leaves), found):
+            return found
+        leaves *= 2
+    return None
+
+
+def _tree(ends: I64, leaves: int) -> I64:
+    """Return a tree (2 * leaves,) for `lane_loops.lowest_of_many`. leaves: a power of two."""
+    tree = np.full(2 * leaves, np.iinfo(np.int64).min, np.int64)
+    tree[leaves : leaves + len(ends)] = ends
+    level = leaves
+    while level > 1:
+        pairs = tree[level : 2 * level].reshape(-1, 2)
+        pairs.min(axis=1, out=tree[level // 2 : level])
+        level //= 2
+    return tree

@@ -4,7 +4,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids that another trace in the same file uses, so that none of ours may be one of them."""
+
+    sequences: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Of packet sequences, sorted."""
+    uuids: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Of tracks, sorted as signed 64-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,11 @@ class Place:
     facts: Mapping[str, str | int] = field(default_factory=dict)
     """Further facts that the trace states about the log."""
     aligned: bool = False
-    """Whether times are on the trace's BOOTTIME, not MONOTONIC of the log's machine."""
+    """Whether times are on the trace's `clock`, not MONOTONIC of the log's machine."""
+    clock: int = BOOTTIME
+    """The trace's primary clock, where `aligned`: BOOTTIME or MONOTONIC, by Perfetto's ids."""
+    beside: Ids | None = None
+    """Ids of another trace that this one is written beside; None: there is none."""
 
     @classmethod
     def alone(cls, context: Context) -> "Place":

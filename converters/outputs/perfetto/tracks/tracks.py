@@ -18,6 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.events.tables import I64, U64, Bool
+from biotrail.converters.inputs.perfetto.clocks import MONOTONIC
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
@@ -31,8 +32,9 @@ from biotrail.converters.outputs.perfetto.names import (
     Interned,
 )
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks, Defined
-from biotrail.converters.outputs.perfetto.packets.clocks import MONOTONIC, ClockBook
+from biotrail.converters.outputs.perfetto.packets.clocks import ClockBook
 from biotrail.converters.outputs.perfetto.packets.encode import tag, varint
+from biotrail.converters.outputs.perfetto.tracks.place import Ids
 
 _SHORT, _SHORTS = 1 << 12, (1 << 14) - (1 << 12)
 """First and number of the sequence ids of lanes and counters. They take two bytes as a varint;
@@ -56,22 +58,38 @@ class Identity:
     is not understood wrongly unless that is also the same.
     """
 
-    def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
+    def __init__(
+        self, key: str, trace: str | None = None, taken: int = 0, beside: Ids | None = None
+    ) -> None:
         """Take the texts that this log's uuids and sequence ids are hashed from.
 
         key: of track uuids; no other log has it. trace: of the range of sequence ids, which all
         logs of one trace share; None: `key`. taken: how many ids of that range the logs before this
-        one use.
+        one use. beside: ids of another trace in the same file; none of them is given out.
         """
+        beside = beside or Ids()
+        self._uuids = beside.uuids
+        if self._has(_hash(f"{key} track host") >> 1 | 1):
+            key = f"{key} again"  # The other trace has this log, too: flows have to differ as well.
         self._key = key
         self._first = _hash(f"{trace or key} sequences")
         self._taken = taken
+        self._short = _Range(_SHORT, _SHORTS, self._first, beside.sequences)
+        self._long = _Range(_LONG, _LONGS, self._first, beside.sequences)
         self.clock = _CLOCK + _hash(f"{trace or key} clock") % _CLOCKS
         """Id of the clocks of lanes and counters, which are scoped to their sequences."""
 
     def uuid(self, path: str) -> int:
         """Return a track's uuid, 63 bits and not zero. path: its name within the log."""
-        return _hash(f"{self._key} track {path}") >> 1 | 1
+        uuid = _hash(f"{self._key} track {path}") >> 1 | 1
+        while self._has(uuid):
+            uuid = _hash(f"{self._key} track {path} not {uuid}") >> 1 | 1
+        return uuid
+
+    def _has(self, uuid: int) -> bool:
+        """Return whether the trace beside has a track of this uuid, 63 bits."""
+        at = int(np.searchsorted(self._uuids, uuid))
+        return at < len(self._uuids) and int(self._uuids[at]) == uuid
 
     def flow(self) -> int:
         """Return the id of the log's first flow, below 2^64, from which on they are numbered."""
@@ -80,9 +98,32 @@ class Identity:
     def sequence(self, index: int) -> int:
         """Return the packet sequence id of the log's sequence number `index`; 0: its own."""
         number = self._taken + index
-        if index and number < _SHORTS:
-            return _SHORT + (self._first + number) % _SHORTS
-        return _LONG + (self._first + number) % _LONGS
+        ids = self._short if index and number < len(self._short) else self._long
+        return ids.id(number)
+
+
+class _Range:
+    """Sequence ids from `start` on, `count` of them, in an order that begins at a hash.
+
+    Those that the trace beside has are left out.
+    """
+
+    def __init__(self, start: int, count: int, first: int, used: I64) -> None:
+        self._start, self._count, self._first = start, count, first
+        used = used[(used >= start) & (used < start + count)]
+        self._free: I64 | None = None
+        if len(used):
+            ids = start + (first % count + np.arange(count)) % count
+            self._free = ids[~np.isin(ids, used)]
+
+    def __len__(self) -> int:
+        return self._count if self._free is None else len(self._free)
+
+    def id(self, number: int) -> int:
+        """Return the id of a number from 0; numbers beyond the range begin anew."""
+        if self._free is None:
+            return self._start + (self._first + number) % self._count
+        return int(self._free[number % len(self._free)])
 
 
 def _hash(text: str) -> int:

@@ -37,6 +37,7 @@ ENTERED = re.compile(
     r"|self\.\w+ = (work|facts|devices|partitions|raw|len\(work)"
 )
 """Lines that a window passes once, not each event."""
+KERNELS = sorted((ROOT / "tests" / "data" / "kernels").glob("*.biotrail"))
 DEMO = Path(str(resources.files("biotrail") / "data" / "demo.biotrail"))
 
 
@@ -54,6 +55,21 @@ def short_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.fixture
+def settled_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events each window's pass settles, as they are read."""
+    counts: list[int] = []
+    settle = settler.Settler.settle
+
+    def watched(self, events, settled, reused):
+        found = settle(self, events, settled, reused)
+        counts.append(0 if found is None else sum(found.counts.values()))
+        return found
+
+    monkeypatch.setattr(settler.Settler, "settle", watched)
+    return counts
+
+
 @pytest.mark.parametrize("window", [700, 4_000, 250_000])
 def test_a_real_log_has_the_same_tables(plain, window) -> None:
     # GIVEN a real log  WHEN it is read by the model alone, and with plain I/O settled first
@@ -62,21 +78,11 @@ def test_a_real_log_has_the_same_tables(plain, window) -> None:
     assert differences(alone, settled) == []
 
 
-def test_most_of_a_real_log_is_plain(plain, monkeypatch) -> None:
-    # GIVEN a real log of an ordinary disk
-    counts: list[int] = []
-    settle = settler.Settler.settle
-
-    def watched(self, events, settled):
-        found = settle(self, events, settled)
-        counts.append(0 if found is None else sum(found.counts.values()))
-        return found
-
-    monkeypatch.setattr(settler.Settler, "settle", watched)
-    # WHEN it is read
+def test_most_of_a_real_log_is_plain(plain, settled_counts) -> None:
+    # GIVEN a real log of an ordinary disk  WHEN it is read
     trace, _ = windows_of(DEMO, plain, 250_000)
     # THEN more than half of its events are settled by the pass
-    assert sum(counts) > trace.account.total / 2
+    assert sum(settled_counts) > trace.account.total / 2
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -87,6 +93,34 @@ def test_made_up_histories_have_the_same_tables(plain, short_holds, seed) -> Non
     alone = windows_of(log_of(made), None, made.window_events, "identity")
     settled = windows_of(log_of(made), plain, made.window_events, "identity")
     assert differences(alone, settled) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_stacked_devices_have_the_same_tables(plain, short_holds, seed) -> None:
+    # GIVEN a history of dm, md and partitions that is mostly plain, in windows of some size
+    made = plain_history(random.Random(seed), stacked=True)
+    # WHEN its log is read both ways  THEN the tables are the same
+    alone = windows_of(log_of(made), None, made.window_events, "identity")
+    settled = windows_of(log_of(made), plain, made.window_events, "identity")
+    assert differences(alone, settled) == []
+
+
+@pytest.mark.parametrize("window", [40, 250_000])
+@pytest.mark.parametrize("log", KERNELS, ids=lambda log: log.stem)
+def test_logs_of_real_stacks_have_the_same_tables(plain, short_holds, log, window) -> None:
+    # GIVEN what some kernel recorded of LVM upon md's mirror upon two partitions
+    alone = windows_of(log, None, window)
+    # WHEN it is read with plain I/O settled first  THEN the tables are the same
+    assert differences(alone, windows_of(log, plain, window)) == []
+
+
+def test_most_of_a_real_stack_is_plain(plain, settled_counts) -> None:
+    # GIVEN such a log
+    log = KERNELS[-1]
+    # WHEN it is read
+    trace, _ = windows_of(log, plain, 250_000)
+    # THEN the pass settles nine in ten of its events, those of each level
+    assert sum(settled_counts) > 0.9 * trace.account.total
 
 
 def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:

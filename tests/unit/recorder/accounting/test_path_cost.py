@@ -7,7 +7,7 @@ from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.accounting.path_cost import CALL_NS, OTHER_CALL_NS, ns_per_run, part_seconds
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import ProgramInfo
-from biotrail.recorder.probes.path_maps import PathRuns
+from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.schema.records import Kind
 from tests.support.log_samples import ring
 from tests.support.stack_logs import record

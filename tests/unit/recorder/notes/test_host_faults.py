@@ -12,7 +12,7 @@ from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.notes import hotplug
 from biotrail.recorder.notes.hotplug import MANY_DEVICES, DeviceWatch
 from biotrail.recorder.probes.core import _may_shrink
-from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
+from biotrail.recorder.probes.rings.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
 from biotrail.recorder.schema.records import schema
 from tests.support.chunks_by_hand import CLOCK, HEADER, queue
 

@@ -14,7 +14,7 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.output.stack_notes import STACKS_PER_NOTE, StackNotes
 from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
+from biotrail.recorder.probes.maps.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols

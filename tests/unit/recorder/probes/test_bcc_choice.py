@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import choice, tracefs
+from biotrail.recorder.probes import choice
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc import capability as bcc_capability
 from biotrail.recorder.probes.bcc import child as bcc_child
@@ -14,8 +14,9 @@ from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.core import CoreProbes
-from biotrail.recorder.probes.file_maps import NO_FILES
-from biotrail.recorder.probes.stack_maps import FreshStacks
+from biotrail.recorder.probes.kernel import tracefs
+from biotrail.recorder.probes.maps.file_maps import NO_FILES
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 
 

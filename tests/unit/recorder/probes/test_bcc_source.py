@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.probes.admission import DeviceFilter
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import source as bcc_source
+from biotrail.recorder.probes.maps.admission import DeviceFilter
 from biotrail.recorder.probes.programs import PROBES
-from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema import formats
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, OPS, RWBS_FLAGS, RWBS_OPS, opf_of
 from biotrail.recorder.schema.records import BY_LETTER
-from biotrail.recorder.sites import formats
 
 SIZES = RingSizes(1 << 20, 4096)
 

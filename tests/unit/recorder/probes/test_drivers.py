@@ -4,7 +4,7 @@
 import pytest
 
 from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers, driver_programs
-from biotrail.recorder.probes.path_maps import choose_path
+from biotrail.recorder.probes.maps.path_maps import choose_path
 
 END = b"ffffffffc0a710e0 t lo_rw_aio_complete\t[loop]\n"
 

@@ -7,8 +7,9 @@ import pytest
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted
-from biotrail.recorder.probes import file_maps, file_ways
+from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.file_ways import NO_CHOICE, FileChoice, Ways, choose, ways_of
+from biotrail.recorder.probes.maps import file_maps
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS
 

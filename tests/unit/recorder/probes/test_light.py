@@ -10,8 +10,8 @@ from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.probes import light
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS, PROBES, essential_letters
-from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema.errors import ProbeError
 
 

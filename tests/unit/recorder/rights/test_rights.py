@@ -15,8 +15,9 @@ from biotrail.cli import info, record
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes import capability, run_stats, tracefs
-from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.probes import capability
+from biotrail.recorder.probes.kernel import run_stats, tracefs
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session import rights_kept

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from biotrail.recorder.probes import admission, own_files, trigger_maps
+from biotrail.recorder.probes.maps import admission, own_files, trigger_maps
 from biotrail.recorder.schema import generate, shared
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS

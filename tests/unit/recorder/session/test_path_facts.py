@@ -8,7 +8,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.path_maps import PathChoice
+from biotrail.recorder.probes.maps.path_maps import PathChoice
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import PATH_PARTS, RECORDS, Kind, schema
 from biotrail.recorder.session.session import Status, record

@@ -4,6 +4,7 @@
 import pytest
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.formats import parse
 from biotrail.recorder.sites.expressions import (
     Condition,
     FormatScope,
@@ -13,7 +14,6 @@ from biotrail.recorder.sites.expressions import (
     Value,
     sides,
 )
-from biotrail.recorder.sites.formats import parse
 from tests.support.crafted_kernel import crafted
 
 FORMAT = """name: rq_issue

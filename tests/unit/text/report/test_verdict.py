@@ -20,6 +20,7 @@ from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
+from tests.support.perf_files import Perf
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
@@ -70,6 +71,17 @@ def test_no_io(tmp_path: Path) -> None:
     assert list(said(report_of(tmp_path, []))) == ["no-io"]
     # AND of one with I/O it is not
     assert "no-io" not in said(report_of(tmp_path, [io(1, 0)]))
+
+
+def test_requests_alone(tmp_path: Path) -> None:
+    # GIVEN a recording of perf with issue and completion alone
+    made = Perf(names=("block_rq_issue", "block_rq_complete"))
+    path = tmp_path / "perf.data"
+    path.write_bytes(made.file([record for i in range(3) for record in made.io(10**9 + i, 8 * i)]))
+    # WHEN it is judged THEN it is not said that there was no I/O
+    one = said(make_report(Trace(path)))["no-io"]
+    assert one.text == "No bios were recorded, only 3 requests"
+    assert one.figures == {"count": 0, "requests": 3}
 
 
 def test_the_main_part_and_whose_it_is(tmp_path: Path) -> None:

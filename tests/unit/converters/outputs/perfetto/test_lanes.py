@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biotrail.converters.outputs.perfetto.tracks import lanes
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
+from tests.support.settling import uncompiled
 
+UNCOMPILED = uncompiled("converters/outputs/perfetto/tracks/lane_loops.py")
 NEVER_ENDS = 10**6
 
 intervals = st.lists(
@@ -107,3 +112,18 @@ def test_a_slice_that_stays_keeps_its_lane_for_ever():
         at = np.array([100 * number + 100])
         (lane,) = pool.assign(np.array([number]), at, at + 10, np.array([False]))
         assert lane != held
+
+
+@pytest.mark.parametrize("few", [0, 3, 512])
+@given(intervals, cuts)
+def test_loops_take_the_same_lanes_as_heaps(few, rows, windows):
+    # GIVEN any slices, in windows or not
+    start, end = columns(rows)
+    # WHEN their lanes come of heaps, and of the loops for few lanes and for many
+    with mock.patch.object(lanes, "loops", None):
+        by_heaps = assign(start, end, windows).tolist()
+    for loops in filter(None, (UNCOMPILED, lanes.loops)):
+        with mock.patch.multiple(lanes, loops=loops, _FEW_LANES=few, _FEWEST_LEAVES=1):
+            by_loops = assign(start, end, windows).tolist()
+        # THEN they are the same
+        assert by_loops == by_heaps

@@ -13,6 +13,7 @@ from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
 from tests.support.perfetto_make import Scene, context, direct, request
+from tests.support.system_traces import of_machine
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 T = 1_000_000_000
@@ -91,6 +92,26 @@ def test_traces_behind_each_other_are_imported(opened, traces, tmp_path):
         assert rows(found, PROBLEMS) == []
         (counted,) = rows(found, "SELECT COUNT(*) AS bios FROM slice WHERE category = 'bio'")
         assert counted["bios"] == 3 * len(BIOS)
+
+
+@pytest.mark.parametrize("read_on", [False, True])
+def test_a_log_beside_another_trace_is_imported(opened, tmp_path, read_on):
+    # GIVEN a log, and a trace of the same boot, read while it recorded or not
+    log = DB1.write(tmp_path / "db1.biotrail", BIOS, span=SPAN)
+    theirs = of_machine(DB1, SPAN)
+    if read_on:
+        theirs.add().service_event.read_tracing_buffers_completed = True
+    system, both = theirs.write(tmp_path / "system.pftrace"), tmp_path / "both.pftrace"
+    # WHEN the log is written into it, and that is imported
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", str(log), "--with", str(system), "-o", str(both)])
+    with opened(both) as found:
+        # THEN nothing is wrong with it, and the bios and the other's events are on one clock
+        assert rows(found, PROBLEMS) == []
+        told = rows(found, "SELECT ts FROM slice WHERE category = 'bio' ORDER BY ts")
+        assert [r["ts"] for r in told] == [DB1.boottime(at) for at in BIOS]
+        (woken,) = rows(found, "SELECT COUNT(*) AS woken FROM ftrace_event")
+        assert woken["woken"] == 20
 
 
 PROBLEMS = "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"

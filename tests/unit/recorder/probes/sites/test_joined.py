@@ -9,13 +9,13 @@ import pytest
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.sites import joined
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.joined import JoinedProbes, follow_beside
 from biotrail.recorder.probes.sites.planning import Planned
 from biotrail.recorder.probes.sites.ways import Way
 from biotrail.recorder.probes.sites.wish import PART, FollowWish
-from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import record

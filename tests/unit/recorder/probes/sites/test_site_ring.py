@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from biotrail.recorder.probes.barriers import NoBarrier
-from biotrail.recorder.probes.sites.ring import SITE_LEVEL, SiteRing, ring_bytes
+from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.sites.ring import SITE_LEVEL, SiteRing, fitting, ring_bytes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
 
@@ -145,3 +145,21 @@ def test_too_small_a_ring_is_refused():
     # GIVEN a size below the least WHEN it is asked for THEN the message says what can be
     with pytest.raises(ProbeError, match="choose between"):
         ring_bytes(4096)
+
+
+@pytest.mark.parametrize(
+    ("room", "size"),
+    [
+        (None, 16 << 20),
+        (48 << 20, 16 << 20),
+        ((48 << 20) - 1, 8 << 20),
+        (33 << 20, 1 << 20),
+        (0, 64 << 10),
+        (-(1 << 20), 64 << 10),
+    ],
+)
+def test_the_ring_leaves_the_recorder_room_below_a_memory_limit(room, size):
+    # GIVEN a ring of 16 MiB, and so many bytes left below the limit
+    # WHEN it is made to fit
+    # THEN it is halved until 32 MiB stay, or it is as small as it can be
+    assert fitting(16 << 20, room) == size

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail convert --with TRACE`: a log's tracks in a Perfetto trace that another program wrote.
+
+Theirs is copied as it stands, ours is written behind it. Where theirs was read while it recorded
+ours comes first: a reader may sort such a trace piece by piece, and drops older events that
+follow.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from biotrail.converters.clocks.beside import Joined, itself, joined
+from biotrail.converters.inputs.perfetto.packets import unpacked
+from biotrail.converters.inputs.perfetto.source import PerfettoSource
+from biotrail.converters.inputs.perfetto.survey import Survey, survey
+from biotrail.converters.outputs.perfetto.packets.metadata import Facts
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.outputs.perfetto.tracks.place import Ids, Place
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError, LogFormatError, OutputError
+from biotrail.recorder.schema.strings import characters
+from biotrail.text import units
+
+_COPIED = 1 << 20
+"""Bytes copied at once."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another trace, and how a log's tracks are written beside it."""
+
+    path: str
+    theirs: Survey
+    joined: Joined
+    opened: Callable[[], AbstractContextManager[BinaryIO]]
+    """Opens the trace at its beginning."""
+
+    def place(self, trace: Trace) -> Place:
+        """Return the log's place in the trace of both: its own ids, the other's clock."""
+        alone = Place.alone(trace.context)
+        ids = Ids(self.theirs.sequences, self.theirs.uuids)
+        clock = self.joined.clock
+        return Place(
+            alone.key, alone.label, facts=self._facts(), aligned=True, clock=clock, beside=ids
+        )
+
+    def _facts(self) -> Facts:
+        return {
+            "beside": characters(Path(self.path).name),
+            "aligned_by": "the same boot's clock",
+            "aligned_within_ns": self.joined.within,
+        }
+
+    def written(self, out: BinaryIO, write_ours: Callable[[], PerfettoSummary]) -> PerfettoSummary:
+        """Write both traces to `out`; return the summary of ours, with the bytes of both.
+
+        write_ours: writes ours to `out`. Raises TraceError.
+        """
+        if self.theirs.read_on:
+            summary = write_ours()
+            self._copy(out)
+        else:
+            self._copy(out)
+            summary = write_ours()
+        summary.bytes += self.theirs.whole
+        return summary
+
+    def _copy(self, out: BinaryIO) -> None:
+        """Copy the other trace's whole packets, decompressed, byte for byte.
+
+        Raises LogFormatError where it cannot be read again as before, OutputError where `out`
+        cannot be written.
+        """
+        left = self.theirs.whole
+        with self.opened() as stream:
+            plain = unpacked(stream)
+            while left:
+                data = plain.read(min(left, _COPIED))
+                if not data:
+                    raise ConversionError(f"{self.path}: changed while it was read: try again")
+                try:
+                    out.write(data)
+                except OSError as error:
+                    raise OutputError(f"The trace cannot be written: {error.strerror}.") from error
+                left -= len(data)
+
+    def lines(self) -> list[str]:
+        """Return lines on what stands beside the log's tracks, and how exactly."""
+        theirs = self.theirs
+        packets = units.plural(theirs.packets, "packet")
+        if self.joined.itself:
+            found = [f"  beside the packets of {self.path}: {packets}, unchanged"]
+        else:
+            within = self.joined.within
+            clock = f"within {units.duration(within)}" if within else "exact"
+            boot = f"the same boot, so one clock: {clock}"
+            found = [f"  beside {self.path}: {packets}, unchanged; {boot}"]
+        if not self.joined.checked:
+            found.append(
+                "  note: it has no readings of the wall clock, so that it is of the same boot is "
+                "not checked"
+            )
+        found += [] if self.joined.itself else [f"  {text}" for text in theirs.problems()]
+        return found
+
+
+def beside(path: str, log: str, trace: Trace) -> Beside:
+    """Return how the log's tracks stand beside the trace at `path`, which is read once.
+
+    log: the log's path, for messages. Raises LogFormatError: `path` cannot be read or is no
+    Perfetto trace. ConversionError: another boot, clock or time (`joined`).
+    """
+    with opened_trace(path) as stream:
+        theirs = survey(stream, path)
+    return Beside(path, theirs, joined(log, trace, theirs), partial(opened_trace, path))
+
+
+def beside_itself(source: PerfettoSource) -> Beside:
+    """Return how what is made of a trace's block events stands beside the trace itself.
+
+    Raises ConversionError: its primary clock has no known distance from that of its events.
+    """
+    return Beside(source.name, source.survey, itself(source.survey), source.again)
+
+
+@contextmanager
+def opened_trace(path: str) -> Iterator[BinaryIO]:
+    """Yield the file, opened. Raises LogFormatError where it cannot be opened or read."""
+    try:
+        with open(path, "rb") as stream:
+            yield stream
+    except OSError as error:
+        if isinstance(error, OutputError) or error.filename is None:
+            raise
+        raise LogFormatError(
+            f"{path}: cannot be read: {error.strerror}; give a Perfetto trace"
+        ) from None

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that all commands have which record: record, top, pairs and follow."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from biotrail.text import units
+
+force_option: Callable[[Any], Any] = click.option(
+    "-f", "--force", is_flag=True, help="Replace FILE if it exists."
+)
+
+
+def duration_option(*other_names: str) -> Callable[[Any], Any]:
+    """Return the option --duration, of seconds or None, with other names that it has as well."""
+    return click.option(
+        "--duration",
+        *other_names,
+        "duration",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Stop after 10s, 5min, 2h, …",
+    )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The beginning of what is to be read, by which its format is recognised."""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from typing import BinaryIO, cast
+
+from biotrail.recorder.schema.errors import LogFormatError
+
+Given = str | os.PathLike[str] | BinaryIO
+"""What the user gave: a path, or a binary stream."""
+
+PEEKED_BYTES = 4096
+_LEAST_BYTES = 64
+"""Bytes of a pipe that are waited for."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What is known of a recording before it is read.
+
+    given: the path, or a stream that still yields `first`. first: the first bytes, up to
+    PEEKED_BYTES; empty for a directory, and for a path that cannot be read.
+    """
+
+    given: Given
+    first: bytes
+
+    @property
+    def path(self) -> str | None:
+        """The path; None: it is a stream."""
+        given = self.given
+        return os.fspath(given) if isinstance(given, str | os.PathLike) else None
+
+
+def begin(given: Given) -> Beginning:
+    """Return the beginning of a path or stream; of a pipe as much as is there, 64 bytes at least.
+
+    A stream is set back where it is seekable, else wrapped. A pipe's path becomes a stream: what is
+    read of a pipe cannot be read again. Raises OSError: a stream cannot be read; LogFormatError: a
+    pipe cannot be opened.
+    """
+    if isinstance(given, str | os.PathLike) and is_pipe(given):
+        given = open_pipe(given)
+    if isinstance(given, str | os.PathLike):
+        try:
+            with open(given, "rb") as stream:
+                return Beginning(given, stream.read(PEEKED_BYTES))
+        except OSError:
+            return Beginning(given, b"")
+    if given.seekable():
+        start = given.tell()
+        first = given.read(PEEKED_BYTES)
+        given.seek(start)
+        return Beginning(given, first)
+    first = _arrived(given)
+    return Beginning(cast(BinaryIO, _Prefixed(first, given)), first)
+
+
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names a pipe: a named one, or /dev/fd/N of one without a name.
+
+    bash gives such a path for `<(zcat LOG.gz)`. False if there is no such path.
+    """
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def open_pipe(path: str | os.PathLike[str]) -> BinaryIO:
+    """Return a pipe, open for reading; waits until a program has it open for writing.
+
+    Raises LogFormatError where it cannot be opened.
+    """
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise LogFormatError(
+            f"{os.fspath(path)}: cannot be opened: {error.strerror or error}; give the path of a "
+            "log, or of a pipe that you may read"
+        ) from error
+
+
+def _arrived(stream: BinaryIO) -> bytes:
+    """Return what is there of a pipe: _LEAST_BYTES at least, except at its end.
+
+    A log that is still being written must not be waited for longer.
+    """
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    first = b""
+    while len(first) < _LEAST_BYTES:
+        more = read(PEEKED_BYTES - len(first))
+        if not more:
+            break
+        first += more
+    return first
+
+
+class _Prefixed(BytesIO):
+    """A stream of the bytes already read from a pipe, then of the rest of the pipe."""
+
+    def __init__(self, first: bytes, stream: BinaryIO) -> None:
+        super().__init__(first)
+        self._stream = stream
+        self.name = str(getattr(stream, "name", "the stream"))
+
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            return super().read() + self._stream.read()
+        return super().read(size) or self._stream.read(size)

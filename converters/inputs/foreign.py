@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sources share that read other tools' recordings: the members of `Source`, and helpers."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I32
+from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
+from biotrail.recorder.schema.records import schema
+
+MAX_NS = 1 << 62
+"""Largest valid time: sums of such a time and a duration still fit int64."""
+
+
+class ForeignSource:
+    """The members of a Source, for one that reads another tool's recording.
+
+    name: the path, or what stands for a stream, for messages.
+    """
+
+    def __init__(self, name: str, tool: str) -> None:
+        """Begin without notes, losses or problems. tool: whose data it is ("blktrace")."""
+        self.name = name
+        self.unknown: Counter[int] = Counter()
+        self.unreadable_bytes = 0
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.damaged: list[dict[str, int]] = []
+        self.problems: list[str] = []
+        self.remarks: list[str] = []
+        self.end: dict[str, Any] | None = {"reason": f"end of {tool}'s data"}
+        self.interrupted = False
+        self.size = -1
+        self.header: dict[str, Any] = foreign_header(tool)
+
+    def add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
+        """Add a loss window (ns) to `losses`; count: -1 unknown."""
+        self.losses.append(
+            {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
+        )
+
+
+def foreign_header(tool: str) -> dict[str, Any]:
+    """Return a log's header for another tool's recording, with no fact but the tool's name.
+
+    `backend`, by which a source without pointers is known, and the event set are the tool, too.
+    """
+    return {
+        "created_by": tool,
+        "backend": tool,
+        "kernel": {},
+        "events": {"set": tool, "letters": [], "missing": []},
+        "filters": {},
+        "devices": [],
+        "schema": schema(),
+    }
+
+
+def sorted_by_time(events: Events) -> Events:
+    """Return the events sorted by time, stably; `events` itself if they are sorted."""
+    if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
+        return events
+    return events.take(np.argsort(events.ts, kind="stable"))
+
+
+def statuses(error: NDArray[np.signedinteger[Any]]) -> I32:
+    """Return the blk_status_t of each error (0 or a negative errno), int32 (n,).
+
+    An errno without a blk_status_t is returned unchanged. A positive error becomes IOERR:
+    passthrough requests of old kernels report a driver-specific number.
+    """
+    status = error.astype(np.int32)
+    if status.any():
+        for number, errno in ERRNO.items():
+            status[error == -errno] = number
+        status[error > 0] = IOERR
+    return status

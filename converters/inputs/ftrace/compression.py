@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed sections and chunks of trace.dat version 7: zstd and zlib."""
+
+import zlib
+
+import zstandard
+
+from biotrail.recorder.log.frames import most_raw
+from biotrail.recorder.schema.errors import LogFormatError
+
+NONE = "none"
+CODECS = ("zstd", "zlib", NONE)
+_PAGE_BYTES = 1 << 16
+
+
+class Decompressor:
+    """Decompresses a file's sections and chunks, which must not be far larger than the file.
+
+    codec: of CODECS.
+    """
+
+    def __init__(self, codec: str, file_bytes: int) -> None:
+        self.codec = codec
+        self._left = most_raw(file_bytes)
+
+    def decompress(self, stored: bytes, size: int, where: str) -> bytes:
+        """Return the `size` bytes that were stored compressed, allocating no more.
+
+        where: file and offset, for the message. Raises LogFormatError: the data does not
+        decompress, or to another size, or to more than the log format's ratio allows beside one
+        page of 64 KiB, as all data of the file together may not.
+        """
+        if size > min(most_raw(len(stored)) + _PAGE_BYTES, self._left):
+            raise LogFormatError(
+                f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
+                "copy it again"
+            )
+        self._left -= size
+        try:
+            data = _zstd(stored, size) if self.codec == "zstd" else _zlib(stored, size)
+        except (zstandard.ZstdError, zlib.error) as error:
+            raise LogFormatError(
+                f"{where}: does not decompress ({error}): the file is damaged; copy it again"
+            ) from None
+        if len(data) != size:
+            raise LogFormatError(
+                f"{where}: holds {len(data)} bytes where it declares {size}: the file is damaged; "
+                "copy it again"
+            )
+        return data
+
+
+def _zstd(stored: bytes, size: int) -> bytes:
+    """Return a zstd frame's content. Raises ZstdError: damaged, or of more than `size` bytes."""
+    # trace-cmd leaves the content's size out; one that is there is trusted by the library.
+    declared = zstandard.frame_content_size(stored)
+    if declared not in (-1, size):
+        raise zstandard.ZstdError(f"the frame declares {declared} bytes, its chunk {size}")
+    return zstandard.ZstdDecompressor().decompress(stored, max_output_size=max(size, 1))
+
+
+def _zlib(stored: bytes, size: int) -> bytes:
+    """Return at most `size` + 1 bytes of a zlib stream's content. Raises zlib.error: damaged."""
+    return zlib.decompressobj().decompress(stored, size + 1)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ring-buffer pages of one CPU in a trace.dat, read block by block."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+
+from biotrail.converters.events.tables import U8
+from biotrail.converters.inputs.ftrace.fields import Fields
+from biotrail.converters.inputs.ftrace.recording import Buffer, CpuData, Recording
+from biotrail.recorder.schema.errors import LogFormatError
+
+BLOCK_BYTES = 1 << 20
+_PAGES_AT_LEAST = 64
+"""Pages of a block: many are walked as fast as one."""
+_COUNT_BYTES = 4
+"""Size of the number of chunks, which the size of a CPU's compressed data leaves out."""
+
+
+@dataclass
+class CpuPages:
+    """One CPU's pages of one buffer.
+
+    reached: ns of the newest event that was read, the least int64 before any; left for the caller
+    to set. read: bytes of the file read. missing: bytes that the file should have and has not.
+    """
+
+    stream: BinaryIO
+    name: str
+    recording: Recording
+    buffer: Buffer
+    where: CpuData
+    reached: int = int(np.iinfo(np.int64).min)
+    read: int = 0
+    missing: int = 0
+    unreadable: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def blocks(self) -> Iterator[U8]:
+        """Yield the pages, (pages * page_bytes,) uint8, about BLOCK_BYTES at a time.
+
+        A last page that is not whole is left out, with a problem.
+        """
+        page = self.buffer.page_bytes
+        wanted = max(BLOCK_BYTES, _PAGES_AT_LEAST * page)
+        rest = b""
+        for piece in self._chunks() if self.buffer.compressed else self._pieces(wanted):
+            rest += piece
+            if len(rest) >= wanted:
+                whole = len(rest) // page * page
+                yield np.frombuffer(rest[:whole], np.uint8)
+                rest = rest[whole:]
+        whole = len(rest) // page * page
+        if whole:
+            yield np.frombuffer(rest[:whole], np.uint8)
+        if len(rest) > whole:
+            self._leave_out(len(rest) - whole, self.where.offset + self.read, "are no whole page")
+
+    def first_page(self) -> U8:
+        """Return the first page, (page_bytes,) uint8; empty if there is none.
+
+        Advances as `blocks` does: for a CpuPages of its own.
+        """
+        page = self.buffer.page_bytes
+        data = next(self._chunks() if self.buffer.compressed else self._pieces(page), b"")
+        return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        """Yield the stored pages, `size` bytes at a time, as far as the file has them."""
+        fields = Fields(self.stream, self.name, self.recording.order)
+        end = self.where.offset + self.where.size
+        self._note_missing(end - fields.size)
+        end = min(end, fields.size)
+        while (at := self.where.offset + self.read) < end:
+            fields.seek(at)
+            data = fields.take(min(size, end - at))
+            self.read += len(data)
+            yield data
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the contents of the compressed chunks; one that is damaged is left out."""
+        fields = Fields(self.stream, self.name, self.recording.order)
+        end = self.where.offset + _COUNT_BYTES + self.where.size
+        self._note_missing(end - fields.size)
+        end = min(end, fields.size)
+        self.read = _COUNT_BYTES
+        for _ in range(self._number_of_chunks(fields)):
+            at = self.where.offset + self.read
+            if at + 8 > end:
+                return
+            fields.seek(at)
+            stored, size = fields.number(4), fields.number(4)
+            data = fields.take(min(stored, end - at - 8))
+            self.read += 8 + len(data)
+            try:
+                yield self.recording.decompressor.decompress(
+                    data, size, f"{self.name}: chunk at offset {at}"
+                )
+            except LogFormatError as error:
+                self.unreadable += len(data)
+                self.problems.append(f"{error}; left out")
+
+    def _number_of_chunks(self, fields: Fields) -> int:
+        """Return the number of chunks; 0 if it lies behind the file's end."""
+        if self.where.offset + _COUNT_BYTES > fields.size:
+            return 0
+        fields.seek(self.where.offset)
+        return fields.number(_COUNT_BYTES)
+
+    def _note_missing(self, count: int) -> None:
+        """Report `count` bytes behind the file's end; not positive: none are missing."""
+        if count > 0:
+            self.missing = min(count, self.where.size)
+            self.problems.append(
+                f"{self.name}: cut off: {self.missing} of {self.where.size} bytes of CPU "
+                f"{self.where.cpu} are missing; copy the file again, or record again"
+            )
+
+    def _leave_out(self, count: int, at: int, why: str) -> None:
+        """Count bytes before an offset of the file as unreadable, and report them."""
+        self.unreadable += count
+        self.problems.append(
+            f"{self.name}: {count} bytes before offset {at} (CPU {self.where.cpu}) {why}; left out"
+        )

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""trace-cmd's trace.dat as a Source: the pages of all CPUs and buffers, merged by time."""
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, U8
+from biotrail.converters.inputs.ftrace.clocks import clock_remark, in_ns, wall_clock
+from biotrail.converters.inputs.ftrace.cpu_pages import CpuPages
+from biotrail.converters.inputs.ftrace.layout import read_recording
+from biotrail.converters.inputs.ftrace.owners import Owners
+from biotrail.converters.inputs.ftrace.pages import PageEvents, PageLayout, find_events, page_layout
+from biotrail.converters.inputs.ftrace.recording import Buffer
+from biotrail.converters.inputs.ftrace.records import Records
+from biotrail.converters.inputs.tracepoints.rows import Batch, Loss
+from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.recorder.schema.errors import LogFormatError
+
+
+class TraceDatSource(TracepointSource):
+    """A trace.dat, by its path or as a stream that can seek."""
+
+    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+        """Open the file and read all but its pages.
+
+        Raises LogFormatError: not readable, a pipe, of an unknown version or compression, damaged,
+        without event formats, or with times that are no ns.
+        """
+        super().__init__(_name(path), "trace-cmd")
+        self._stream, self._owned = _open(path, self.name)
+        self.recording = read_recording(self._stream, self.name)
+        self.size = self._stream.seek(0, os.SEEK_END)
+        self._records = Records(self.recording, self.name)
+        self._streams = [
+            CpuPages(self._stream, self.name, self.recording, buffer, cpu)
+            for buffer in self._buffers()
+            for cpu in buffer.cpus
+        ]
+        self._owners = Owners({stream.buffer.name for stream in self._streams})
+        self._describe()
+
+    def _buffers(self) -> list[Buffer]:
+        """Return the buffers to read: those with pages, and with the clock of the first one.
+
+        Adds remarks on the clock, and on buffers that are left out.
+        """
+        buffers = [buffer for buffer in self.recording.buffers if buffer.cpus]
+        if not buffers:
+            return []
+        clock = buffers[0].clock
+        self.remarks += clock_remark(self.name, clock, self.recording)
+        for buffer in buffers:
+            if buffer.clock != clock:
+                self.remarks.append(
+                    f"{self.name}: the buffer {_shown(buffer)} has the clock {buffer.clock!r}, not "
+                    f"{clock!r} as {_shown(buffers[0])}: left out"
+                )
+        return [buffer for buffer in buffers if buffer.clock == clock]
+
+    def _describe(self) -> None:
+        """Add to the header what the file says of kernel and clocks, and remarks on what it lacks.
+
+        Raises LogFormatError: the file has neither pages nor text.
+        """
+        if self.recording.kernel:
+            self.header["kernel"] = {"release": self.recording.kernel}
+        if self.recording.tool:
+            self.header["created_by"] = f"trace-cmd {self.recording.tool}"
+        if self.recording.has_text:
+            self.remarks.append(
+                f"{self.name}: has the text of a latency tracer, which is left out; "
+                "`trace-cmd report` prints it"
+            )
+        if self.recording.guest:
+            self.remarks.append(
+                f"{self.name}: times are the guest's own; the offsets to the host's, which "
+                "trace-cmd recorded, are not applied"
+            )
+        self._first = self._first_time()
+        if self.recording.date_ns is None:
+            return
+        if any(not stream.buffer.name for stream in self._streams):
+            self.header["clocks"] = wall_clock(self._first, self.recording.date_ns)
+        else:
+            self.remarks.append(
+                f"{self.name}: the wall-clock time that trace-cmd recorded (--date) is of the top "
+                "buffer's clock, which an instance's need not be: not applied"
+            )
+
+    def _first_time(self) -> int:
+        """Return the time (ns) at which the earliest first page of a CPU begins; 0 without any."""
+        times = []
+        for stream in self._streams:
+            probe = CpuPages(self._stream, self.name, self.recording, stream.buffer, stream.where)
+            page = probe.first_page()
+            if len(page):
+                events = find_events(page, self._layout(stream))
+                times.append(in_ns(events.begin, self.recording)[0])
+        return max(int(min(times, default=0)), 0)
+
+    def _layout(self, stream: CpuPages) -> PageLayout:
+        """Return the layout of a CPU's pages."""
+        recording = self.recording
+        return page_layout(
+            recording.order,
+            stream.buffer.page_bytes,
+            recording.long_bytes,
+            recording.header_page,
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the events, each time of the CPU that is furthest behind."""
+        readers = {index: stream.blocks() for index, stream in enumerate(self._streams)}
+        while readers:
+            index = min(readers, key=lambda i: self._streams[i].reached)
+            stream = self._streams[index]
+            block = next(readers[index], None)
+            self._report(stream)
+            if block is None:
+                del readers[index]
+                continue
+            batch = self._batch(stream, block)
+            batch.complete_to = min(self._streams[i].reached for i in readers)
+            batch.offset = min(sum(s.read for s in self._streams), self.size)
+            yield batch
+        self.remarks += self._owners.remarks(self.name)
+        if self._owned:
+            self._stream.close()
+
+    def _batch(self, stream: CpuPages, block: U8) -> Batch:
+        """Return the events of a block of pages of one CPU; raises the CPU's `reached`."""
+        found = find_events(block, self._layout(stream))
+        if found.unreadable:
+            stream.unreadable += found.unreadable
+            stream.problems.append(
+                f"{self.name}: {found.unreadable} bytes of pages before offset "
+                f"{stream.where.offset + stream.read} (CPU {stream.where.cpu}) cannot be read: "
+                "the file is damaged; copy it again"
+            )
+            self._report(stream)
+        time = in_ns(found.time, self.recording)
+        losses = _losses(found, time, in_ns(found.begin, self.recording), stream, self._first)
+        if len(time):
+            stream.reached = max(stream.reached, int(time.max()))
+        rows, passed_over = self._records.rows(block, found, time, stream.where.cpu)
+        rows = [self._owners.kept(row, stream.buffer.name) for row in rows]
+        return Batch(rows, 0, 0, losses, passed_over)
+
+    def _report(self, stream: CpuPages) -> None:
+        """Take a CPU's new problems and unreadable bytes over."""
+        self.problems += stream.problems
+        stream.problems = []
+        self.unreadable_bytes = sum(s.unreadable for s in self._streams)
+
+
+def _losses(found: PageEvents, time: I64, begin: I64, stream: CpuPages, first: int) -> list[Loss]:
+    """Return the losses before pages: from the last event before the page to its own beginning.
+
+    time: ns of each event; begin: ns of each page. Before a CPU's first page events were
+    overwritten; what other CPUs recorded before it, from `first` on (ns), lacks these.
+    """
+    losses = []
+    for page in np.flatnonzero(found.lost).tolist():
+        before = int(np.searchsorted(found.page, page))
+        earlier = int(time[before - 1]) if before else max(stream.reached, first)
+        end = max(int(begin[page]), 0)
+        losses.append(Loss(min(max(earlier, 0), end), end, stream.where.cpu, int(found.lost[page])))
+    return losses
+
+
+def _shown(buffer: Buffer) -> str:
+    """Return a buffer's name as it is shown: the instance, or that it is the top one."""
+    return f"of instance {buffer.name!r}" if buffer.name else "at the top"
+
+
+def _name(path: str | os.PathLike[str] | BinaryIO) -> str:
+    """Return what stands for a path or stream in messages."""
+    if isinstance(path, str | os.PathLike):
+        return os.fspath(path)
+    return str(getattr(path, "name", "the stream"))
+
+
+def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, bool]:
+    """Return a stream that can seek, and whether it was opened here. Raises LogFormatError."""
+    if isinstance(path, str | os.PathLike):
+        try:
+            return open(path, "rb"), True
+        except OSError as error:
+            raise LogFormatError(
+                f"{name}: cannot be opened: {error.strerror or error}; give a file that trace-cmd "
+                "wrote"
+            ) from error
+    if not path.seekable():
+        raise LogFormatError(
+            "a trace.dat cannot be read from a pipe, because it refers to places further on: give "
+            "its path"
+        )
+    return path, False

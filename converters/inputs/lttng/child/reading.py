@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reading of all streams into frames."""
+
+import heapq
+import importlib
+import signal
+from collections import Counter
+from typing import Any
+
+import bt2
+
+from biotrail.converters.inputs.lttng.child.frames import send
+from biotrail.converters.inputs.lttng.child.streams import Layout, Stream
+
+BATCH_EVENTS = 1 << 16
+_EMPTY_EVENTS = 1 << 16
+"""Events beyond one for each bit of the files, after which a trace is taken for one that describes
+events without contents, of which a packet holds endlessly many."""
+
+
+class Reading:
+    """The reading of all streams into frames, the one that is furthest behind in time first."""
+
+    def __init__(self, size: int) -> None:
+        """size: bytes of the traces' files, which bound how many events there can be."""
+        self.native = importlib.import_module("bt2._native_bt")
+        self.message_of = importlib.import_module("bt2.message")._create_from_ptr
+        self.check = importlib.import_module("bt2.utils")._handle_func_status
+        self.event_type = self.native.MESSAGE_TYPE_EVENT
+        self.most = 8 * size + _EMPTY_EVENTS
+        self.unreadable: list[tuple[str, str, int]] = []
+        self.span: tuple[int, int] | None = None
+        self.layouts: dict[int, Layout] = {}
+        self.losses: list[list[int]] = []
+        self.problems: list[list[Any]] = []
+        self.read = 0
+        self.last = 1 << 64
+        self.pending = 0
+        self.streams: list[tuple[int, int, Stream]] = []
+        self.all_streams: list[Stream] = []
+        self.described: dict[str, Any] | None = None
+        self.started = False
+
+    def open(self, iterators: list[tuple[Any, str]]) -> None:
+        """Begin with the streams of (message iterator, its port's name)."""
+        self.all_streams = [Stream(*pair) for pair in iterators]
+        self.streams = [(0, i, stream) for i, stream in enumerate(self.all_streams)]
+
+    def step(self) -> bool:
+        """Read on in the stream that is furthest behind; return False when all have ended."""
+        if not self.started and (not self.streams or self.streams[0][0] > 0):
+            self._start()
+        if not self.streams:
+            self.flush(None)
+            return False
+        _, number, stream = self.streams[0]
+        messages = self._next(stream)
+        if messages is None or not self._read(messages, stream):
+            heapq.heappop(self.streams)
+        else:
+            heapq.heapreplace(self.streams, (stream.reached, number, stream))
+        if self.pending >= BATCH_EVENTS and self.streams:
+            self.flush(self.streams[0][0])
+        return True
+
+    def _next(self, stream: Stream) -> list[Any] | None:
+        """Return the next messages of a stream; None at its end, or where it cannot be read on."""
+        try:
+            status, messages = self.native.bt2_self_component_port_input_get_msg_range(
+                stream.iterator._ptr
+            )
+            if status == self.native.__dict__.get("MESSAGE_ITERATOR_NEXT_STATUS_END", 1):
+                return None
+            self.check(status, "cannot be read")
+        except (bt2._Error, bt2.TryAgain) as error:
+            self.problems.append([stream.name, stream.reached, stream.cpu, causes(error)])
+            return None
+        return list(messages)
+
+    def _read(self, messages: list[Any], stream: Stream) -> bool:
+        """Add events to their classes' records, and take notice of the other messages.
+
+        Return False, and add a problem, if a time shows that what is read is damage.
+        """
+        native = self.native
+        get_type, put = native.message_get_type, native.message_put_ref
+        event_of, class_of = (
+            native.message_event_borrow_event_const,
+            native.event_borrow_class_const,
+        )
+        context_of = native.event_borrow_common_context_field_const
+        payload_of = native.event_borrow_payload_field_const
+        member = native.field_structure_borrow_member_field_by_index_const
+        clock_of = native.message_event_borrow_default_clock_snapshot_const
+        value_of, layouts = native.clock_snapshot_get_value, self.layouts
+        number, reached, damage = self.read, 0, []
+        for index, message in enumerate(messages):
+            if get_type(message) != self.event_type:
+                self._notice(message, stream)
+                continue
+            event = event_of(message)
+            layout = layouts.get(int(class_of(event))) or self._layout(message, event)
+            layout.count += 1
+            time = value_of(clock_of(message))
+            if time > self.last:
+                damage = messages[index:]
+                break
+            if layout.pack is not None:
+                context = context_of(event) if layout.context else None
+                payload = payload_of(event) if layout.payload else None
+                values = [get(member(context, i)) for i, get in layout.context]
+                values += [get(member(payload, i)) for i, get in layout.payload]
+                layout.records.append(layout.pack(number, time, stream.cpu, *values))
+            reached = time
+            number += 1
+            put(message)
+        stream.reached = max(stream.reached, reached)
+        for message in damage:
+            put(message)
+        if damage:
+            why = "an event's time is behind the trace's end"
+            self.problems.append([stream.name, stream.reached, stream.cpu, why])
+        self.pending += number - self.read
+        self.read = number
+        if number > self.most:
+            raise Unreadable("the trace describes events without contents")
+        return not damage
+
+    def _layout(self, message: Any, event: Any) -> Layout:
+        """Return the layout of an event's class, met for the first time."""
+        layout = Layout(self.native, self._public(message).event.cls)
+        self.layouts[int(self.native.event_borrow_class_const(event))] = layout
+        return layout
+
+    def _public(self, pointer: Any) -> Any:
+        """Return a message as an object of the public API, which has a reference of its own."""
+        self.native.message_get_ref(pointer)
+        return self.message_of(pointer)
+
+    def _notice(self, pointer: Any, stream: Stream) -> None:
+        """Take over what a message that is no event says, and release it."""
+        message = self.message_of(pointer)
+        if isinstance(message, bt2._StreamBeginningMessageConst):
+            self._describe(message.stream)
+        elif isinstance(message, bt2._PacketBeginningMessageConst):
+            stream.begin_packet(message)
+        elif isinstance(message, bt2._DiscardedEventsMessageConst):
+            self._add_loss(message, stream, -1 if message.count is None else message.count)
+        elif isinstance(message, bt2._DiscardedPacketsMessageConst):
+            self._add_loss(message, stream, -1)
+
+    def _add_loss(self, message: Any, stream: Stream, count: int) -> None:
+        """Add a loss: begin, end, CPU, events (-1: unknown)."""
+        begin = end = stream.reached
+        flag = "discarded_events" if count >= 0 else "discarded_packets"
+        if getattr(message.stream.cls, f"{flag}_have_default_clock_snapshots"):
+            begin = message.beginning_default_clock_snapshot.value
+            end = message.end_default_clock_snapshot.value
+        self.losses.append([begin, end, stream.cpu, count])
+
+    def _describe(self, stream: Any) -> None:
+        """Take over what the metadata of the first stream's trace say. stream: the public API's."""
+        clock = stream.cls.default_clock_class
+        if clock is None:
+            raise Unreadable("its events have no times: no clock is described")
+        if self.span is not None:
+            zero = clock.offset.seconds * clock.frequency + clock.offset.cycles
+            # Rounded up: the span is in ns.
+            self.last = self.span[1] * clock.frequency // 10**9 + 1 - zero
+        if self.described is None:
+            self.described = {
+                "frame": "start",
+                "clock": {
+                    "name": clock.name,
+                    "frequency": clock.frequency,
+                    "seconds": clock.offset.seconds,
+                    "cycles": clock.offset.cycles,
+                    "is_since_1970": clock.origin_is_unix_epoch,
+                },
+                "environment": {str(k): _plain(v) for k, v in stream.trace.environment.items()},
+                "events": sorted(_event_names(stream.trace.cls)),
+            }
+
+    def _start(self) -> None:
+        """Send the first frame, when each stream has begun, or has ended without that."""
+        if self.described is None:
+            raise Unreadable("; ".join(why for *_, why in self.problems) or "no stream of events")
+        began = min((s.began for s in self.all_streams if s.began is not None), default=0)
+        send(self.described | {"began": began, "span": self.span, "unreadable": self.unreadable})
+        self.started = True
+        signal.setitimer(signal.ITIMER_PROF, 0)  # main set it for the opening
+
+    def flush(self, reached: int | None) -> None:
+        """Send what was read since the last time. reached: cycles; None: the end."""
+        tables, payloads = [], []
+        passed_over: Counter[str] = Counter()
+        for layout in self.layouts.values():
+            if layout.records:
+                table, payload = layout.take()
+                tables.append(table)
+                payloads.append(payload)
+            elif layout.count:
+                passed_over[layout.name] += layout.count
+                layout.count = 0
+        frame: dict[str, Any] = {"frame": "batch", "tables": tables, "reached": reached}
+        frame |= {"losses": self.losses, "passed_over": passed_over, "problems": self.problems}
+        send(frame, b"".join(payloads))
+        self.losses, self.problems, self.pending = [], [], 0
+
+
+def _event_names(trace_class: Any) -> set[str]:
+    """Return the names of all events that a trace describes."""
+    streams = (trace_class[number] for number in trace_class)
+    return {stream[number].name or "" for stream in streams for number in stream}
+
+
+class Unreadable(Exception):
+    """The traces cannot be read, or not on."""
+
+
+def _plain(value: Any) -> int | str:
+    """Return a value of the environment as a Python one."""
+    return int(value) if isinstance(value, bt2._IntegerValueConst) else str(value)
+
+
+def causes(error: Exception) -> str:
+    """Return what babeltrace2 says of an error, the cause first."""
+    said = [cause.message.rstrip(".") for cause in error] if isinstance(error, bt2._Error) else []
+    return said[0].split(": msg-it-addr")[0] if said else str(error)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LTTng's directories: a trace in the Common Trace Format, and sessions that hold some.
+
+A trace is a directory with a file `metadata`, which begins with a magic number (packets, as LTTng
+writes) or a comment (CTF 1.8, 7.1), and a file for each CPU and channel. A session directory holds
+the kernel's trace in `kernel` and user space's below `ust`; a rotated one has them in
+`archives/CHUNK`, snapshots in `snapshot-NAME`, a relay daemon's in `HOST/SESSION`.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from biotrail.recorder.schema.errors import LogFormatError
+
+_METADATA = "metadata"
+_MAGIC = (b"\x57\x1d\xd1\x75", b"\x75\xd1\x1d\x57")
+_MAGIC_NUMBER = 0x75D11D57
+_TEXT = b"/* CTF 1."
+_STREAM_MAGIC = (b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1")
+_KERNEL = ("", "kernel", "archives/*/kernel", "*/kernel")
+"""Where traces are, below the directory that was given."""
+_NAMED_AT_MOST = 4
+
+
+_PACKET = "I16xIII5x"
+"""struct metadata_packet_header (CTF 1.8, 7.1): magic, UUID, checksum, bits of content, bits of the
+packet, and five bytes of schemes and versions."""
+
+
+@dataclass
+class Found:
+    """The traces that a path stands for. traces: of the kernel. others: other domains' parts."""
+
+    traces: list[Path]
+    others: list[Path]
+
+
+def is_lttng(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a directory with a trace, or with an LTTng session's domains."""
+    place = Path(path)
+    return place.is_dir() and bool(_traces(place) or _user_space(place))
+
+
+def is_part(first: bytes) -> bool:
+    """Return whether a file that begins with `first` is one of a trace: a stream, or metadata."""
+    return first.startswith((*_STREAM_MAGIC, *_MAGIC, _TEXT))
+
+
+def find(path: str | os.PathLike[str]) -> Found:
+    """Return the kernel's traces that a directory holds, to be read as one.
+
+    Raises LogFormatError: it is a file; it holds traces of user space alone; or several traces of
+    the kernel that are not one recording's, as snapshots, which repeat each other's events.
+    """
+    place = Path(path)
+    if place.is_file():
+        raise LogFormatError(f"{path}: a file of a CTF trace: give the directory that it is in")
+    traces, others = _traces(place), _user_space(place)
+    if not traces:
+        raise LogFormatError(
+            f"{path}: LTTng's recording of user space alone, which has no block events: record "
+            "with `lttng enable-event --kernel 'block_*'`"
+        )
+    if len(traces) > 1 and not _belong_together(place, traces):
+        named = ", ".join(map(str, traces[:_NAMED_AT_MOST]))
+        named += ", …" if len(traces) > _NAMED_AT_MOST else ""
+        raise LogFormatError(f"{path}: {len(traces)} recordings: give one of them: {named}")
+    for trace in traces:
+        _check_metadata(trace / _METADATA)
+    return Found(traces, others)
+
+
+def _check_metadata(path: Path) -> None:
+    """Raise LogFormatError if metadata are empty, or are packets of which one is not whole.
+
+    babeltrace2 2.0 reads a packet without end for ever.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LogFormatError(f"{path}: cannot be read: {error.strerror}") from error
+    order = {_MAGIC[0]: "<", _MAGIC[1]: ">"}.get(data[:4])
+    header, at = struct.Struct(f"{order or '<'}{_PACKET}"), 0
+    while order is not None and at + header.size <= len(data):
+        magic, _, content, packet = header.unpack_from(data, at)
+        if magic != _MAGIC_NUMBER or not 8 * header.size <= content <= packet:
+            break
+        at += packet // 8
+    if not data or (order is not None and at != len(data)):
+        raise LogFormatError(
+            f"{path}: cut or damaged at offset {min(at, len(data))}, and without metadata no event "
+            "can be read: copy the trace again, whole"
+        )
+
+
+def _belong_together(place: Path, traces: list[Path]) -> bool:
+    """Return whether traces are the parts of one session that was rotated."""
+    parts = (trace.relative_to(place).parts for trace in traces)
+    return all(part[0] in ("archives", "kernel") for part in parts)
+
+
+def _traces(place: Path) -> list[Path]:
+    """Return the directories at `place`, or where a session has them below, that are a trace."""
+    if _is_trace(place):
+        return [place]
+    found = {path for where in _KERNEL[1:] for path in place.glob(where) if _is_trace(path)}
+    return sorted(found)
+
+
+def _user_space(place: Path) -> list[Path]:
+    """Return the directories of a session's user-space traces."""
+    return sorted(p for p in (place / "ust", *place.glob("*/ust")) if p.is_dir())
+
+
+def _is_trace(directory: Path) -> bool:
+    """Return whether a directory has metadata as a trace's; empty ones, of a cut copy, count."""
+    try:
+        with open(directory / _METADATA, "rb") as stream:
+            first = stream.read(len(_TEXT))
+    except OSError:
+        return False
+    return not first or first.startswith((*_MAGIC, _TEXT))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and streams of `perf record`: perf.data."""

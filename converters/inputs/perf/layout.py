@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf's records: their types, `struct perf_event_attr`, and where a sample has which field.
+
+Numbers are those of include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
+
+HEADER_BYTES = 8
+"""Bytes of `struct perf_event_header`: type (4), misc (2), size (2) of the whole record."""
+TRACEPOINT = 2
+"""perf_event_attr.type of tracepoints: PERF_TYPE_TRACEPOINT."""
+
+
+class RecordType(IntEnum):
+    """perf_event_header.type of the records that are read."""
+
+    LOST = 2
+    COMM = 3
+    THROTTLE = 5
+    UNTHROTTLE = 6
+    SAMPLE = 9
+    LOST_SAMPLES = 13
+    ATTR = 64
+    TRACING_DATA = 66
+    FINISHED_ROUND = 68
+    AUXTRACE = 71
+    EVENT_UPDATE = 78
+    FEATURE = 80
+    COMPRESSED = 81
+    COMPRESSED2 = 83
+
+
+class SampleType(IntFlag):
+    """Fields of a sample, in the order in which they lie in it, but for ID (see `SampleLayout`)."""
+
+    IP = 1 << 0
+    TID = 1 << 1
+    TIME = 1 << 2
+    ADDR = 1 << 3
+    READ = 1 << 4
+    CALLCHAIN = 1 << 5
+    ID = 1 << 6
+    CPU = 1 << 7
+    PERIOD = 1 << 8
+    STREAM_ID = 1 << 9
+    RAW = 1 << 10
+    IDENTIFIER = 1 << 16
+
+
+class ReadFormat(IntFlag):
+    """What a sample's READ holds."""
+
+    TIME_ENABLED = 1 << 0
+    TIME_RUNNING = 1 << 1
+    ID = 1 << 2
+    GROUP = 1 << 3
+    LOST = 1 << 4
+
+
+_SAMPLE_ORDER = (
+    SampleType.IDENTIFIER,
+    SampleType.IP,
+    SampleType.TID,
+    SampleType.TIME,
+    SampleType.ADDR,
+    SampleType.ID,
+    SampleType.STREAM_ID,
+    SampleType.CPU,
+    SampleType.PERIOD,
+)
+"""Fields of 8 bytes at a sample's beginning, those that its type has."""
+_TRAILER_ORDER = (
+    SampleType.TID,
+    SampleType.TIME,
+    SampleType.ID,
+    SampleType.STREAM_ID,
+    SampleType.CPU,
+    SampleType.IDENTIFIER,
+)
+"""Fields of 8 bytes at the end of all other records of the kernel (`struct sample_id`)."""
+
+_FREQ, _ENABLE_ON_EXEC, _SAMPLE_ID_ALL, _USE_CLOCKID = 10, 12, 18, 25
+"""Bits of perf_event_attr's flags."""
+_CLOCKID_AT = 92
+_LEAST_ATTR_BYTES = 48
+
+
+@dataclass(frozen=True)
+class Attr:
+    """What is needed of a `struct perf_event_attr`.
+
+    config: of a tracepoint its ID. size: bytes in the file. period: 1: every event is recorded;
+    n: each n-th; 0: as many as a frequency allows. clockid: None: perf's own clock.
+    """
+
+    type: int
+    size: int
+    config: int
+    period: int
+    sample_type: SampleType
+    read_format: ReadFormat
+    sample_id_all: bool
+    enable_on_exec: bool
+    clockid: int | None
+
+
+def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
+    """Return the attr at the beginning of `data`. where: for messages.
+
+    Raises LogFormatError: the bytes end before.
+    """
+    cursor = Cursor(data, order, where)
+    kind, size = cursor.number(4), cursor.number(4)
+    config = cursor.number(8)
+    period = cursor.number(8)
+    sample_type, read_format = cursor.number(8), cursor.number(8)
+    bits = cursor.number(8)
+
+    def flag(bit: int) -> bool:
+        # Bit fields begin at the other end on big-endian machines.
+        return bool(bits >> (bit if order == "<" else 63 - bit) & 1)
+
+    size = max(size, _LEAST_ATTR_BYTES)
+    clockid = None
+    if flag(_USE_CLOCKID) and size >= _CLOCKID_AT + 4:
+        cursor.take(_CLOCKID_AT - cursor.at)
+        clockid = cursor.number(4)
+    return Attr(
+        kind,
+        size,
+        config,
+        0 if flag(_FREQ) else period,
+        SampleType(sample_type),
+        ReadFormat(read_format),
+        flag(_SAMPLE_ID_ALL),
+        flag(_ENABLE_ON_EXEC),
+        clockid,
+    )
+
+
+class SampleLayout:
+    """Where a sample of one type has its fields.
+
+    at: offset (bytes) from the record's start of each field of 8 bytes that it has. fixed: bytes
+    before READ, CALLCHAIN and RAW, which vary in length. trailer_at: offset from the record's
+    *end* (negative) of the fields that other records of the kernel end with, if `sample_id_all`.
+    """
+
+    def __init__(self, attr: Attr) -> None:
+        """Lay out the samples of `attr`'s event."""
+        self.has = attr.sample_type
+        self.read_format = attr.read_format
+        present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]
+        self.at = {field: HEADER_BYTES + 8 * i for i, field in enumerate(present)}
+        self.fixed = HEADER_BYTES + 8 * len(present)
+        last = [f for f in _TRAILER_ORDER if f in attr.sample_type and attr.sample_id_all]
+        self.trailer_at = {field: -8 * (len(last) - i) for i, field in enumerate(last)}
+
+    @property
+    def id_at(self) -> int | None:
+        """Offset of the id by which a sample's event is known; None: it has none."""
+        return self.at.get(SampleType.IDENTIFIER, self.at.get(SampleType.ID))

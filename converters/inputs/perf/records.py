@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf's records, block by block: found in the data section or pipe, and decompressed."""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import BinaryIO, Literal
+
+import numpy as np
+import zstandard
+
+from biotrail.converters.events.tables import I64, U8, Bool
+from biotrail.converters.inputs.perf.cursor import ByteOrder
+from biotrail.converters.inputs.perf.layout import HEADER_BYTES, RecordType
+from biotrail.recorder.schema.errors import LogFormatError
+
+try:
+    from biotrail.converters.inputs.perf import walk_loops as _walk_loops
+except ImportError:  # not compiled, and no Cython to run it uncompiled
+    loops: ModuleType | None = None
+else:
+    loops = _walk_loops if _walk_loops.COMPILED else None
+
+BLOCK_BYTES = 1 << 20
+_MOST_TRACING_BYTES = 256 << 20
+_SLICE_BYTES = 256
+"""Compressed bytes that are given to zstd at once: a few bytes can become 128 KiB."""
+_MOST_EXPANSION = 1000
+"""More than perf's records ever shrink to; beyond it is a decompression bomb."""
+_EXPANSION_FREE = 1 << 24
+_FOLLOWED = (RecordType.TRACING_DATA, RecordType.AUXTRACE)
+"""Records whose data follow behind the record."""
+_FIRST_OF_PERF = 64
+"""Types from here on are perf's own records; the kernel's have multiples of 8 bytes."""
+_PACKED = (RecordType.COMPRESSED, RecordType.COMPRESSED2)
+
+
+@dataclass
+class Block:
+    """Whole records in the order of the recording.
+
+    data: bytes, a multiple of 8, at an address that is one. at: offset of each record in `data`.
+    rounds: offsets in `data` at which a round ended: records behind it are not older than what came
+    before the round before. start: a number that grows from block to block by their lengths.
+    offset: bytes of the recording read so far. packed: whether the records were compressed.
+    """
+
+    data: U8
+    at: I64
+    rounds: list[int]
+    start: int
+    offset: int
+    packed: bool
+
+
+class RecordStream:
+    """The records of a data section or a pipe, read once.
+
+    offset: bytes read so far, from the recording's start. problems, unreadable: descriptions of
+    damage, and the bytes that it concerns.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        name: str,
+        order: ByteOrder,
+        offset: int,
+        size: int | None,
+        on_tracing_data: Callable[[bytes], None],
+    ) -> None:
+        """stream: at the first record, at `offset`. size: of the section; None: to its end.
+
+        name: of the recording, for messages. on_tracing_data: called with the formats of
+        tracepoints where a pipe has them, after the blocks before.
+        """
+        self._on_tracing_data = on_tracing_data
+        self._stream, self._name, self._order = stream, name, order
+        self.offset = offset
+        self._left = size
+        self.problems: list[str] = []
+        self.unreadable = 0
+        self._start = 0
+        self._unpacker = Unpacker(name, order)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield all records; those that are compressed in blocks of their own.
+
+        Raises LogFormatError: the recording cannot be read, or compressed data are damaged.
+        """
+        rest = b""
+        while True:
+            more = self._read(BLOCK_BYTES)
+            data = rest + more
+            found = walk(data, self._order)
+            yield from self._blocks_of(data, found)
+            rest = data[found.end :]
+            if found.bad:
+                self._give_up(rest)
+                return
+            if found.followed:
+                rest = self._take_followed(rest)
+                continue
+            if not more:
+                self._end(rest)
+                return
+
+    def _blocks_of(self, data: bytes, found: "Walk") -> Iterator[Block]:
+        """Yield the block of the records found, and one of those that were packed in them."""
+        packed = np.isin(found.types, _PACKED)
+        rounds = found.types == RecordType.FINISHED_ROUND
+        if not packed.any():
+            if len(found.at):
+                yield self._block(data, found, rounds)
+            return
+        if not (packed | rounds).all():
+            yield self._block(data, found.take(~packed), None)
+        inner, ends = self._unpacker.unpack(data, found.take(packed | rounds))
+        inside = walk(inner, self._order)
+        yield self._block(inner, inside, None, ends)
+        self._unpacker.rest = inner[inside.end :]
+        if inside.bad or inside.followed:
+            raise LogFormatError(
+                f"{self._name}: the compressed data before offset {self.offset} hold no record of "
+                "perf: the file is damaged there; record again"
+            )
+
+    def _block(
+        self, data: bytes, found: "Walk", rounds: Bool | None, ends: list[int] | None = None
+    ) -> Block:
+        """Return a block of records, and advance what counts the bytes of blocks.
+
+        rounds: which records end a round; None: the rounds' `ends` in `data` are given instead.
+        """
+        at = found.at
+        if (at & 7).any():
+            # Only perf's own records, such as a pipe's features, have lengths like that.
+            data, at = _aligned(data, found)
+        end = int(at[-1]) + _padded(int(found.sizes[-1])) if len(at) else 0
+        ends = (ends or []) if rounds is None else at[rounds].tolist()
+        start, self._start = self._start, self._start + end
+        return Block(
+            np.frombuffer(data.ljust(end, b"\0"), np.uint8, end),
+            at,
+            ends,
+            start,
+            self.offset,
+            rounds is None,
+        )
+
+    def _read(self, count: int) -> bytes:
+        """Return the next bytes, `count` at most; b"" at the section's or stream's end."""
+        if self._left is not None:
+            count = min(count, self._left)
+        try:
+            data = self._stream.read(count) if count else b""
+        except OSError as error:
+            raise LogFormatError(
+                f"{self._name}: cannot be read at offset {self.offset}: "
+                f"{error.strerror or error}; copy what can be read elsewhere"
+            ) from error
+        self.offset += len(data)
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+    def _take_followed(self, rest: bytes) -> bytes:
+        """Read the data behind the record that `rest` begins with; return what is behind them.
+
+        Tracing data are handed to `on_tracing_data`, others passed over.
+        """
+        kind, _, size = struct.unpack_from(f"{self._order}IHH", rest)
+        # PERF_RECORD_TRACING_DATA has its data's size in 4 bytes, PERF_RECORD_AUXTRACE in 8.
+        form = "Q" if kind == RecordType.AUXTRACE else "I"
+        (length,) = struct.unpack_from(f"{self._order}{form}", rest[:size].ljust(16, b"\0"), 8)
+        rest = rest[size:]
+        if kind == RecordType.AUXTRACE:
+            while length > len(rest) and (more := self._read(BLOCK_BYTES)):
+                length, rest = length - len(rest), more
+            return rest[length:]
+        pieces = [rest]
+        have = len(rest)
+        while have < min(length, _MOST_TRACING_BYTES) and (more := self._read(BLOCK_BYTES)):
+            pieces.append(more)
+            have += len(more)
+        rest = b"".join(pieces)
+        self._on_tracing_data(rest[:length])
+        return rest[length:]
+
+    def _give_up(self, rest: bytes) -> None:
+        """Report that `rest`, and what follows it, is no record; nothing marks the next one."""
+        at = self.offset - len(rest)
+        lost = len(rest) + (self._left or 0)
+        self.unreadable += lost
+        self.problems.append(
+            f"{self._name}: no record of perf at offset {at}: the file is damaged there; "
+            f"{lost} bytes from there on were not read"
+        )
+
+    def _end(self, rest: bytes) -> None:
+        """Report a record that the end cuts off, and a section that is shorter than its size."""
+        if rest or self._left:
+            self.unreadable += len(rest)
+            self.problems.append(
+                f"{self._name}: the recording is cut off at offset {self.offset}"
+                + (f": {len(rest)} bytes left out" if rest else "")
+            )
+
+
+@dataclass
+class Walk:
+    """Records found in some bytes: the offset, type and size (bytes) of each.
+
+    end: offset behind the last. bad: whether the bytes at `end` are no record's header. followed:
+    whether a record of `_FOLLOWED` is there.
+    """
+
+    at: I64
+    types: I64
+    sizes: I64
+    end: int
+    bad: bool
+    followed: bool
+
+    def take(self, rows: Bool) -> "Walk":
+        """Return the records of the mask `rows`, (n,), with the same end."""
+        at, types, sizes = self.at[rows], self.types[rows], self.sizes[rows]
+        return Walk(at, types, sizes, self.end, self.bad, self.followed)
+
+
+def walk(data: bytes, order: ByteOrder) -> Walk:
+    """Return the whole records at the beginning of `data`, up to the first of `_FOLLOWED`."""
+    if loops is None:
+        return _walk_by_struct(data, order)
+    found = np.empty((3, len(data) // HEADER_BYTES), np.int64)
+    followed = np.array(_FOLLOWED, np.int64)
+    view = memoryview(data)
+    count, end, bad, stopped = loops.find(view, order == ">", _FIRST_OF_PERF, followed, found)
+    return Walk(found[0, :count], found[1, :count], found[2, :count], end, bad, stopped)
+
+
+def _walk_by_struct(data: bytes, order: ByteOrder) -> Walk:
+    """Return what `walk` returns, without compiled loops."""
+    header = struct.Struct(f"{order}IHH").unpack_from
+    last, at = len(data) - HEADER_BYTES, 0
+    found: list[tuple[int, int, int]] = []
+    bad = followed = False
+    while at <= last:
+        kind, _, size = header(data, at)
+        bad = size < HEADER_BYTES or (size & 7 != 0 and kind < _FIRST_OF_PERF)
+        if bad or at + size > last + HEADER_BYTES:
+            break
+        if kind in _FOLLOWED:
+            followed = True
+            break
+        found.append((at, kind, size))
+        at += size
+    columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return Walk(columns[0], columns[1], columns[2], at, bad, followed)
+
+
+def _padded(size: int) -> int:
+    """Return the next multiple of 8."""
+    return size + 7 & ~7
+
+
+def _aligned(data: bytes, found: Walk) -> tuple[bytes, I64]:
+    """Return (bytes, offsets) of the records, each padded to a multiple of 8 bytes."""
+    places = zip(found.at.tolist(), found.sizes.tolist(), strict=True)
+    pieces = [data[at : at + size].ljust(_padded(size), b"\0") for at, size in places]
+    lengths = np.array([len(piece) for piece in pieces], np.int64)
+    return b"".join(pieces), np.cumsum(lengths) - lengths
+
+
+class Unpacker:
+    """Decompresses the records of `perf record -z`: one zstd stream in many records.
+
+    rest: the end of what was decompressed, that is no whole record yet.
+    """
+
+    def __init__(self, name: str, order: ByteOrder) -> None:
+        """name: of the recording, for messages."""
+        self._name, self._order = name, order
+        self._zstd = zstandard.ZstdDecompressor().decompressobj()
+        self._taken = self._given = 0
+        self.rest = b""
+
+    def unpack(self, data: bytes, found: Walk) -> tuple[bytes, list[int]]:
+        """Return (bytes, rounds): `rest` and what the packed records hold, and where rounds ended.
+
+        found: the packed records and FINISHED_ROUND in `data`. Raises LogFormatError: the data are
+        damaged, or grow beyond all measure.
+        """
+        pieces, length, rounds = [self.rest], len(self.rest), []
+        columns = (found.at.tolist(), found.types.tolist(), found.sizes.tolist())
+        for at, kind, size in zip(*columns, strict=True):
+            if kind == RecordType.FINISHED_ROUND:
+                rounds.append(length)
+                continue
+            for piece in self._unpacked(self._contents(data[at : at + size], kind)):
+                pieces.append(piece)
+                length += len(piece)
+        return b"".join(pieces), rounds
+
+    def _contents(self, record: bytes, kind: int) -> bytes:
+        """Return what is compressed in a record; COMPRESSED2 says how much, and is padded."""
+        if kind == RecordType.COMPRESSED:
+            return record[HEADER_BYTES:]
+        endian: Literal["little", "big"] = "little" if self._order == "<" else "big"
+        size = int.from_bytes(record[HEADER_BYTES : HEADER_BYTES + 8], endian)
+        return record[HEADER_BYTES + 8 :][:size]
+
+    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
+        """Yield what a record's contents become, slice by slice."""
+        for start in range(0, len(packed), _SLICE_BYTES):
+            given = packed[start : start + _SLICE_BYTES]
+            try:
+                taken = self._zstd.decompress(given)
+            except zstandard.ZstdError as error:
+                raise LogFormatError(
+                    f"{self._name}: its compressed data cannot be decompressed: {error}; the file "
+                    "is damaged: record again"
+                ) from error
+            self._given += len(given)
+            self._taken += len(taken)
+            if self._taken > _EXPANSION_FREE + _MOST_EXPANSION * self._given:
+                raise LogFormatError(
+                    f"{self._name}: its compressed data grow more than {_MOST_EXPANSION} times, "
+                    "which perf's never do: the file is damaged, or made to do harm"
+                )
+            yield taken

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True
+"""The loop of `records`, for Cython: perf's records found by their sizes.
+
+Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
+tests. `records` does the same with struct where this is not compiled.
+"""
+
+import cython
+
+COMPILED = cython.compiled
+"""Whether this runs compiled; uncompiled it takes microseconds for a record."""
+
+_HEADER_BYTES = cython.declare(cython.longlong, 8)
+
+
+def find(
+    data: cython.const[cython.uchar][::1],
+    big: cython.bint,
+    first_of_perf: cython.longlong,
+    followed: cython.const[cython.longlong][::1],
+    found: cython.longlong[:, ::1],
+) -> tuple[cython.longlong, cython.longlong, cython.bint, cython.bint]:
+    """Fill `found` (3, n) with offset, type and size of each record; n is enough for all.
+
+    Returns (how many, end, bad, followed), the last three as `records.Walk` has them. big: byte
+    order. first_of_perf: types below have sizes that are multiples of 8. followed: types at which
+    to stop.
+    """
+    last: cython.longlong = data.shape[0] - _HEADER_BYTES
+    at: cython.longlong = 0
+    count: cython.longlong = 0
+    kind: cython.longlong
+    size: cython.longlong
+    i: cython.longlong
+    while at <= last:
+        if big:
+            kind = data[at]
+            kind = kind << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+            size = data[at + 6] << 8 | data[at + 7]
+        else:
+            kind = data[at + 3]
+            kind = kind << 24 | data[at + 2] << 16 | data[at + 1] << 8 | data[at]
+            size = data[at + 6] | data[at + 7] << 8
+        if size < _HEADER_BYTES or (size & 7 != 0 and kind < first_of_perf):
+            return count, at, True, False
+        if at + size > last + _HEADER_BYTES:
+            return count, at, False, False
+        for i in range(followed.shape[0]):
+            if kind == followed[i]:
+                return count, at, False, True
+        found[0, count] = at
+        found[1, count] = kind
+        found[2, count] = size
+        count += 1
+        at += size
+    return count, at, False, False

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packets of a Perfetto trace, block by block, with what is compressed in them.
+
+A trace is one protobuf message, Trace, whose field 1 is repeated: its TracePackets
+(protos/perfetto/trace/trace.proto, trace_packet.proto). A file or stream may be gzip or zstd.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+import numpy as np
+import zstandard
+
+from biotrail.converters.inputs.perfetto.recognising import GZIP, ZSTD
+from biotrail.converters.inputs.perfetto.wire import Messages, loops
+
+PACKET, COMPRESSED = 1, 50
+"""Field numbers: Trace.packet, TracePacket.compressed_packets."""
+_BLOCK = 4 << 20
+_MOST_PACKETS = 1 << 16
+_LARGEST = 64 << 20
+"""Bytes of the largest packet that is read; Perfetto's own buffers are smaller."""
+_MOST_INFLATED = 16 << 20
+"""Bytes of packets that are compressed in one packet; Perfetto's recorder puts some MB in one."""
+_LONGEST_HEAD = 20
+"""Bytes of a field's tag and length, at most."""
+_MOST_GROWTH = 2000
+"""Decompressed bytes per compressed byte: deflate reaches half of it."""
+
+
+class Packets:
+    """Reads the packets of a trace once, in order; memory is bounded by the largest packet.
+
+    After the last block `whole` is the length of the trace (bytes, decompressed) up to the end of
+    its last whole packet, and `problem` says why nothing behind it was read.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Take an open trace; decompress it if it is gzip or zstd. It stays the caller's."""
+        self._raw = stream
+        self._stream = unpacked(stream)
+        self.whole = 0
+        self.problem: str | None = None
+        """What is wrong behind `whole`; None: nothing is there."""
+        self.not_inflated = 0
+        """Number of packets whose compressed packets cannot be read, or not all of them."""
+        self._pending = b""
+        self._wanted = 0
+        """Bytes that the packet at `whole` has; 0: not known."""
+
+    def blocks(self) -> Iterator[Messages]:
+        """Yield the packets, some at a time, and after them those that were compressed in them."""
+        while self.problem is None and (data := self._next()):
+            at = 0
+            while True:
+                found, used = self._whole(memoryview(data)[at:])
+                at += used
+                if len(found):
+                    yield found
+                    yield from self._inflated(found)
+                if len(found) < _MOST_PACKETS:
+                    break
+            self._pending = data[at:]
+        if self._pending and self.problem is None:
+            self.problem = f"its last packet is cut off after {len(self._pending)} bytes"
+
+    def _inflated(self, packets: Messages) -> Iterator[Messages]:
+        """Yield the packets that are compressed in packets; count those that do not inflate."""
+        _, compressed = packets.fields([COMPRESSED]).messages(COMPRESSED)
+        for row in range(len(compressed)):
+            inflater = zlib.decompressobj()
+            try:
+                data = inflater.decompress(compressed.bytes(row), _MOST_INFLATED)
+            except zlib.error:
+                data = b""
+            self.not_inflated += not inflater.eof
+            whole = np.array([0, len(data)], dtype=np.int64)
+            _, found = Messages(memoryview(data), whole[:1], whole[1:]).repeated(PACKET)
+            for first in range(0, len(found), _MOST_PACKETS):
+                yield found.take(np.arange(first, min(first + _MOST_PACKETS, len(found))))
+
+    def _next(self) -> bytes:
+        """Return the bytes of the packet that was not whole, and more; b"": there are no more."""
+        size = max(_BLOCK, self._wanted - len(self._pending))
+        try:
+            more = self._stream.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            self.problem = f"does not decompress further: {error}"
+            return b""
+        if self._stream is not self._raw and self.whole > _MOST_GROWTH * (self._tell() + _BLOCK):
+            self.problem = f"decompresses to more than {_MOST_GROWTH} times its size"
+            return b""
+        return self._pending + more if more else b""
+
+    def _tell(self) -> int:
+        try:
+            return self._raw.tell()
+        except OSError:
+            return 1 << 62
+
+    def _whole(self, data: memoryview) -> tuple[Messages, int]:
+        """Return (packets, bytes used) of what begins with a packet; advance `whole`.
+
+        Sets `_wanted`, or `problem` where there is no packet.
+        """
+        begin, end = (np.empty(_MOST_PACKETS, dtype=np.int64) for _ in range(2))
+        scratch = np.zeros(4, dtype=np.int64)
+        count, used = loops.whole_fields(data, PACKET, begin, end, scratch)
+        self.whole += used
+        self._wanted = 0
+        left = len(data) - used
+        if count < _MOST_PACKETS and left:
+            length = int(scratch[3])
+            if length > _LARGEST:
+                self.problem = f"a packet of {length} bytes, more than {_LARGEST}"
+            elif length >= 0:
+                self._wanted = length + _LONGEST_HEAD
+            elif left > _LONGEST_HEAD:
+                self.problem = "what stands there is no packet"
+        return Messages(data, begin[:count], end[:count]), used
+
+
+def unpacked(stream: BinaryIO) -> BinaryIO:
+    """Return a stream of the decompressed bytes; `stream` itself if it is not compressed.
+
+    stream: at its beginning; it can seek or peek.
+    """
+    first = stream.read(4)
+    stream.seek(0)
+    if first.startswith(GZIP):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+    if first == ZSTD:
+        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+        return cast(BinaryIO, reader)
+    return stream

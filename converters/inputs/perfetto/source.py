@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfetto's traces as a Source: the block events of their ftrace data.
+
+Times are CLOCK_BOOTTIME, which Perfetto has ftrace use. A trace is read twice: once for its
+clocks, losses and order, once for its events.
+"""
+
+import io
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.perfetto.block_events import MESSAGES, Found, rows_of
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
+from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
+from biotrail.converters.inputs.perfetto.overview import Overview
+from biotrail.converters.inputs.perfetto.packets import Packets
+from biotrail.converters.inputs.perfetto.survey import (
+    DROPPED,
+    PACKET_FIELDS,
+    Survey,
+    survey,
+)
+from biotrail.converters.inputs.perfetto.wire import Fields
+from biotrail.converters.inputs.tracepoints.rows import Batch, Loss
+from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.recorder.schema.errors import LogFormatError
+
+TOOL = "perfetto"
+_CLOCK_UNCERTAINTY_NS = 100_000
+"""A snapshot's clocks are read one after the other, and no bracket is recorded."""
+_COPIED = 1 << 20
+
+
+class PerfettoSource(TracepointSource):
+    """A Perfetto trace with block events, from a file or a pipe, as a Source."""
+
+    def __init__(self, given: str | os.PathLike[str] | BinaryIO) -> None:
+        """Open a trace and read it once. A pipe is copied to a temporary file.
+
+        Raises LogFormatError: it cannot be read, is no Perfetto trace, or has no block events.
+        """
+        self._stream, name = _opened(given)
+        super().__init__(name, TOOL)
+        self._path = name if isinstance(given, str | os.PathLike) else None
+        self.size = self._stream.seek(0, os.SEEK_END)
+        self._stream.seek(0)
+        self.overview = Overview()
+        self.survey = survey(self._stream, name, self.overview.add)
+        if not self.overview.has_block_events:
+            raise LogFormatError(
+                f"{name}: is a Perfetto trace without block events, so without I/O: record "
+                'it with ftrace_events: "block/*" (docs/inputs.md)'
+            )
+        self._complete_to = self.overview.complete_to()
+        self._last: dict[int, int] = {}
+        """By CPU: time (ns) of its newest event so far."""
+        self._dated: set[int] = set()
+        """CPUs with loss windows."""
+        self._count = 0
+        self._broken = 0
+        self._set_header(self.survey)
+
+    def _set_header(self, found: Survey) -> None:
+        """Take kernel, machine, clocks and enabled events into the header; add remarks."""
+        kernel = found.kernel
+        self.header["kernel"] = {k: v for k, v in kernel.items() if k in ("release", "version")}
+        if "machine" in kernel:
+            self.header["host"] = {"machine": kernel["machine"]}
+        readings = [r for r in found.readings if BOOTTIME in r and REALTIME in r]
+        if readings:
+            self.header["clocks"] = _reading(readings[0])
+            self.end = {**(self.end or {}), "clocks": _reading(readings[-1])}
+        if (recorded := self.overview.recorded()) is not None:
+            self.set_recorded(recorded)
+        self.problems += found.problems()
+
+    @contextmanager
+    def again(self) -> Iterator[BinaryIO]:
+        """Yield the trace's bytes from its beginning, while `batches` may be reading them."""
+        if self._path is not None:
+            with open(self._path, "rb") as stream:
+                yield stream
+        else:
+            yield cast(BinaryIO, io.BufferedReader(_Positioned(self._stream.fileno())))
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the trace's block events, by blocks of packets; called once."""
+        self._stream.seek(0)
+        packets = Packets(self._stream)
+        for index, block in enumerate(packets.blocks()):
+            fields = block.fields(PACKET_FIELDS)
+            complete_to = self._complete_to[min(index, len(self._complete_to) - 1)]
+            yield self._batch(fields, complete_to, packets.whole)
+        yield Batch([], max(self._last.values(), default=0), packets.whole, self._undated())
+        if self._path is not None:
+            self._stream.close()
+        if self._broken:
+            self.problems.append(f"{self.name}: left out: {self._broken} events that are damaged")
+
+    def _batch(self, fields: Fields, complete_to: int, offset: int) -> Batch:
+        """Return the events of a block of packets. complete_to: ns. offset: bytes read so far."""
+        ftrace = ftrace_of(fields)
+        self._broken += ftrace.broken
+        losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
+        timed = np.flatnonzero((ftrace.kind != 0) & (ftrace.time >= 0))
+        found = Found(
+            ftrace.kind[timed],
+            ftrace.time[timed],
+            ftrace.cpu[ftrace.owner[timed]],
+            ftrace.tid[timed],
+            self._tgids(ftrace.tid[timed]),
+            self._count + timed,
+            ftrace.body.take(timed),
+        )
+        self._count += len(ftrace.time)
+        batch, others = rows_of(found)
+        passed = Counter({_event_name(kind): count for kind, count in others.items()})
+        return Batch(batch, complete_to, offset, losses, passed)
+
+    def _tgids(self, tids: I64) -> I64:
+        """Return each thread's process, by the trace's process tree; else the thread itself."""
+        found, _, of = distinct_values(tids)
+        processes = self.overview.processes
+        table = np.array([processes.get(tid, tid) for tid in found.tolist()], dtype=np.int64)
+        return table[of] if len(table) else tids
+
+    def _losses(self, ftrace: Ftrace, dropped: Bool) -> list[Loss]:
+        """Return the loss windows of bundles (m,), and take their times into `_last`.
+
+        dropped: packets before the bundle are missing, which may have been any CPU's.
+        """
+        cpus, owner, time, overrun = ftrace.cpu, ftrace.owner, ftrace.time, ftrace.lost
+        first = np.full(len(cpus), -1, dtype=np.int64)
+        newest = np.full(len(cpus), -1, dtype=np.int64)
+        if len(owner):
+            begins = np.flatnonzero(np.diff(owner, prepend=-1))
+            first[owner[begins]] = time[begins]
+            newest[owner[begins]] = np.maximum.reduceat(time, begins)
+        losses = []
+        for row, cpu in enumerate(cpus.tolist()):
+            if (overrun[row] or dropped[row]) and first[row] >= 0:
+                of = cpu if overrun[row] else -1
+                since = self._last.get(cpu)
+                if since is not None or overrun[row]:
+                    start = int(first[row]) if since is None else min(since, int(first[row]))
+                    losses.append(Loss(start, int(first[row]), of, -1))
+                    self._dated.add(of)
+            if newest[row] >= 0:
+                self._last[cpu] = max(self._last.get(cpu, 0), int(newest[row]))
+        return losses
+
+    def _undated(self) -> list[Loss]:
+        """Return loss windows over the whole trace for losses that only the kernel's counts show.
+
+        Counts of CPUs with windows become remarks.
+        """
+        losses = []
+        span = self.survey.span or (0, 0)
+        for cpu, count in sorted(self.overview.lost_by_cpu().items()):
+            if cpu in self._dated:
+                self.remarks.append(f"{self.name}: CPU {cpu} lost {count} events in all")
+            else:
+                losses.append(Loss(span[0], span[1], cpu, count))
+        return losses
+
+
+class _Positioned(io.RawIOBase):
+    """Reads an open file from its beginning, without moving the position that others read at."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_END:
+            offset += os.fstat(self._descriptor).st_size
+        self._at = offset + (self._at if whence == os.SEEK_CUR else 0)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = os.pread(self._descriptor, len(buffer), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _opened(given: str | os.PathLike[str] | BinaryIO) -> tuple[BinaryIO, str]:
+    """Return (a stream that can be read twice, its name). Raises LogFormatError."""
+    if isinstance(given, str | os.PathLike):
+        try:
+            return open(given, "rb"), os.fspath(given)
+        except OSError as error:
+            raise LogFormatError(f"{os.fspath(given)}: cannot be read: {error.strerror}") from None
+    name = str(getattr(given, "name", "the stream"))
+    if given.seekable():
+        return given, name
+    copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - read by `batches`
+    try:
+        shutil.copyfileobj(given, copy, _COPIED)
+    except OSError as error:
+        raise LogFormatError(
+            f"{name}: cannot be copied to a temporary file, to be read twice ({error.strerror}): "
+            "give a file, or set TMPDIR to another place"
+        ) from None
+    copy.seek(0)
+    return copy, name
+
+
+def _reading(clocks: dict[int, int]) -> dict[str, int]:
+    """Return clock readings as in a log's header (name → ns): the times of events are BOOTTIME."""
+    return {
+        "monotonic": clocks[BOOTTIME],
+        "boottime": clocks[BOOTTIME],
+        "realtime": clocks[REALTIME],
+        "uncertainty": _CLOCK_UNCERTAINTY_NS,
+    }
+
+
+def _event_name(kind: int) -> str:
+    """Return the tracepoint of a message's number in FtraceEvent, by Perfetto's descriptor."""
+    if kind in MESSAGES:
+        return MESSAGES[kind][0]
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
+
+    known: dict[int, Any] = FtraceEvent.DESCRIPTOR.fields_by_number
+    return str(known[kind].name) if kind in known else f"event {kind}"

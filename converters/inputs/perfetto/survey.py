@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trace has to be known by for another to stand beside it: ids, clocks, time, kernel.
+
+Field numbers are those of protos/perfetto/trace/ (trace_packet.proto, track_descriptor.proto,
+clock_snapshot.proto, system_info.proto, ftrace_event_bundle.proto).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, BUILTIN
+from biotrail.converters.inputs.perfetto.ftrace import FTRACE, Ftrace, ftrace_of
+from biotrail.converters.inputs.perfetto.packets import Packets
+from biotrail.converters.inputs.perfetto.wire import Fields, Messages
+from biotrail.recorder.schema.errors import LogFormatError
+
+TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT = 2, 6, 8, 10, 11
+CONFIG, STATS, DROPPED, _SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE = (
+    *(33, 34, 42, 45, 58, 59, 60, 69),
+)
+PACKET_FIELDS = (
+    *(FTRACE, TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT, CONFIG, STATS, DROPPED),
+    *(_SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE),
+)
+"""Fields of a TracePacket that are looked at."""
+Watcher = Callable[[Fields, Ftrace], None]
+"""A callback that gets each block of packets in their order: PACKET_FIELDS and ftrace events."""
+_UTSNAME = {1: "sysname", 2: "version", 3: "release", 4: "machine"}
+_MOST_READINGS = 4096
+_LATEST = 1 << 62
+"""ns: later times are of no clock."""
+
+
+@dataclass
+class Survey:
+    """What a reading of all packets of a trace has found."""
+
+    path: str
+    packets: int = 0
+    whole: int = 0
+    """Bytes, decompressed, up to the end of the last whole packet."""
+    problem: str | None = None
+    """Why nothing behind `whole` can be read; None: nothing is there."""
+    not_inflated: int = 0
+    """Number of packets whose compressed packets cannot be read."""
+    damaged: int = 0
+    """Number of packets that end in something that is no field; they are read up to there."""
+    sequences: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """trusted_packet_sequence_id of all packets, sorted."""
+    uuids: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """uuids of all tracks, sorted as signed 64-bit numbers."""
+    readings: list[dict[int, int]] = field(default_factory=list)
+    """Clock snapshots: builtin clock's id → ns."""
+    primary: int = BOOTTIME
+    """Id of the primary trace clock."""
+    kernel: dict[str, str] = field(default_factory=dict)
+    """sysname, release, version, machine, as far as the trace has them."""
+    first: int = _LATEST
+    """Earliest time on the primary clock (ns); above `last` where the trace has none."""
+    last: int = -1
+    read_on: bool = False
+    """Whether buffers were read while it recorded: a reader may have sorted a part of its events
+    before the trace's end."""
+    _own_clock: set[int] = field(default_factory=set)
+    """Sequences whose packets' times are by default on another clock than the primary one."""
+
+    def problems(self) -> list[str]:
+        """Return what cannot be read of the trace, a sentence each."""
+        found = []
+        if self.problem:
+            found.append(
+                f"{self.path}: after {self.whole} bytes {self.problem}: that part is left out"
+            )
+        if self.not_inflated:
+            found.append(
+                f"{self.path}: {self.not_inflated} compressed packets cannot be decompressed: what "
+                "is in them is left out"
+            )
+        if self.damaged:
+            found.append(f"{self.path}: {self.damaged} packets are damaged, and read up to there")
+        return found
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The earliest and the latest time on the primary clock (ns); None: no time is known."""
+        return (self.first, self.last) if self.first <= self.last else None
+
+
+def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
+    """Read all packets of a trace once and return what they say. Memory is bounded by the ids.
+
+    stream: at its beginning. path: for messages. watch: called for each block of packets. Raises
+    LogFormatError: it is no Perfetto trace.
+    """
+    found = Survey(path)
+    packets = Packets(stream)
+    for block in packets.blocks():
+        fields = block.fields(PACKET_FIELDS)
+        ftrace = ftrace_of(fields)
+        found.packets += len(block)
+        found.damaged += fields.broken
+        _add(found, fields, ftrace)
+        if watch is not None:
+            watch(fields, ftrace)
+    found.whole, found.problem = packets.whole, packets.problem
+    found.not_inflated = packets.not_inflated
+    if not found.packets or not known_packets(found):
+        raise LogFormatError(
+            f"{path}: is no Perfetto trace (a file of TracePackets): give a trace that Perfetto's "
+            "recorder or trace_processor's formats call proto"
+        )
+    return found
+
+
+def known_packets(found: Survey) -> bool:
+    """Return whether the packets say anything that those of a trace say."""
+    return bool(len(found.sequences) or len(found.uuids) or found.readings or found.span)
+
+
+def _add(found: Survey, fields: Fields, ftrace: Ftrace) -> None:
+    """Add what a block of packets says to `found`."""
+    sequences = fields.values(SEQUENCE)
+    found.sequences = np.union1d(found.sequences, sequences[sequences != 0])
+    _add_defaults(found, fields, sequences)
+    _add_tracks(found, fields)
+    _, snapshots = fields.messages(_SNAPSHOT)
+    for row in range(len(snapshots)):
+        _add_snapshot(found, snapshots.take(np.array([row])))
+    _, systems = fields.messages(_SYSTEM)
+    if len(systems):
+        found.kernel.update(kernel_of(systems))
+    _, services = fields.messages(_SERVICE)
+    found.read_on |= bool(services.fields([4]).values(4).any())
+    _add_times(found, fields, sequences, ftrace)
+
+
+def _add_defaults(found: Survey, fields: Fields, sequences: I64) -> None:
+    """Note sequences with another default clock, and the tracks that defaults name."""
+    rows, defaults = fields.messages(_DEFAULTS)
+    inner = defaults.fields([_CLOCK, 11])
+    clocks = inner.values(_CLOCK)
+    own = sequences[rows[(clocks != 0) & (clocks != found.primary)]]
+    found._own_clock.update(own.tolist())
+    _, tracks = inner.messages(11)
+    _add_uuids(found, tracks.fields([11]).values(11))
+
+
+def _add_tracks(found: Survey, fields: Fields) -> None:
+    """Note the uuids of tracks that are described, and those that events are on."""
+    _, descriptors = fields.messages(_DESCRIPTOR)
+    described = descriptors.fields([1, 5])
+    for number in (1, 5):
+        _add_uuids(found, described.values(number))
+    _, events = fields.messages(_EVENT)
+    _add_uuids(found, events.fields([11]).values(11))
+
+
+def _add_uuids(found: Survey, uuids: I64) -> None:
+    if len(uuids):
+        found.uuids = np.union1d(found.uuids, uuids[uuids != 0])
+
+
+def _add_snapshot(found: Survey, snapshot: Messages) -> None:
+    """Add a ClockSnapshot's builtin clocks, and what it names as the primary clock."""
+    primary = int(snapshot.fields([2]).values(2)[0])
+    found.primary = primary or found.primary
+    reading = clock_reading(snapshot)
+    if not reading:
+        return
+    found.readings.append(reading)
+    if len(found.readings) > _MOST_READINGS:
+        found.readings = [*found.readings[:-1:2], reading]
+    if found.primary in reading:
+        _add_span(found, np.array([reading[found.primary]]))
+
+
+def clock_reading(snapshot: Messages) -> dict[int, int]:
+    """Return the times (ns) of a ClockSnapshot's builtin clocks by their ids."""
+    _, clocks = snapshot.repeated(1)
+    parts = clocks.fields([1, 2, 4])
+    ids, times, units = (parts.values(number) for number in (1, 2, 4))
+    return {
+        int(clock): int(time) * max(int(unit), 1)
+        for clock, time, unit in zip(ids, times, units, strict=True)
+        if 0 < clock < BUILTIN and time >= 0
+    }
+
+
+def kernel_of(systems: Messages) -> dict[str, str]:
+    """Return sysname, release, version and machine (utsname) of the last SystemInfo."""
+    _, names = systems.fields([1]).messages(1)
+    if not len(names):
+        return {}
+    last = names.take(np.array([len(names) - 1]))
+    fields = last.fields(list(_UTSNAME))
+    texts = {name: fields.texts(number, 256).tobytes() for number, name in _UTSNAME.items()}
+    return {
+        name: text.rstrip(b"\0").decode("utf-8", "replace")
+        for name, text in texts.items()
+        if text.rstrip(b"\0")
+    }
+
+
+def _add_times(found: Survey, fields: Fields, sequences: I64, ftrace: Ftrace) -> None:
+    """Widen `found`'s span by the times of packets and of ftrace's events."""
+    times, clocks = fields.values(TIME), fields.values(_CLOCK)
+    own = np.isin(sequences, np.fromiter(found._own_clock, np.int64))
+    usual = (clocks == found.primary) | ((clocks == 0) & ~own)
+    _add_span(found, times[usual & (times > 0)])
+    if found.primary == BOOTTIME:
+        _add_span(found, ftrace.time[ftrace.time > 0])
+
+
+def _add_span(found: Survey, times: I64) -> None:
+    """Widen `found`'s span by times (ns)."""
+    times = times[(times >= 0) & (times < _LATEST)]
+    if len(times):
+        found.first = min(found.first, int(times.min()))
+        found.last = max(found.last, int(times.max()))

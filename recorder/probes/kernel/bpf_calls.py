@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bpf(2) and perf_event_open(2): for programs that bcc loaded, and what libbpf has no call for.
+
+What libbpf offers is called by libbpf.py.
+"""
+
+import ctypes
+import fcntl
+import os
+import platform
+from ctypes import byref, c_int, c_int32, c_uint32, c_uint64
+
+from biotrail.recorder.probes.kernel.program_info import ProgInfo
+from biotrail.recorder.schema.errors import ProbeError
+
+_NUMBERS = {
+    "x86_64": (321, 298),
+    "aarch64": (280, 241),
+    "riscv64": (280, 241),
+    "ppc64le": (361, 319),
+    "s390x": (351, 331),
+}
+"""Numbers of the system calls bpf and perf_event_open by machine."""
+
+_OBJ_GET_INFO_BY_FD = 15
+_PERF_TYPE_TRACEPOINT = 2
+_PERF_FLAG_FD_CLOEXEC = 8
+_DISABLED = 1
+# PERF_EVENT_IOC_SET_BPF; powerpc encodes the direction in other bits.
+_IOC_SET_BPF = 0x80042408 if platform.machine() == "ppc64le" else 0x40042408
+
+
+class PerfEventAttr(ctypes.Structure):
+    """The first 72 bytes of `struct perf_event_attr` (PERF_ATTR_SIZE_VER1)."""
+
+    _fields_ = (
+        ("type", c_uint32),
+        ("size", c_uint32),
+        ("config", c_uint64),
+        ("sample_period", c_uint64),
+        ("sample_type", c_uint64),
+        ("read_format", c_uint64),
+        ("flags", c_uint64),
+        ("wakeup_events", c_uint32),
+        ("bp_type", c_uint32),
+        ("config1", c_uint64),
+        ("config2", c_uint64),
+    )
+
+
+class _InfoByFd(ctypes.Structure):
+    """The member `info` of `union bpf_attr`, for BPF_OBJ_GET_INFO_BY_FD."""
+
+    _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
+
+
+def _numbers() -> tuple[int, int]:
+    """Return _NUMBERS of this machine. Raises ProbeError: it is not in that table."""
+    numbers = _NUMBERS.get(platform.machine())
+    if numbers is None:
+        raise ProbeError(
+            f"the numbers of bpf(2) and perf_event_open(2) on {platform.machine()} are not known: "
+            "`biotrail record` with --backend core needs none of them"
+        )
+    return numbers
+
+
+def bpf(command: int, attr: ctypes.Structure) -> int:
+    """Have the kernel execute a command, and return its result, 0 or more.
+
+    attr: the members of `union bpf_attr` that the command reads, from its beginning on. Raises
+    OSError, and ProbeError (`_numbers`).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(_numbers()[0], c_int(command), byref(attr), c_int(ctypes.sizeof(attr)))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(result)
+
+
+def perf_event_open(attr: PerfEventAttr) -> int:
+    """Return the descriptor of a new perf event of this process, on any CPU.
+
+    So no certain CPU has to be online. For tracepoints and kprobes this does not matter: the kernel
+    runs an event's programs for every task, whether the event is enabled or not. Sets `attr.size`.
+    Raises OSError, and ProbeError (`_numbers`).
+    """
+    attr.size = ctypes.sizeof(attr)
+    libc = ctypes.CDLL(None, use_errno=True)
+    event = libc.syscall(
+        _numbers()[1], byref(attr), c_int32(0), c_int(-1), c_int(-1), _PERF_FLAG_FD_CLOEXEC
+    )
+    if event < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(event)
+
+
+def set_program(event: int, program: int) -> None:
+    """Have the kernel run a program at each occurrence of a perf event. Raises OSError.
+
+    Both are descriptors. The program runs until the event's is closed.
+    """
+    fcntl.ioctl(event, _IOC_SET_BPF, program)
+
+
+def attach_tracepoint(program: int, number: int) -> int:
+    """Attach a loaded program to a tracepoint, on all CPUs; return the descriptor of a perf event.
+
+    Closing it detaches the program. `program`: the program's descriptor, which stays open.
+    `number`: the tracepoint's ID (formats.Format.number). Raises OSError, with no perf event left
+    open, and ProbeError on a machine that is not in _NUMBERS.
+    """
+    attr = PerfEventAttr(type=_PERF_TYPE_TRACEPOINT, config=number, flags=_DISABLED)
+    event = perf_event_open(attr)
+    try:
+        set_program(event, program)
+    except OSError:
+        os.close(event)
+        raise
+    return event
+
+
+def program_info(program: int) -> ProgInfo:
+    """Return the kernel's description and counters of a program, by its descriptor, as of now.
+
+    Members that the kernel does not know are 0. Raises OSError, and ProbeError on a machine that is
+    not in _NUMBERS.
+    """
+    info = ProgInfo()
+    bpf(_OBJ_GET_INFO_BY_FD, _InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
+    return info

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bindings by ctypes to the functions that are needed of the distribution's libbpf.
+
+What libbpf prints is kept, and quoted in the ProbeError of the next failure.
+"""
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from biotrail.recorder.probes.kernel.program_info import ProgInfo
+from biotrail.recorder.schema.errors import ProbeError
+
+_NAMES = ("libbpf.so.1", "libbpf.so.0")
+_MAX_ERRNO = 4095
+"""The largest errno in an ERR_PTR (include/linux/err.h)."""
+_KEPT_MESSAGES = 400
+"""Lines of libbpf's output that are kept, the newest; of these _QUOTED_MESSAGES are quoted."""
+_QUOTED_MESSAGES = 12
+
+_PrintFunction = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
+
+# (result type, argument types) by function.
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "bpf_object__open_file": (c_void_p, (c_char_p, c_void_p)),
+    "bpf_object__load": (c_int, (c_void_p,)),
+    "bpf_object__close": (None, (c_void_p,)),
+    "bpf_object__find_map_by_name": (c_void_p, (c_void_p, c_char_p)),
+    "bpf_object__find_program_by_name": (c_void_p, (c_void_p, c_char_p)),
+    "bpf_program__set_autoload": (c_int, (c_void_p, ctypes.c_bool)),
+    "bpf_program__fd": (c_int, (c_void_p,)),
+    "bpf_program__attach": (c_void_p, (c_void_p,)),
+    "bpf_program__insns": (c_void_p, (c_void_p,)),
+    "bpf_program__insn_cnt": (c_size_t, (c_void_p,)),
+    "bpf_program__set_insns": (c_int, (c_void_p, c_char_p, c_size_t)),
+    "bpf_program__name": (c_char_p, (c_void_p,)),
+    "bpf_object__next_program": (c_void_p, (c_void_p, c_void_p)),
+    "bpf_link__destroy": (c_int, (c_void_p,)),
+    "bpf_map__fd": (c_int, (c_void_p,)),
+    "bpf_map__value_size": (c_uint32, (c_void_p,)),
+    "bpf_map__set_value_size": (c_int, (c_void_p, c_uint32)),
+    "bpf_map__set_max_entries": (c_int, (c_void_p, c_uint32)),
+    "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
+    "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
+    "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
+    "bpf_map_delete_elem": (c_int, (c_int, c_void_p)),
+    "bpf_map_get_next_key": (c_int, (c_int, c_void_p, c_void_p)),
+    "bpf_enable_stats": (c_int, (c_int,)),
+    "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
+    "libbpf_num_possible_cpus": (c_int, ()),
+    "libbpf_set_print": (c_void_p, (_PrintFunction,)),
+    "libbpf_get_error": (ctypes.c_long, (c_void_p,)),
+    "btf__load_vmlinux_btf": (c_void_p, ()),
+    "btf__load_module_btf": (c_void_p, (c_char_p, c_void_p)),
+    "btf__free": (None, (c_void_p,)),
+    "btf__find_by_name_kind": (ctypes.c_int32, (c_void_p, c_char_p, c_uint32)),
+    "btf__type_by_id": (c_void_p, (c_void_p, c_uint32)),
+    "btf__name_by_offset": (c_char_p, (c_void_p, c_uint32)),
+}
+
+
+class RefusedError(ProbeError):
+    """A failed call of libbpf; `number` is the errno, 0 if unknown."""
+
+    def __init__(self, message: str, number: int) -> None:
+        """Keep the errno beside the message."""
+        super().__init__(message)
+        self.number = number
+
+
+class Libbpf:
+    """Checked calls of libbpf, and the warnings that libbpf printed since the last failure."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Declare the functions of `_SIGNATURES` on `library`, and take over what libbpf prints.
+
+        Raises ProbeError: the library lacks one of the functions.
+        """
+        self._library = library
+        self._libc = ctypes.CDLL(None)
+        self._messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+        for name, (result, arguments) in _SIGNATURES.items():
+            try:
+                function = getattr(library, name)
+            except AttributeError as error:
+                raise ProbeError(
+                    f"libbpf {self.version} lacks {name}: install libbpf 0.8 or newer"
+                ) from error
+            function.restype, function.argtypes = result, arguments
+        # An attribute, so that the callback is not freed while libbpf may call it.
+        self._print = _PrintFunction(self._keep_message)
+        library.libbpf_set_print(self._print)
+
+    def _keep_message(self, level: int, template: bytes, arguments: int) -> int:
+        """Add a message's lines to `_messages`, unless `level` is LIBBPF_DEBUG; return 0.
+
+        Beyond _KEPT_MESSAGES lines the oldest are dropped. Called by libbpf (libbpf_print_fn_t).
+        `template`: printf's. `arguments`: address of its va_list.
+        """
+        buffer = ctypes.create_string_buffer(1 << 16)
+        self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
+        if level < 2:  # LIBBPF_DEBUG
+            self._messages.extend(buffer.value.decode(errors="replace").splitlines())
+        return 0
+
+    @property
+    def version(self) -> str:
+        """The library's version, e.g. "1.1"; "below 0.6" where it does not say."""
+        try:
+            major = self._library.libbpf_major_version()
+            return f"{major}.{self._library.libbpf_minor_version()}"
+        except AttributeError:
+            return "below 0.6"
+
+    def call(self, doing: str, name: str, *arguments: Any) -> int:
+        """Call function `name` with `arguments` and return its result, 0 or more.
+
+        Raises RefusedError where the result is negative, with errno or, where the call did not set
+        it, the negated result. `doing`: how the error's message begins.
+        """
+        ctypes.set_errno(0)
+        result = int(getattr(self._library, name)(*arguments))
+        if result < 0:
+            # Some functions return -1 and set errno, others return -errno.
+            raise self._failure(doing, ctypes.get_errno() or -result)
+        return result
+
+    def pointer(self, doing: str, name: str, *arguments: Any) -> int:
+        """Call function `name` with `arguments` and return the address that it returns.
+
+        Raises RefusedError for NULL (with errno, 0 where the call did not set it) and for an
+        ERR_PTR, an address that stands for an errno. `doing`: how the error's message begins.
+        """
+        ctypes.set_errno(0)
+        result = getattr(self._library, name)(*arguments)
+        value = int(result or 0)
+        if value == 0:
+            raise self._failure(doing, ctypes.get_errno())
+        if value >= (1 << 64) - _MAX_ERRNO:  # an ERR_PTR, as libbpf 0.x returns
+            raise self._failure(doing, (1 << 64) - value)
+        return value
+
+    def void(self, name: str, *arguments: Any) -> None:
+        """Call function `name` and ignore its result."""
+        getattr(self._library, name)(*arguments)
+
+    def get(self, name: str) -> Callable[..., Any]:
+        """Return function `name` unchecked, for callers that interpret its result themselves."""
+        function: Callable[..., Any] = getattr(self._library, name)
+        return function
+
+    def _failure(self, doing: str, number: int) -> RefusedError:
+        """Return an error that quotes libbpf's last messages, and forget all messages so far.
+
+        Up to _QUOTED_MESSAGES lines that are not blank. `doing`: how the error's message begins.
+        `number`: the errno, kept in the error; 0 reads "not found".
+        """
+        said = [line for line in self._messages if line.strip()][-_QUOTED_MESSAGES:]
+        self._messages.clear()
+        reason = os.strerror(number) if number else "not found"
+        quoted = "\n  ".join(["", *said]) if said else ""
+        message = f"{doing}: {reason}.{quoted}\n`biotrail doctor` says what is missing."
+        return RefusedError(message, number)
+
+
+@cache
+def load_library() -> Libbpf:
+    """Return the distribution's libbpf (1 or 0), loaded once for the whole process.
+
+    Raises ProbeError: none is installed, or the first of libbpf.so.1 and libbpf.so.0 that is lacks
+    a function. A failure is not kept: the next call tries again.
+    """
+    for name in _NAMES:
+        try:
+            return Libbpf(ctypes.CDLL(name, use_errno=True))
+        except OSError:
+            continue
+    raise ProbeError(
+        f"libbpf was not found ({' or '.join(_NAMES)}): install it, e.g. apt-get install libbpf1"
+    )
+
+
+class BpfObject:
+    """One BPF object file: opened when made, then sized, load(), attach(), close().
+
+    Sections of global variables (".rodata", ".data") are maps of one element.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open and parse the object file `path`; nothing is loaded. Raises ProbeError."""
+        self._lib = load_library()
+        self._links: dict[str, int] = {}
+        self._object: int | None = self._lib.pointer(
+            f"{path} cannot be read as a BPF object",
+            "bpf_object__open_file",
+            os.fsencode(path),
+            None,
+        )
+
+    def _program(self, name: str) -> int:
+        """Return the address of a `struct bpf_program`. Raises RefusedError: no such program."""
+        return self._lib.pointer(
+            f"the BPF object has no program {name}",
+            "bpf_object__find_program_by_name",
+            self._object,
+            name.encode(),
+        )
+
+    def _map(self, name: str) -> int:
+        """Return the address of the `struct bpf_map` of a map or section, valid until close().
+
+        Raises RefusedError: there is none.
+        """
+        return self._lib.pointer(
+            f"the BPF object has no map {name}",
+            "bpf_object__find_map_by_name",
+            self._object,
+            name.encode(),
+        )
+
+    def set_autoload(self, program: str, wanted: bool) -> None:
+        """Set whether load() loads `program`."""
+        self._lib.call(
+            f"program {program}", "bpf_program__set_autoload", self._program(program), wanted
+        )
+
+    def set_map_size(self, name: str, value_size: int, max_entries: int) -> None:
+        """Set the size of a map's values in bytes and its number of elements, before load()."""
+        bpf_map = self._map(name)
+        self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
+        self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
+
+    def value_size(self, name: str) -> int:
+        """Return the size of a map's values in bytes."""
+        return self._lib.call(f"map {name}", "bpf_map__value_size", self._map(name))
+
+    def set_initial_value(self, name: str, value: ctypes.Structure) -> None:
+        """Set the content of a section (".rodata") before load(); `value` has exactly its size.
+
+        Raises RefusedError: another size, no such section, or load() was called.
+        """
+        where, size = self._map(name), ctypes.sizeof(value)
+        self._lib.call(f"section {name}", "bpf_map__set_initial_value", where, byref(value), size)
+
+    def load(self) -> None:
+        """Create the maps, and have the kernel verify the programs. Raises RefusedError."""
+        self._lib.call("the kernel refused the BPF programs", "bpf_object__load", self._object)
+
+    def map_fd(self, name: str) -> int:
+        """Return the file descriptor of a loaded map; close() closes it, not the caller."""
+        return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
+
+    def update_section(self, name: str, value: ctypes.Structure) -> None:
+        """Replace the whole content of a writable section (".data"), after load().
+
+        `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
+        none of that name, load() was not called, or the kernel refuses.
+        """
+        self._lib.call(
+            f"section {name}",
+            "bpf_map_update_elem",
+            self.map_fd(name),
+            byref(c_uint32(0)),
+            byref(value),
+            0,
+        )
+
+    def read_section(self, name: str, value: ctypes.Structure) -> None:
+        """Copy the whole content of a writable section (".data") into `value`, after load().
+
+        `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
+        none of that name, load() was not called, or the kernel refuses.
+        """
+        fd = self.map_fd(name)
+        self._lib.call(
+            f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
+        )
+
+    def keys(self, name: str) -> Iterator[int]:
+        """Yield the keys of a loaded map with 32-bit keys, while programs may add more.
+
+        A key that is added meanwhile may be left out. Ends at the last key, and silently at any
+        error of the kernel. Raises RefusedError at the first step: there is no such map.
+        """
+        fd = self.map_fd(name)
+        step = self._lib.get("bpf_map_get_next_key")
+        key, following = c_uint32(0), c_uint32(0)
+        last = None
+        while step(fd, last, byref(following)) == 0:
+            key.value = following.value
+            last = byref(key)
+            yield key.value
+
+    def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
+        """Copy a loaded map's value of a 32-bit key into `value`; return whether there is one.
+
+        `value`: at least as large as the map's values, which nothing checks; unchanged where the
+        key is missing or the kernel refuses (False). Raises RefusedError: there is no such map.
+        """
+        look_up = self._lib.get("bpf_map_lookup_elem")
+        return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
+
+    def put(self, name: str, key: "ctypes._CData", value: "ctypes._CData") -> None:
+        """Set a key of a loaded hash map to a value, also where the key is there already.
+
+        `key`, `value`: of the sizes that the map has, which nothing checks. Raises RefusedError:
+        the map is full, or there is none of that name.
+        """
+        fd = self.map_fd(name)
+        self._lib.call(f"map {name}", "bpf_map_update_elem", fd, byref(key), byref(value), 0)
+
+    def instructions(self, program: str) -> bytes:
+        """Return a program's instructions, 8 bytes each; once it is loaded, as they were loaded.
+
+        Then they have the maps' descriptors, and can be loaded again while this object is open.
+        Raises RefusedError: there is no such program.
+        """
+        where = self._program(program)
+        doing = f"the instructions of program {program}"
+        count = self._lib.call(doing, "bpf_program__insn_cnt", where)
+        return ctypes.string_at(self._lib.pointer(doing, "bpf_program__insns", where), 8 * count)
+
+    def rewrite(self, change: Callable[[bytes], bytes]) -> None:
+        """Replace the instructions of every program by `change` of them, before load().
+
+        `change` gets what the object file has, 8 bytes each, and returns as many. Raises
+        RefusedError: load() was called.
+        """
+        step, name_of = (
+            self._lib.get("bpf_object__next_program"),
+            self._lib.get("bpf_program__name"),
+        )
+        program = None
+        while program := step(self._object, program):
+            name = name_of(program).decode()
+            code = change(self.instructions(name))
+            doing = f"the instructions of program {name}"
+            self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)
+
+    def attach(self, program: str) -> None:
+        """Attach a loaded program to its tracepoint, until detach(), close() or this process's end.
+
+        Raises RefusedError.
+        """
+        self._links[program] = self._lib.pointer(
+            f"program {program} cannot be attached",
+            "bpf_program__attach",
+            self._program(program),
+        )
+
+    def info(self, program: str) -> ProgInfo:
+        """Return the kernel's description and counters of a loaded program, as of now.
+
+        Raises RefusedError: there is no such program, it is not loaded, or the kernel refuses.
+        """
+        info = ProgInfo()
+        size = c_uint32(ctypes.sizeof(info))
+        fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
+        self._lib.call(f"program {program}", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
+        return info
+
+    def detach(self) -> None:
+        """Detach all programs, the last attached first; the maps stay readable until close()."""
+        for program in list(reversed(self._links)):
+            self.detach_one(program)
+
+    def detach_one(self, program: str) -> None:
+        """Detach one program; no effect if it is not attached."""
+        link = self._links.pop(program, None)
+        if link is not None:
+            self._lib.void("bpf_link__destroy", link)
+
+    def close(self) -> None:
+        """Detach all programs and free the object. Closing again has no effect."""
+        self.detach()
+        if self._object is not None:
+            self._lib.void("bpf_object__close", self._object)
+            self._object = None

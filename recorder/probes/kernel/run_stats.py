@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches the kernel's counting of BPF programs' runs and run time (BPF_ENABLE_STATS)."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from biotrail.recorder.probes.kernel.libbpf import load_library
+from biotrail.recorder.schema.errors import ProbeError
+
+_BPF_STATS_RUN_TIME = 0
+_CHILD = Path(__file__).with_name("stats_child.py")
+RIGHT = "CAP_SYS_ADMIN"
+"""The capability that BPF_ENABLE_STATS requires."""
+
+
+class RunStats:
+    """The kernel's counting, on while a descriptor is open: off at the latest with this process."""
+
+    def __init__(self) -> None:
+        self._fd = -1  # -1: off
+
+    def switch(self, on: bool) -> None:
+        """Switch the kernel's counting of runs on or off, for all BPF programs of the host.
+
+        On while this process, or another one, holds a descriptor from BPF_ENABLE_STATS: off closes
+        this object's only. Switching to the present state does nothing, nor, without an error, does
+        switching on where it is refused (no CAP_SYS_ADMIN) or libbpf is missing.
+        """
+        if on and self._fd < 0:
+            with suppress(ProbeError):
+                self._fd = load_library().call(
+                    "run statistics", "bpf_enable_stats", _BPF_STATS_RUN_TIME
+                )
+        elif not on and self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class StatsChild:
+    """As RunStats, by a child process (stats_child.py), so that this one can give up the right."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """Start the child process; it counts nothing yet. Raises OSError: it cannot be started.
+
+        `tell`: called with a message for the user once the child turns out to have ended.
+        """
+        self._tell = tell
+        self._on = False
+        self._process = subprocess.Popen(
+            # -I, -S: nothing of the environment, the current directory or site-packages.
+            [sys.executable, "-I", "-S", "-B", str(_CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the recorder
+        )
+
+    def switch(self, on: bool) -> None:
+        """Have the child switch the counting of runs on or off; nothing if it is so already.
+
+        That the child has ended shows when it is written to: then `tell` is called, once, and later
+        calls do nothing. Whether the kernel counts is not reported back.
+        """
+        if on == self._on or self._process.stdin is None:
+            return
+        self._on = on
+        try:
+            self._process.stdin.write(b"1" if on else b"0")
+        except OSError:
+            self._process.stdin = None
+            self._tell("run time of programs: not known, the process that switches it has ended")
+
+    def close(self) -> None:
+        """End the child and the counting: by the end of its input, after a second by SIGKILL.
+
+        Waits for its end. `switch` may not be called afterwards.
+        """
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(1)
+        except subprocess.TimeoutExpired:  # e.g. SIGSTOP
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program of its own that switches the kernel's counting of BPF runs for the recorder.
+
+BPF_ENABLE_STATS requires CAP_SYS_ADMIN, which the recorder can then give up. This process keeps
+that capability alone. Each byte on standard input switches the counting: "1" on, any other off.
+The process ends at the end of standard input, so at the latest with the recorder. Few imports
+keep it small.
+"""
+
+import ctypes
+import os
+import sys
+
+_BELOW = "/biotrail/recorder/probes/kernel/stats_child.py"
+"""This file, below what has to be on the path."""
+_LIBRARIES = ("libbpf.so.1", "libbpf.so.0")
+_BPF_STATS_RUN_TIME = 0
+
+
+def _library() -> ctypes.CDLL:
+    """Return libbpf as ctypes has it, without the bindings of libbpf.py.
+
+    libbpf.so.1 or, where that cannot be loaded, libbpf.so.0. Raises OSError: neither can.
+    """
+    for name in _LIBRARIES[:-1]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return ctypes.CDLL(_LIBRARIES[-1])
+
+
+def _main() -> None:
+    """Drop all capabilities but CAP_SYS_ADMIN, then switch the counting of BPF runs as input says.
+
+    Each byte of standard input switches: b"1" on, any other off; the present state again changes
+    nothing, and a refused b"1" is tried again by the next. Returns at the input's end; as the
+    process ends, the kernel closes the descriptor that keeps the counting on.
+    """
+    # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
+    sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
+    from biotrail.recorder.rights import capabilities
+
+    library = _library()
+    right = capabilities.mask(["CAP_SYS_ADMIN"])
+    capabilities.become(right, right, 0)
+    capabilities.gain_no_more()
+    counting = -1
+    while order := os.read(0, 1):
+        if order == b"1" and counting < 0:
+            counting = library.bpf_enable_stats(_BPF_STATS_RUN_TIME)
+        elif order != b"1" and counting >= 0:
+            os.close(counting)
+            counting = -1
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds or mounts tracefs, and reads the format files of tracepoints."""
+
+import ctypes
+import os
+from pathlib import Path
+
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.formats import Format, parse
+
+PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+REMEDY = "mount -t tracefs tracefs /sys/kernel/tracing"
+
+
+def mounted() -> Path | None:
+    """Return where tracefs is mounted; None: nowhere, or not accessible to this process."""
+    return next((place for place in PLACES if os.path.isdir(place / "events")), None)
+
+
+def absence() -> str:
+    """Return why `mounted` returns None: "not mounted", or that access is denied."""
+    if any(os.path.isdir(place) and not os.access(place, os.X_OK) for place in PLACES):
+        return "this user may not look into it"
+    return "not mounted"
+
+
+def remedy() -> str:
+    """Return what to do where `mounted` returns None, for the user."""
+    return "run as root" if absence() != "not mounted" else f"as root: {REMEDY}"
+
+
+def find() -> Path:
+    """Return the directory of tracefs, after mounting it at PLACES[0] if it is not mounted.
+
+    It counts as mounted where one of PLACES has the directory events; the first that does. Raises
+    ProbeError: access is denied, mount(2) failed, or there are no events after it.
+    """
+    place = mounted()
+    if place is not None:
+        return place
+    if absence() != "not mounted":
+        raise ProbeError(
+            f"tracefs, which describes the tracepoints, is closed to this user ({PLACES[0]}): "
+            "run as root, or take --backend core"
+        )
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tracefs", os.fsencode(PLACES[0]), b"tracefs", 0, None) < 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise ProbeError(
+            f"tracefs, which describes the tracepoints, is not there and cannot be mounted at "
+            f"{PLACES[0]}: {reason}; as root: {REMEDY}"
+        )
+    place = mounted()
+    if place is None:
+        raise ProbeError(f"tracefs is mounted at {PLACES[0]} and lists no events: {REMEDY}")
+    return place
+
+
+def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
+    """Return the formats of a system's tracepoints by name, from the directory `tracefs`.
+
+    `system`: such as "block". `names`: of tracepoints; those that this kernel does not have are
+    left out. Raises ProbeError: a format cannot be read or parsed.
+    """
+    formats = {}
+    for name in names:
+        try:
+            text = (tracefs / "events" / system / name / "format").read_text()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ProbeError(
+                f"{error.filename} cannot be read: {error.strerror}; run as root"
+            ) from error
+        formats[name] = parse(name, text)
+    return formats

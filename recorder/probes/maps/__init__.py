@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maps that the programs and the recorder share, each with what it holds."""

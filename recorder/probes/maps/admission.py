@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds `struct bt_config` (bpf/config.h): the constants that the programs are loaded with.
+
+Filters, ring sizes, numbers of this kernel's operations, and how to know the recorder's own I/O.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from biotrail.recorder.filters.filters import Filters, cgroup_id, is_stacked, masks
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.own_io import pid_namespace
+from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
+from biotrail.recorder.probes.maps.stack_maps import Stacks
+from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import KernelEnums
+
+ID_PID = 1 << 32
+"""Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
+ID_TID = 2 << 32
+
+_COMM_BYTES = 15  # TASK_COMM_LEN without the NUL
+_NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
+_OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
+_FILE_OPS = ("WRITE", "ZONE_APPEND")
+_MAX_OP = 63
+
+
+class DeviceFilter(ctypes.Structure):
+    """`struct bt_filter`: a disk, or a partition with its sectors on the disk."""
+
+    _fields_ = shared.fields(shared.FILTER)
+
+
+class _Comm(ctypes.Structure):
+    """`struct bt_comm`: a task name, and a mask of 255 for each byte that has to be equal."""
+
+    _fields_ = shared.fields(shared.COMM)
+
+
+class _Range(ctypes.Structure):
+    """`struct bt_range`: 512-byte sectors from `start` up to, not including, `end`."""
+
+    _fields_ = shared.fields(shared.RANGE)
+
+
+class Config(ctypes.Structure):
+    """`struct bt_config`: recorder/schema/shared.py says what each member means."""
+
+    _fields_ = shared.fields(
+        shared.CONFIG, {"bt_filter": DeviceFilter, "bt_comm": _Comm, "bt_range": _Range}
+    )
+
+
+def _partition_sectors(dev: int) -> tuple[int, int]:
+    """Return (first sector, sector after the last) of a partition on its disk, from sysfs.
+
+    `dev`: the partition's kernel dev_t (major << 20 | minor). Sectors of 512 bytes. Raises
+    ProbeError: sysfs has no such device, or it is a whole disk.
+    """
+    base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
+    try:
+        start = int((base / "start").read_text())
+        return start, start + int((base / "size").read_text())
+    except (OSError, ValueError) as error:
+        raise ProbeError(
+            f"{dev >> 20}:{dev & 0xFFFFF} is no partition of this machine ({base}): "
+            "name a device that /sys/class/block lists"
+        ) from error
+
+
+def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
+    """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
+
+    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). A whole disk's sectors are
+    0 and 0, and sysfs is not asked for it. Raises ProbeError: more than shared.MAX_FILTERS (32), or
+    a partition that sysfs does not have.
+    """
+    if len(devices) > shared.MAX_FILTERS:
+        raise ProbeError(
+            f"{len(devices)} devices were named, at most {shared.MAX_FILTERS} can be: "
+            "record all devices and choose when converting"
+        )
+    return [
+        DeviceFilter(disk, part, *(_partition_sectors(part) if part else (0, 0)))
+        for disk, part in devices
+    ]
+
+
+def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
+    """Return whether the programs keep a table of admitted bios from Q to completion.
+
+    So with any filter by a bio's task or properties (`Filters.judge_bios`: pid, comm, cgroup, op,
+    flags, size, sectors), and where a partition or a disk that stands on others is chosen. Not with
+    whole disks without lower devices alone: every event of such an I/O carries the disk's number.
+    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0); empty for all, which needs no
+    table either.
+    """
+    return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
+
+
+def _comm(name: str) -> _Comm:
+    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
+
+    Only the first 15 bytes of the name in UTF-8 (without that *) count, as the kernel keeps no more
+    (TASK_COMM_LEN). "*" alone fits every name.
+    """
+    prefix = name.endswith("*")
+    text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
+    mask = b"\xff" * (len(text) if prefix else len(text) + 1)
+    return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
+
+
+def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
+    """Return a mask with bit N set for each name that `number_of` gives a number N of 0 to 63.
+
+    A name that `number_of` lacks, as this kernel does, or with a larger number adds no bit.
+    """
+    numbers = (number_of.get(name) for name in names)
+    return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
+
+
+def _refuse_many(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise ProbeError(f"{count} {what} were named, at most {limit} can be: name fewer")
+
+
+def config(
+    sizes: RingSizes,
+    devices: list[tuple[int, int]],
+    filters: Filters,
+    enums: KernelEnums,
+    stacks: Stacks = Stacks.NONE,
+    files: Files = NO_FILES,
+) -> Config:
+    """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
+
+    `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
+    all. `filters`: of process and thread ids only whether there are any; the caller puts the ids
+    into the map bt_ids. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums).
+    `stacks`, `files`: which call stacks and file facts are recorded. Partitions' sectors, cgroups
+    and this process (as the recorder, whose own I/O is known by it) are looked up now. Raises
+    ProbeError: too many devices or filter values, or a partition, cgroup, operation or flag that
+    this machine lacks.
+    """
+    ops, bits = enums["op_enum"], enums["flag_bits"]
+    chosen = device_filters(devices)
+    made = Config(
+        ring_bytes=sizes.ring_bytes,
+        upper_bytes=sizes.upper_bytes,
+        area_bytes=sizes.area_bytes,
+        nr_filters=len(chosen),
+        no_data_ops=_bits(_NO_DATA_OPS, ops),
+        filters=(DeviceFilter * shared.MAX_FILTERS)(*chosen),
+        follow=follows(filters, devices),
+        by_pid=bool(filters.pids),
+        by_tid=bool(filters.tids),
+        min_bytes=filters.min_bytes,
+        ops=sum(1 << number for number in set(masks(filters.ops, ops, "--op"))),
+        own_ops=_bits(_OWN_OPS, ops),
+        flush_op=ops.get("FLUSH", 0),
+        preflush=_bits(["PREFLUSH"], bits),
+        sequence=_bits(["PREFLUSH", "FUA"], bits),
+        kernel_stacks=stacks >= Stacks.KERNEL,
+        user_stacks=stacks >= Stacks.USER,
+        files=files.recorded,
+        iomap_end_io=files.iomap_end_io,
+    )
+    _set_lists(made, filters, bits)
+    _set_own(made, filters, ops)
+    return made
+
+
+def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
+    """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
+
+    Sets file_ops (WRITE, ZONE_APPEND), recorder (this process's pid) and leave_own (unless
+    `filters.own_io`, own I/O is left out); ns_dev and ns_inode unless the pid namespace is the
+    initial one or cannot be found out. `ops`: this kernel's numbers of operations by name. The
+    recorder's files are not known yet: each is passed to OwnFiles when it is opened.
+    """
+    space = pid_namespace()
+    made.file_ops = _bits(_FILE_OPS, ops)
+    made.recorder, made.leave_own = os.getpid(), not filters.own_io
+    if space is not None:
+        made.ns_dev, made.ns_inode = space
+
+
+def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
+    """Set in `made` the task names, flags, cgroups and sector ranges of `filters`, and how many.
+
+    A set of flags becomes one mask, a cgroup its id, and a range's last sector, which belongs to
+    the range, the first one behind it. `bits`: this kernel's flag bits by name. Raises ProbeError:
+    more of a kind than the programs have room for, or a flag or cgroup that does not exist.
+    """
+    _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
+    _refuse_many(len(filters.cgroups), shared.MAX_CGROUPS, "cgroups")
+    _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
+    _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
+    flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
+    where = cgroups.hierarchy() if filters.cgroups else None
+    made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
+    made.nr_cgroups, made.nr_ranges = len(filters.cgroups), len(filters.sectors)
+    for place, name in enumerate(filters.comms):
+        made.comms[place] = _comm(name)
+    for place, mask in enumerate(flags):
+        made.flags[place] = mask
+    for place, path in enumerate(filters.cgroups):
+        made.cgroups[place] = cgroup_id(path, where)
+    for place, (first, last) in enumerate(filters.sectors):
+        made.ranges[place] = _Range(first, last + 1)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fills the section .data.own of bpf/own.h: the files that the recorder writes."""
+
+import ctypes
+import threading
+from collections import deque
+
+from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.shared import OWN_FILES
+
+
+class _File(ctypes.Structure):
+    """`struct bt_own_file`."""
+
+    _fields_ = shared.fields(shared.OWN_FILE)
+
+
+class Section(ctypes.Structure):
+    """Section .data.own, `bt_own_files`."""
+
+    _fields_ = (("files", _File * OWN_FILES),)
+
+
+class OwnFiles:
+    """The newest files that the recorder writes, as the programs see them."""
+
+    def __init__(self, bpf: BpfObject) -> None:
+        """Begin without files. `bpf` is loaded by the time of the first `add`."""
+        self._bpf = bpf
+        self._newest: deque[OwnFile] = deque(maxlen=OWN_FILES)
+        self._lock = threading.Lock()
+
+    def add(self, file: OwnFile) -> None:
+        """Add a file to those that the programs know as the recorder's. Any thread may call.
+
+        Beyond OWN_FILES (8) the oldest is dropped, and so is every file before this one whose
+        generation is not known: its inode number may have been reused by another process's file.
+        A file that is there already is added once more. Writes .data.own. Raises RefusedError: the
+        section cannot be written.
+        """
+        with self._lock:
+            # A file without generation is dropped when the next comes: its inode number may have
+            # been freed and reused by another process's file.
+            sure = [known for known in self._newest if known.generation is not None]
+            self._newest = deque([*sure, file], OWN_FILES)
+            self._bpf.update_section(".data.own", section(self._newest))
+
+
+def section(files: "deque[OwnFile]") -> Section:
+    """Return the content of .data.own for at most OWN_FILES `files` (oldest first), reversed.
+
+    So the newest comes first: the programs compare from the start, and it is written most. A
+    generation that is not known is 0, and a member says so. Slots without a file are 0.
+    """
+    content = Section()
+    for place, file in enumerate(reversed(files)):
+        generation = file.generation
+        content.files[place] = _File(
+            file.inode, file.dev, generation or 0, generation is not None, 0
+        )
+    return content

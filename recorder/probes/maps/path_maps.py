@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole path beside the block layer (bpf/path.h): its parts, programs, maps and constants."""
+
+import ctypes
+import platform
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.probes import drivers, journal_probes
+from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.maps import uring_maps
+from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.payloads import MissingPart, PathFacts
+from biotrail.recorder.schema.records import PATH_PARTS
+
+_NEEDS = {"wait": "time", "fs": "wait"}
+"""A part that says nothing without another: the waits are those of timed calls, the stacks those of
+waits."""
+
+MEANINGS = {
+    "call": "the system call that queues each bio",
+    "time": "system calls with entry, exit and result",
+    "wait": "waits inside these calls",
+    "irq": "the interrupt and softirq of each completion",
+    "dirty": "the task that dirtied a page of write-back",
+    "fs": "what each wait is for, and the commits of journals",
+    "uring": "the io_uring request or aio iocb of each bio, and its completion",
+    "driver": "steps of the drivers nvme, scsi and loop",
+}
+"""What each part of PATH_PARTS records."""
+_NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
+
+_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
+_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 64
+_COUNTED = ("wait", "irq", "dirty")
+"""Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
+_BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
+
+
+class _Path(ctypes.Structure):
+    """`struct bt_path`, the section .rodata.path."""
+
+    _fields_ = shared.fields(shared.PATH)
+
+
+class _Timing(ctypes.Structure):
+    """Section .data.timing: another number voids the calls that were begun under the last one."""
+
+    _fields_ = (("timing", ctypes.c_uint64),)
+
+
+class _EnteredSlot(ctypes.Structure):
+    """`struct bt_entered`, one CPU's."""
+
+    _fields_ = shared.fields(shared.ENTERED)
+
+
+class _Entered(ctypes.Structure):
+    """Section .data.entered: a slot per CPU."""
+
+    _fields_ = (("slots", _EnteredSlot * shared.PATH_CPUS),)
+
+
+@dataclass(frozen=True)
+class PathProbe:
+    """One tracepoint of a part, with its program by the tracepoint's number of arguments.
+
+    in_task: whether the tracepoint is reached in a task with interrupts on, so that the program has
+    a variant that disables preemption: while a task is preempted within a program, the kernel does
+    not run that program for other tasks on the CPU. optional: the part is recorded without it where
+    the kernel has no such tracepoint.
+    """
+
+    part: str
+    tracepoint: str
+    programs: dict[int, str]
+    in_task: bool = False
+    optional: bool = False
+
+
+PROBES = (
+    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}, in_task=True),
+    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, in_task=True),
+    PathProbe("wait", "sched_switch", {4: "bt_switch", 3: "bt_switch_old"}),
+    PathProbe("wait", "sched_waking", {1: "bt_waking"}),
+    PathProbe("irq", "irq_handler_entry", {2: "bt_irq_entry"}),
+    PathProbe("irq", "irq_handler_exit", {3: "bt_irq_exit"}),
+    PathProbe("irq", "softirq_raise", {1: "bt_soft_raise"}),
+    PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
+    PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
+    PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}, in_task=True),
+    PathProbe("uring", "io_uring_complete", {3: "bt_ring_done", 7: "bt_ring_end"}, True),
+    PathProbe("uring", "iomap_dio_complete", {3: "bt_aio_done"}, True, optional=True),
+    PathProbe("uring", "io_uring_queue_async_work", {2: "bt_ring_async"}, True),
+    PathProbe("uring", "io_uring_poll_arm", {3: "bt_ring_poll"}, True),
+    PathProbe("uring", "io_uring_link", {2: "bt_ring_link"}, True),
+    PathProbe("uring", "io_uring_cqring_wait", {2: "bt_ring_wait"}, True),
+    PathProbe("uring", "io_uring_submit_req", {1: "bt_ring_sub"}, True),
+)
+"""In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
+that nothing is ended that was not begun."""
+OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
+"""Takes the place of writeback_dirty_folio before 5.16."""
+OLD_SUBMIT = PathProbe("uring", "io_uring_submit_sqe", {2: "bt_ring_sqe"}, True)
+"""Takes the place of io_uring_submit_req before 6.4."""
+_OLD = {"writeback_dirty_folio": OLD_DIRTY, "io_uring_submit_req": OLD_SUBMIT}
+"""The probe that takes a missing tracepoint's place, by its name."""
+
+
+@dataclass(frozen=True)
+class PathChoice:
+    """What of the path is recorded on this kernel.
+
+    parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
+    PROBES. lacking: why a part that was asked for, or something of it
+    (`journal_probes.COMMITS`), is not recorded, by part. drivers: which drivers' steps are
+    recorded, if the part driver was asked for.
+    """
+
+    parts: frozenset[str] = frozenset()
+    programs: tuple[tuple[str, str], ...] = ()
+    lacking: dict[str, str] = field(default_factory=dict)
+    drivers: DriverChoice = NO_DRIVERS
+
+    def facts(self) -> PathFacts | None:
+        """Return the log header's entry `path`; None if no part was asked for.
+
+        "parts": those recorded, in the order of PATH_PARTS. "missing": part and reason of each
+        entry of `lacking`. "drivers", only if the part driver is recorded: driver → why its steps
+        are not recorded, "" if they are.
+        """
+        if not self.parts and not self.lacking:
+            return None
+        missing: list[MissingPart] = [
+            {"part": part, "reason": why} for part, why in self.lacking.items()
+        ]
+        found: PathFacts = {
+            "parts": [part for part in PATH_PARTS if part in self.parts],
+            "missing": missing,
+        }
+        if drivers.PART in self.parts:
+            found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
+            found["drivers"].update(self.drivers.lacking)
+        return found
+
+    def messages(self) -> list[str]:
+        """Return a message for each entry of `lacking`; [] if all that was asked for is recorded.
+
+        Where the part driver is recorded, also one for each driver whose steps are not.
+        """
+        found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
+        if drivers.PART in self.parts:
+            found += [
+                f"--path driver: requests of {name} have no steps: {why}"
+                for name, why in self.drivers.lacking
+            ]
+        return found
+
+
+@dataclass(frozen=True)
+class PathRuns:
+    """How often the programs of the path ran since open, as they count it themselves.
+
+    calls: system calls that entered the kernel while calls were timed. timed: of these, the calls
+    whose return was waited for. by_part: runs of the programs of the parts that count them.
+    """
+
+    calls: int = 0
+    timed: int = 0
+    by_part: Mapping[str, int] = field(default_factory=dict)
+
+
+NO_PATH = PathChoice()
+"""Nothing of the path is recorded."""
+
+
+def choose_path(
+    wanted: Collection[str], btf: KernelBtf, preemptible: bool, symbols: bytes | None = None
+) -> PathChoice:
+    """Return which of the parts `wanted` this kernel can record, and the programs for them.
+
+    wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
+    of its tracepoints is missing or has another number of arguments (but for optional ones, which
+    are left out alone), where a part that it needs is not wanted or lacks (`wait` needs `time`,
+    `fs` needs `wait`), and `call` where programs cannot read a task's registers. Without commits of
+    journals `fs` is recorded all the same. `driver` lacks only if no driver's steps can be recorded
+    (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
+    disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
+    """
+    lacking: dict[str, str] = {}
+    programs: list[tuple[str, str]] = []
+    for probe in PROBES:
+        if probe.part not in wanted:
+            continue
+        program, reason = _offered(probe, btf)
+        if not program and probe.optional:
+            continue
+        if not program:
+            lacking.setdefault(probe.part, reason)
+        else:
+            programs.append((probe.part, program + ("_p" if probe.in_task and preemptible else "")))
+    if "call" in wanted and not _has_regs(btf):
+        lacking["call"] = _NO_REGISTERS
+    for part, needed in _NEEDS.items():
+        if part in wanted and (needed not in wanted or needed in lacking):
+            lacking.setdefault(part, f"it needs the part {needed}")
+    if journal_probes.PART in wanted and journal_probes.PART not in lacking:
+        commits, reason = journal_probes.journal_programs(btf, preemptible)
+        programs += commits
+        lacking.update({journal_probes.COMMITS: reason} if reason else {})
+    known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
+    programs += [(drivers.PART, program) for program in known.programs]
+    if drivers.PART in wanted and known.reason:
+        lacking[drivers.PART] = known.reason
+    parts = frozenset(part for part in wanted if part not in lacking)
+    chosen = tuple(pair for pair in programs if pair[0] in parts)
+    return PathChoice(parts, chosen, lacking, known)
+
+
+def _has_regs(btf: KernelBtf) -> bool:
+    """Return whether programs may call bpf_task_pt_regs(), by its number in enum bpf_func_id."""
+    return "BPF_FUNC_task_pt_regs" in (btf.enum("bpf_func_id") or {})
+
+
+def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
+    """Return (program for the probe's tracepoint on this kernel, ""), or ("", reason).
+
+    Of a tracepoint that this kernel lacks, the older one in _OLD, if any, is taken. None is offered
+    where both are missing, or the number of arguments is none that a program is for.
+    """
+    count, names = btf.parameters(probe.tracepoint), probe.tracepoint
+    if count is None and probe.tracepoint in _OLD:
+        probe = _OLD[probe.tracepoint]
+        count = btf.parameters(probe.tracepoint)
+        names += f" or {probe.tracepoint}"
+    if count is None:
+        return "", f"this kernel has no tracepoint {names}"
+    if count not in probe.programs:
+        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
+    return probe.programs[count], ""
+
+
+def tracepoint_of(program: str) -> str:
+    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
+
+    Raises KeyError: there is no such program.
+    """
+    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
+    found |= journal_probes.tracepoints() | drivers.tracepoints()
+    return found[program.removesuffix("_p")]
+
+
+def all_path_programs() -> list[str]:
+    """Return the names of the object's programs for the path, variants included."""
+    probes = (*PROBES, *_OLD.values())
+    plain = [(probe, name) for probe in probes for name in probe.programs.values()]
+    held = [f"{name}_p" for probe, name in plain if probe.in_task]
+    others = journal_probes.all_journal_programs() + drivers.driver_programs()
+    return [name for _, name in plain] + held + others
+
+
+class PathMaps:
+    """The maps and programs of the path in one object."""
+
+    def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
+        """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
+
+        Of the path's programs only those of `choice` are; maps of parts that are not recorded get
+        one entry. over_ns: timed calls that took longer are recorded even without I/O. Raises
+        RefusedError.
+        """
+        self._bpf = bpf
+        self._choice = choice
+        self._timing = 1
+        chosen = {program for _, program in choice.programs}
+        for program in all_path_programs():
+            bpf.set_autoload(program, program in chosen)
+        constants = _constants(choice.parts, over_ns)
+        constants.loop_complete = choice.drivers.loop_complete
+        bpf.set_initial_value(".rodata.path", constants)
+        drivers.set_size(bpf, drivers.PART in choice.parts)
+        calls = _CALL_SLOTS if "time" in choice.parts else 1
+        bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
+        folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1
+        bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, folios)
+        uring_maps.prepare(bpf, "uring" in choice.parts)
+
+    def attach(self) -> None:
+        """Attach the chosen programs. Raises RefusedError."""
+        for _, program in self._choice.programs:
+            self._bpf.attach(program)
+
+    def runs(self) -> PathRuns:
+        """Return how often the programs ran so far, over all CPUs. Raises RefusedError.
+
+        `by_part` has those of the parts wait, irq and dirty that are recorded, 0 before a first
+        run. Zeros and {} if no program of the path is.
+        """
+        if not self._choice.programs:
+            return PathRuns()
+        counts = _Entered()
+        self._bpf.read_section(".data.entered", counts)
+
+        def total(name: str) -> int:
+            """Return the sum of a member of `struct bt_entered` over all CPUs."""
+            return sum(getattr(slot, name) for slot in counts.slots)
+
+        by_part = {part: total(part) for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(total("calls"), total("timed"), by_part)
+
+    def stop_timing(self) -> None:
+        """Detach the programs of the parts time and wait; calls that run now stay unrecorded.
+
+        The other parts go on. Raises RefusedError.
+        """
+        self._timing += 1
+        self._bpf.update_section(".data.timing", _Timing(self._timing))
+        for part, program in self._choice.programs:
+            if part in ("time", "wait"):
+                self._bpf.detach_one(program)
+
+
+def _constants(parts: Collection[str], over_ns: int) -> _Path:
+    """Return the section .rodata.path for the parts recorded.
+
+    Beside a 1 for each part: `over_ns`, the number of the BLOCK softirq, whether cgroups are those
+    of version 2, and as bits the numbers of this machine's calls that are timed (IO_CALLS) and that
+    reap (REAPING_CALLS).
+    """
+    machine = platform.machine()
+    where = cgroups.hierarchy()
+    unified = where is not None and where.unified
+    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
+    for part in parts:
+        setattr(path, part, 1)
+    syscalls.set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
+    syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
+    return path

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes the kernel's maps of call stacks (bpf/stacks.h), and reads new stacks from them."""
+
+import ctypes
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
+
+KERNEL_STACKS = 16384
+USER_STACKS = 8192
+"""Buckets of each map. A stack's bucket is its hash, so collisions begin long before it is full."""
+WAIT_STACKS = 16384
+"""Buckets of the map of the stacks with which threads waited (bpf/wait_stacks.h)."""
+WAIT_DEPTH = 16
+"""Frames of these stacks: what a thread waits for is in the innermost ones."""
+_KERNEL_MAP, _USER_MAP, _WAIT_MAP = "bt_kernel_stacks", "bt_user_stacks", "bt_wait_stacks"
+_MAX_DEPTH = 127
+_MAX_STACK = Path("/proc/sys/kernel/perf_event_max_stack")
+
+BUILD_ID_FRAME = np.dtype([("status", "<i4"), ("build_id", "u1", (20,)), ("ip", "<u8")])
+"""`struct bpf_stack_build_id` (include/uapi/linux/bpf.h), 32 bytes; ip: offset or address."""
+
+
+BY_BUILD_ID = 1
+"""BPF_STACK_BUILD_ID_VALID: `ip` is an offset in the file of `build_id`; else it is an address."""
+
+
+class Stacks(IntEnum):
+    """Which call stacks are recorded at Q: none, the kernel's, or the kernel's and user space's."""
+
+    NONE = 0
+    KERNEL = 1
+    USER = 2
+
+
+class FreshStacks(NamedTuple):
+    """New stacks by their id in STACK records, innermost frame first.
+
+    kernel: return addresses, u64 of shape (frames,). user: BUILD_ID_FRAME of shape (frames,).
+    wait: as kernel, by the id in WAIT_STACK records. site: as kernel, by the id in HIT records;
+    None: such stacks are not recorded.
+    """
+
+    kernel: dict[int, NDArray[np.uint64]]
+    user: dict[int, NDArray[np.void]]
+    wait: dict[int, NDArray[np.uint64]]
+    site: dict[int, NDArray[np.uint64]] | None = None
+
+
+def max_depth() -> int:
+    """Return the most frames that are recorded of a stack, 1 to 127.
+
+    The sysctl kernel.perf_event_max_stack within these bounds; 127 where it cannot be read.
+    """
+    try:
+        return max(1, min(_MAX_DEPTH, int(_MAX_STACK.read_text())))
+    except (OSError, ValueError):
+        return _MAX_DEPTH
+
+
+class StackMaps:
+    """The stack maps of one object. No stack is removed, so an id never changes its meaning."""
+
+    def __init__(self, bpf: BpfObject, wanted: Stacks, waits: bool = False) -> None:
+        """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded.
+
+        A map's value has room for `max_depth` frames: 8 bytes each for the kernel's, BUILD_ID_FRAME
+        for those of programs. A map that is not needed keeps the object's size. `waits`: the stacks
+        of waits are recorded, of WAIT_DEPTH frames, or `max_depth` if that is less.
+        """
+        self._bpf = bpf
+        depth = max_depth()
+        self._known: dict[str, set[int]] = {}
+        if wanted >= Stacks.KERNEL:
+            bpf.set_map_size(_KERNEL_MAP, depth * 8, KERNEL_STACKS)
+            self._known[_KERNEL_MAP] = set()
+        if wanted >= Stacks.USER:
+            bpf.set_map_size(_USER_MAP, depth * BUILD_ID_FRAME.itemsize, USER_STACKS)
+            self._known[_USER_MAP] = set()
+        self._depth = {_KERNEL_MAP: depth, _USER_MAP: depth, _WAIT_MAP: min(depth, WAIT_DEPTH)}
+        if waits:
+            bpf.set_map_size(_WAIT_MAP, self._depth[_WAIT_MAP] * 8, WAIT_STACKS)
+            self._known[_WAIT_MAP] = set()
+        self._value = ctypes.create_string_buffer(depth * BUILD_ID_FRAME.itemsize)
+
+    def fresh(self) -> FreshStacks:
+        """Return the stacks that are new in the kernel's maps since the last call.
+
+        None of them is returned again. A stack ends before its first unused entry (kernel: address
+        0; user: status 0). Empty dicts where no stacks are recorded. Raises RefusedError.
+        """
+        return FreshStacks(
+            {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
+            {
+                n: _with_frames(np.frombuffer(data, BUILD_ID_FRAME))
+                for n, data in self._read(_USER_MAP, BUILD_ID_FRAME.itemsize)
+            },
+            {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_WAIT_MAP, 8)},
+        )
+
+    def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
+        """Return (id, frames) of a map's stacks that are new since the last call; extends `_known`.
+
+        `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of as many as
+        the map's values hold, zeros behind the last. Empty for a map that is not in use.
+        Raises RefusedError.
+        """
+        returned_ids = self._known.get(name)
+        if returned_ids is None:
+            return []
+        size = self._depth[name] * frame
+        fresh = []
+        for key in self._bpf.keys(name):
+            if key not in returned_ids and self._bpf.read_value(name, key, self._value):
+                fresh.append((key, self._value.raw[:size]))
+        returned_ids.update(key for key, _ in fresh)
+        return fresh
+
+
+def before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a view of the addresses before the first 0: the kernel zeroes unused entries."""
+    empty = np.flatnonzero(addresses == 0)
+    return addresses[: empty[0]] if len(empty) else addresses
+
+
+def _with_frames(frames: NDArray[np.void]) -> NDArray[np.void]:
+    """Return a view of the frames before the first of status 0 (BPF_STACK_BUILD_ID_EMPTY)."""
+    empty = np.flatnonzero(frames["status"] == 0)
+    return frames[: empty[0]] if len(empty) else frames

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parses tracepoints' format files, which describe their records: `events/SYSTEM/NAME/format`."""
+
+import re
+from dataclasses import dataclass
+
+from biotrail.recorder.schema.errors import ProbeError
+
+_FIELD = re.compile(
+    r"\s*field:(?P<declaration>[^;]+);\s*offset:(?P<offset>\d{1,6});\s*size:(?P<size>\d{1,6});"
+    r"\s*signed:(?P<signed>[01]);"
+)
+_ELEMENTS = re.compile(r"\[([^\]]*)\]")
+_LOCATED = ("__data_loc", "__rel_loc")
+_COMMON = "common_"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a tracepoint's record; offset and size in bytes.
+
+    type: as the format writes it, without brackets ("char", "struct request *", "__data_loc
+    char"). elements: of an array; 0: it is none.
+    """
+
+    name: str
+    offset: int
+    size: int
+    signed: bool
+    type: str = ""
+    elements: int = 0
+
+    @property
+    def is_located(self) -> bool:
+        """Whether the record has only the place of the value, whose length varies."""
+        return self.type.startswith(_LOCATED)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A tracepoint by its `events/SYSTEM/NAME/format`; number: the ID for perf_event_open(2)."""
+
+    name: str
+    number: int
+    fields: dict[str, Field]
+
+    @property
+    def own_fields(self) -> dict[str, Field]:
+        """The fields by name without those that every tracepoint has (common_pid, …)."""
+        return {n: field for n, field in self.fields.items() if not n.startswith(_COMMON)}
+
+    @property
+    def size(self) -> int:
+        """Bytes of a record, without what varies in length."""
+        return max(field.offset + field.size for field in self.fields.values())
+
+
+def parse(name: str, text: str) -> Format:
+    """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
+
+    Fields are by name alone ("rwbs" of "char rwbs[10]", "cmd" of "__data_loc char[] cmd"); those of
+    the common header (common_type, …) are among them. Other lines are skipped. Raises ProbeError:
+    the text has no ID or no field.
+    """
+    number = re.search(r"^ID:\s*(\d{1,9})\s*$", text, re.MULTILINE)
+    fields = {}
+    for line in text.splitlines():
+        if (match := _FIELD.match(line)) is not None:
+            field = _field(match)
+            fields[field.name] = field
+    if number is None or not fields:
+        raise ProbeError(
+            f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
+            "please report it with the kernel's version"
+        )
+    return Format(name, int(number[1]), fields)
+
+
+def _field(match: re.Match[str]) -> Field:
+    """Return the field of a line: "char rwbs[10]", "__data_loc char[] cmd", "struct bio * bio"."""
+    declaration = match["declaration"]
+    size, offset = int(match["size"]), int(match["offset"])
+    words = _ELEMENTS.sub("", declaration).replace("*", " * ").split()
+    counted = _ELEMENTS.search(declaration)
+    # Some formats give the number as an expression of the kernel's source: "char comm[TASK_LEN]".
+    elements = 0
+    if counted and not declaration.startswith(_LOCATED):
+        elements = int(counted[1]) if re.fullmatch("[0-9]{1,6}", counted[1]) else size
+    return Field(words[-1], offset, size, match["signed"] == "1", " ".join(words[:-1]), elements)

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""trace.dat files: all versions and compressions alike, losses, instances, damage."""
+
+import io
+import itertools
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.ftrace.trace_dat import TraceDatSource
+from biotrail.converters.inputs.opening import open_source
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
+from tests.support import trace_dat as made
+
+DATA = Path(__file__).parents[4] / "data" / "ftrace"
+SMALL = made.contents_of(DATA / "small.dat")
+FORMAT = """name: block_rq_issue
+ID: 7
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;
+\tfield:char rwbs[8];\toffset:28;\tsize:8;\tsigned:0;
+"""
+
+
+def opened(contents):
+    return open_source(made.stream(contents))
+
+
+def events_of(source):
+    return Events.join([part.events for part in source.parts()])
+
+
+def same(one, other):
+    return (
+        (one.ts == other.ts).all() and (one.cpu == other.cpu).all() and (one.raw == other.raw).all()
+    )
+
+
+def issue(sector, order="<", dev=7 << 20, kind=7):
+    record = struct.pack(f"{order}HBBiIIQI8s", kind, 0, 0, 42, dev, 0, sector, 8, b"R")
+    return record
+
+
+def issues(*times, order="<", long_bytes=8, **options):
+    """Return a page with a request issued at each time."""
+    deltas = np.diff([times[0], *times]).tolist()
+    events = [made.event(d, issue(8 * i, order), order) for i, d in enumerate(deltas)]
+    return made.page(events, times[0], order, long_bytes, **options)
+
+
+def of_issues(*buffers, **changes):
+    return made.Contents({"block": [FORMAT]}, list(buffers), **changes)
+
+
+@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize("codec", ["none", "zlib", "zstd"])
+def test_versions_and_compressions_are_the_same_events(version, codec):
+    # GIVEN one recording as files of both versions, compressed or not
+    expected = events_of(open_source(DATA / "small.dat"))
+    source = opened(SMALL.changed(version=version, codec=codec))
+    # WHEN it is read
+    events = events_of(source)
+    # THEN all events are there, and nothing is wrong
+    assert len(events) > 500
+    assert same(events, expected)
+    assert (source.problems, source.losses, source.unreadable_bytes) == ([], [], 0)
+
+
+def test_events_are_those_that_ftrace_printed():
+    # GIVEN a trace.dat and what ftrace printed of the same buffer, in microseconds
+    expected = events_of(open_source(DATA / "small.trace.txt"))
+    # WHEN the file is read
+    events = events_of(open_source(DATA / "small.dat"))
+    # THEN each event is printed, of the same CPU, less than a microsecond earlier
+    kinds, cpus = events.kind != Kind.TASK, expected.kind != Kind.TASK
+    events, expected = events.take(np.flatnonzero(kinds)), expected.take(np.flatnonzero(cpus))
+    assert (np.abs(events.ts - expected.ts) < 1000).all()
+    assert (events.cpu == expected.cpu).all()
+    assert (events.kind == expected.kind).all()
+    for word in (2, 3, 4, 5):
+        assert (events.raw[:, word] == expected.raw[:, word]).all(), word
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("long_bytes", [4, 8])
+@pytest.mark.parametrize("version", [6, 7])
+def test_files_of_other_machines_are_read(order, long_bytes, version):
+    # GIVEN a file of a machine with this order of bytes and size of long
+    pages = issues(1000, 1500, order=order, long_bytes=long_bytes)
+    contents = of_issues(
+        made.Pages("", "mono", {1: pages}), order=order, long_bytes=long_bytes, version=version
+    )
+    # WHEN it is read
+    events = events_of(opened(contents))
+    # THEN times, CPUs and sectors are right
+    assert events.ts.tolist() == [1000, 1500]
+    assert events.cpu.tolist() == [1, 1]
+    assert events.raw[:, 3].tolist() == [0, 8]
+
+
+def test_cpus_are_merged_by_time():
+    # GIVEN two CPUs with many pages, each of which overlaps the other's
+    first = b"".join(issues(t, t + 500) for t in range(1000, 2_000_000, 1000))
+    second = b"".join(issues(t + 250, t + 750) for t in range(1000, 2_000_000, 1000))
+    contents = of_issues(made.Pages("", "mono", {0: first, 1: second}))
+    # WHEN they are read
+    source = opened(contents)
+    parts = list(source.parts())
+    # THEN the parts follow each other in time
+    events = Events.join([part.events for part in parts])
+    assert len(events) == 4 * 1999
+    for part, later in itertools.pairwise(parts):
+        assert later.events.ts.min() >= part.complete_to
+
+
+def test_losses_are_dated_between_their_cpus_events():
+    # GIVEN a CPU of which 3 events were lost after 1500, and an unknown number before it begins
+    pages = issues(1000, 1500, lost=-1) + issues(3000, lost=3)
+    contents = of_issues(made.Pages("", "mono", {0: issues(500), 1: pages}))
+    # WHEN it is read
+    source = opened(contents)
+    events_of(source)
+    # THEN the loss windows say so; the first begins where the other CPU's events do
+    found = [(loss["start"], loss["end"], loss["cpu"], loss["count"]) for loss in source.losses]
+    assert found == [(500, 1000, 1, -1), (1500, 3000, 1, 3)]
+
+
+def test_a_real_overrun_is_a_loss():
+    # GIVEN a recording whose ring was too small: 188 of 560 events were left
+    source = open_source(DATA / "lossy.dat")
+    # WHEN it is read
+    events = events_of(source)
+    # THEN the other 372 are counted
+    assert np.count_nonzero(events.kind != Kind.TASK) == 188
+    assert [loss["count"] for loss in source.losses] == [372]
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_events_of_two_instances_are_taken_once(version):
+    # GIVEN two buffers that recorded the same requests, one of them also another device's
+    first = made.Pages("", "mono", {0: issues(1000, 2000)})
+    other = made.page([made.event(1, issue(0)), made.event(5, issue(16, dev=8 << 20))], 1000)
+    contents = of_issues(first, made.Pages("two", "mono", {0: other}), version=version)
+    # WHEN they are read
+    source = opened(contents)
+    events = events_of(source)
+    # THEN a device's requests come from one buffer, and what was left out is said
+    assert len(events) == 3
+    assert any("1 events of buffer 'two' left out" in remark for remark in source.remarks)
+
+
+def test_an_instance_with_another_clock_is_left_out():
+    # GIVEN buffers with two clocks
+    contents = of_issues(
+        made.Pages("", "mono", {0: issues(1000)}), made.Pages("two", "local", {0: issues(2000)})
+    )
+    # WHEN they are read
+    source = opened(contents)
+    # THEN the first one's is taken, and the other one is named
+    assert len(events_of(source)) == 1
+    assert any("instance 'two' has the clock 'local'" in remark for remark in source.remarks)
+
+
+def test_counts_of_the_tsc_become_ns():
+    # GIVEN a recording by the TSC, with the numbers that convert it
+    option = struct.pack("<IIQ", 1 << 31, 32, 0)  # half a ns a count
+    pages = made.Pages("", "x86-tsc", {0: issues(1 << 40, (1 << 40) + 3000)})
+    # WHEN it is read
+    events = events_of(opened(of_issues(pages, options=[(made.TSC2NSEC, option)])))
+    # THEN times are ns
+    assert events.ts.tolist() == [1 << 39, (1 << 39) + 1500]
+
+
+def test_counts_without_a_factor_are_refused():
+    # GIVEN a recording by a counter
+    contents = of_issues(made.Pages("", "counter", {0: issues(1, 2)}))
+    # WHEN it is opened, THEN the reason and the remedy are said
+    with pytest.raises(LogFormatError, match=r"clock 'counter'.*-C mono"):
+        opened(contents)
+
+
+def test_date_and_offset_are_applied():
+    # GIVEN a recording with --date (microseconds) and --ts-offset (ns)
+    contents = of_issues(
+        made.Pages("", "mono", {0: issues(1000)}),
+        options=[(made.DATE, b"0x10\0"), (made.OFFSET, b"500\0")],
+    )
+    # WHEN it is read
+    source = opened(contents)
+    # THEN times have the offset, and the wall clock is known
+    assert events_of(source).ts.tolist() == [1500]
+    clocks = source.header["clocks"]
+    assert (clocks["monotonic"], clocks["realtime"]) == (1500, 1500 + 16_000)
+
+
+def test_the_date_of_the_top_buffers_clock_is_not_an_instances():
+    # GIVEN an instance alone, in a file with --date
+    contents = of_issues(
+        made.Pages("one", "mono", {0: issues(1000)}), options=[(made.DATE, b"0x10\0")]
+    )
+    # WHEN it is opened
+    source = opened(contents)
+    # THEN the wall clock stays unknown, and that is said
+    assert "clocks" not in source.header
+    assert any("--date" in remark for remark in source.remarks)
+
+
+def test_other_events_are_counted_by_name():
+    # GIVEN an event of another system, and one without a format
+    other = FORMAT.replace("block_rq_issue", "sched_switch").replace("ID: 7", "ID: 9")
+    page = made.page([made.event(0, issue(0, kind=k)) for k in (7, 9, 9, 11)], 1)
+    contents = made.Contents(
+        {"block": [FORMAT], "sched": [other]}, [made.Pages("", "mono", {0: page})]
+    )
+    # WHEN it is read
+    source = opened(contents)
+    # THEN one event is there, and the others are counted
+    assert len(events_of(source)) == 1
+    assert source.passed_over == {"sched_switch": 2, "event 11": 1}
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_any_cut_gives_events_or_one_message(version):
+    # GIVEN a file that ends anywhere
+    codec = "none" if version == 6 else "zstd"
+    whole = made.trace_dat(SMALL.changed(version=version, codec=codec))
+    full = len(events_of(open_source(io.BytesIO(whole))))
+    counts = []
+    for size in [*range(20, len(whole), 331), len(whole) - 1]:
+        # WHEN it is read
+        try:
+            source = open_source(io.BytesIO(whole[:size]))
+        except LogFormatError as error:
+            # THEN there is a message that says so
+            assert "the stream" in str(error)
+            continue
+        # THEN what is there is read, and what is not is said
+        counts.append(len(events_of(source)))
+        assert source.problems
+    assert all(0 <= count <= full for count in counts)
+    # Version 7 has its tables at the end, version 6 in front.
+    assert (max(counts, default=0) > 100) == (version == 6)
+
+
+def test_damaged_chunks_are_left_out_alone():
+    # GIVEN a file with several chunks, of which one is damaged
+    pages = b"".join(issues(t, t + 500) for t in range(1000, 9000, 1000))
+    whole = bytearray(made.trace_dat(of_issues(made.Pages("", "mono", {0: pages}))))
+    chunk = whole.index(b"\x28\xb5\x2f\xfd", 4096)
+    whole[chunk + 6 : chunk + 12] = b"\xff" * 6
+    # WHEN it is read
+    source = open_source(io.BytesIO(bytes(whole)))
+    events = events_of(source)
+    # THEN the others' events are there, and the message has the place
+    assert len(events) == 12
+    assert "does not decompress" in source.problems[0]
+    assert source.unreadable_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.replace(b"tracing7", b"tracing8"), "version 8.*convert"),
+        (lambda d: d.replace(b"zstd\0", b"lzma\0", 1), "compressed with 'lzma'"),
+        (lambda d: d[:10], "has no end"),
+        (lambda d: d.replace(b"ID: 7\n", b"ID: x\n"), "no formats of events"),
+    ],
+)
+def test_foreign_and_newer_files_are_refused_with_the_reason(change, message):
+    # GIVEN a file that cannot be read
+    contents = of_issues(made.Pages("", "mono", {0: issues(1000)}), codec="zstd")
+    whole = made.trace_dat(contents.changed(codec="none"))
+    whole = whole.replace(b"none\0", b"zstd\0", 1) if "lzma" in message else whole
+    # WHEN it is opened, THEN one message says why
+    with pytest.raises(LogFormatError, match=message):
+        open_source(io.BytesIO(change(whole)))
+
+
+def test_cpus_that_share_their_data_are_refused():
+    # GIVEN a table by which 1000 CPUs have the same megabyte
+    pages = dict.fromkeys(range(1000), b"")
+    contents = of_issues(made.Pages("", "mono", pages), codec="none")
+    whole = bytearray(made.trace_dat(contents) + bytes(1 << 20))
+    at = whole.index(struct.pack("<II", 4096, 1000)) + 8
+    for cpu in range(1000):
+        struct.pack_into("<IQQ", whole, at + 20 * cpu, cpu, 4096, 1 << 20)
+    # WHEN it is opened, THEN it is refused before any of it is read
+    with pytest.raises(LogFormatError, match="damaged"):
+        open_source(io.BytesIO(bytes(whole)))
+
+
+def test_a_pipe_is_refused():
+    # GIVEN a stream that cannot seek
+    class Pipe(io.BytesIO):
+        def seekable(self):
+            return False
+
+    # WHEN it is opened, THEN the message says to give a path
+    with pytest.raises(LogFormatError, match="give its path"):
+        TraceDatSource(Pipe(made.trace_dat(SMALL)))

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf.data that is cut off, damaged or made to do harm: one message, or what can be read."""
+
+import io
+import struct
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.perf.source import PerfSource
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
+from tests.support import perf_files as perf
+from tests.support import record_command
+from tests.support.perf_files import Perf
+
+START = 5_000_000_000
+DATA_SIZE_AT, DATA_AT_AT, FEATURES_AT = 48, 40, 72
+
+
+def reads(made: Perf, count: int = 3) -> list[bytes]:
+    """Return the records of `count` reads."""
+    return [r for i in range(count) for r in made.io(START + 10_000 * i, 64 * i)]
+
+
+def read(data: bytes) -> tuple[PerfSource, Events]:
+    """Return the source of a file, read to its end, and its events but for names."""
+    source = open_source(io.BytesIO(data))
+    assert isinstance(source, PerfSource)
+    events = Events.join([part.events for part in source.parts()])
+    return source, events.take(events.rows(Kind.Q, Kind.D, Kind.C))
+
+
+def refused(data: bytes) -> str:
+    """Return the message with which data are refused."""
+    with pytest.raises(LogFormatError) as error:
+        read(data)
+    return str(error.value)
+
+
+def with_number(data: bytes, at: int, number: int) -> bytes:
+    """Return the data with another u64 at an offset."""
+    return data[:at] + struct.pack("<Q", number) + data[at + 8 :]
+
+
+def test_a_file_cut_off_anywhere_is_refused_or_read() -> None:
+    """GIVEN a file that ends early, at each byte; THEN it is refused with a message."""
+    made = Perf()
+    data = made.file(reads(made))
+    for end in range(8, len(data), 7):
+        try:
+            read(data[:end])
+        except LogFormatError as error:
+            assert len(str(error)) > 20
+
+
+def test_a_pipe_cut_off_gives_what_came_before() -> None:
+    """GIVEN a pipe that ends within a record; THEN those before are read, and the rest counted."""
+    made = Perf()
+    data = made.pipe(reads(made))
+    source, events = read(data[:-20])
+    assert len(events) == 8
+    assert source.unreadable_bytes == len(reads(made)[-1]) - 20
+    assert any("cut off" in problem for problem in source.problems)
+
+
+def test_damage_ends_the_reading() -> None:
+    """GIVEN a record with a size of 0; THEN those before are read, and what follows is counted."""
+    made = Perf()
+    source, events = read(made.file([*reads(made, 2), bytes(16), *reads(made)]))
+    assert len(events) == 6
+    assert source.unreadable_bytes == 16 + sum(map(len, reads(made)))
+    assert any("no record of perf at offset" in problem for problem in source.problems)
+
+
+def test_a_recording_that_was_killed() -> None:
+    """GIVEN a file whose data have no size; THEN the message says how to end perf."""
+    made = Perf()
+    message = refused(with_number(made.file(reads(made)), DATA_SIZE_AT, 0))
+    assert "perf did not finish this file" in message
+
+
+def test_a_recording_without_block_events() -> None:
+    """GIVEN a recording of the scheduler; THEN the message names the event, and what to record."""
+    made = Perf(names=("sched_switch",))
+    message = refused(made.file([made.sample("sched_switch", START)]))
+    assert "sched_switch" in message
+    assert "perf record -a -e 'block:*'" in message
+
+
+def test_samples_without_times() -> None:
+    """GIVEN samples without TIME; THEN the message says so."""
+    made = Perf(sample_type=perf.IDENTIFIER | perf.TID | perf.RAW)
+    assert "have no time" in refused(made.file(reads(made)))
+
+
+def test_samples_of_unknown_events_and_short_ones_are_counted() -> None:
+    """GIVEN samples with a wrong id, without fields, and with a record cut off; THEN all count."""
+    made = Perf()
+    good = reads(made, 1)
+    wrong = good[0][:8] + struct.pack("<Q", 1) + good[0][16:]
+    empty = made.record(perf.SAMPLE, b"")
+    short = made.record(perf.SAMPLE, good[0][8:32])
+    raw = made.record(perf.SAMPLE, good[0][8:-8])
+    source, events = read(made.file([wrong, empty, short, raw, *good]))
+    assert len(events) == 3
+    assert source.unreadable_bytes == sum(map(len, (wrong, empty, short, raw)))
+    assert any("samples without a known event" in problem for problem in source.problems)
+
+
+def test_call_chains_beyond_the_sample() -> None:
+    """GIVEN a sample whose call chain claims 2^60 functions; THEN it is counted as unreadable."""
+    made = Perf(sample_type=perf.USUAL | perf.CALLCHAIN)
+    good = reads(made, 1)
+    at = 8 + 8 * 6
+    for claimed in (1 << 60, (1 << 64) - 1, 1000):
+        bad = good[0][:at] + struct.pack("<Q", claimed) + good[0][at + 8 :]
+        source, events = read(made.file([bad, *good]))
+        assert len(events) == 3
+        assert source.unreadable_bytes == len(bad)
+
+
+def test_times_past_146_years_are_left_out() -> None:
+    """GIVEN a sample at 2^63; THEN it is left out, and said."""
+    made = Perf()
+    source, events = read(made.file([*made.io(1 << 63, 0), *reads(made, 1)]))
+    assert len(events) == 3
+    assert any("146 years" in problem for problem in source.problems)
+
+
+def test_compressed_data_that_are_none() -> None:
+    """GIVEN compressed records that zstd cannot read, or that hold no records; THEN a message."""
+    made = Perf()
+    assert "cannot be decompressed" in refused(made.file([made.record(perf.COMPRESSED, b"x" * 64)]))
+    assert "hold no record of perf" in refused(made.file(made.compressed([bytes(64)])))
+
+
+def test_a_decompression_bomb_is_refused() -> None:
+    """GIVEN compressed records that become a gigabyte; THEN reading ends long before."""
+    made = Perf()
+    packed = zstandard.ZstdCompressor().compress(bytes(1 << 30))
+    pieces = [packed[at : at + 60_000] for at in range(0, len(packed), 60_000)]
+    message = refused(made.file([made.record(perf.COMPRESSED, piece) for piece in pieces]))
+    assert "grow more than 1000 times" in message
+
+
+@pytest.mark.parametrize("at", [16, 24, 32, 40, 48, 72])
+@pytest.mark.parametrize("number", [0, 1, 7, 1 << 32, (1 << 64) - 1])
+def test_headers_that_lie(at: int, number: int) -> None:
+    """GIVEN a header with a wrong offset, size or bit; THEN a message, or what can be read."""
+    made = Perf()
+    data = with_number(made.file(reads(made)), at, number)
+    try:
+        source, events = read(data)
+    except LogFormatError as error:
+        assert len(str(error)) > 20
+    else:
+        assert len(events) <= 9
+        assert source.unreadable_bytes <= len(data)
+
+
+def test_formats_that_cannot_be_read() -> None:
+    """GIVEN formats that are damaged; THEN the message says what they begin with."""
+    made = Perf()
+    data = made.file(reads(made))
+    assert "the file is damaged" in refused(
+        data.replace(b"\x17\x08\x44tracing", b"\x17\x08\x44tracked")
+    )
+    assert "cannot be understood" in refused(data.replace(b"ID: 100", b"IT: 100"))
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path) -> None:
+    """GIVEN a file that perf did not finish; THEN the command says so, with status 1."""
+    made = Perf()
+    path = tmp_path / "perf.data"
+    path.write_bytes(with_number(made.file(reads(made)), DATA_SIZE_AT, 0))
+    said = record_command.biotrail("report", path, status=1).stderr
+    assert said.startswith(f"biotrail: error: {path}: perf did not finish")
+    assert "Traceback" not in said
+
+
+def test_a_directory_of_threads_is_refused(tmp_path: Path) -> None:
+    """GIVEN what `perf record --threads` makes; THEN the message says what to do."""
+    (tmp_path / "data").write_bytes(Perf().file([]))
+    with pytest.raises(LogFormatError, match="without --threads"):
+        open_source(tmp_path)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf.data as events: every form that perf writes gives the same."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.perf import records
+from biotrail.converters.inputs.perf.source import PerfSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
+from tests.support import perf_files as perf
+from tests.support.perf_files import Perf
+from tests.support.settling import uncompiled
+
+LOOPS = uncompiled("converters/inputs/perf/walk_loops.py")
+START = 5_000_000_000
+
+
+class Pipe(io.BytesIO):
+    """Bytes that cannot be sought, as from a pipe."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def reads(made: Perf, count: int = 5) -> list[bytes]:
+    """Return the records of `count` reads, one after the other."""
+    return [r for i in range(count) for r in made.io(START + 10_000 * i, 64 * i)]
+
+
+def read(data: bytes) -> tuple[PerfSource, Events]:
+    """Return the source of a file, read to its end, and its events."""
+    source = open_source(io.BytesIO(data))
+    assert isinstance(source, PerfSource)
+    events = Events.join([part.events for part in source.parts()])
+    return source, events
+
+
+def told(events: Events) -> list[tuple[int, ...]]:
+    """Return what the events say, names of threads apart."""
+    rows = events.rows(Kind.Q, Kind.D, Kind.C)
+    columns = (events.ts, events.kind, events.sector, events.bytes, events.dev, events.opf)
+    return list(zip(*(column[rows].tolist() for column in columns), strict=True))
+
+
+WANTED = [
+    (START + 10_000 * i + 1000 * step, kind, 64 * i, 4096, 7 << 20, 0)
+    for i in range(5)
+    for step, kind in enumerate((Kind.Q, Kind.D, Kind.C))
+]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(
+    "sample_type",
+    [
+        perf.USUAL,
+        perf.USUAL | perf.CALLCHAIN,
+        perf.USUAL | perf.READ,
+        perf.TID | perf.TIME | perf.ID | perf.CPU | perf.RAW,
+        perf.USUAL | perf.ADDR | perf.STREAM_ID | perf.ID,
+    ],
+)
+@pytest.mark.parametrize("read_format", [0, 0b10111, 0b11111])
+def test_samples_of_any_type_and_byte_order(order: str, sample_type: int, read_format: int) -> None:
+    """GIVEN samples with other fields before the tracepoint's; THEN the events are the same."""
+    made = Perf(order, sample_type, read_format)
+    source, events = read(made.file(reads(made)))
+    assert told(events) == WANTED
+    assert (source.problems, source.unreadable_bytes) == ([], 0)
+
+
+def test_call_chains_of_any_length() -> None:
+    """GIVEN samples with call chains of 0 to 9 functions; THEN what is behind them is read."""
+    made = Perf(sample_type=perf.USUAL | perf.CALLCHAIN)
+    chains = [
+        made.sample(made.names[0], START + i, chain=range(i), dev=1, sector=i, rwbs=b"W")
+        for i in range(10)
+    ]
+    _, events = read(made.file(chains))
+    assert events.sector[events.rows(Kind.Q)].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("kind", [perf.COMPRESSED, perf.COMPRESSED2])
+@pytest.mark.parametrize("size", [40, 1000, 100_000])
+def test_compressed_records(kind: int, size: int) -> None:
+    """GIVEN records compressed in pieces that end anywhere; THEN the events are the same."""
+    made = Perf()
+    whole = b"".join(reads(made))
+    chunks = [whole[at : at + size] for at in range(0, len(whole), size)]
+    source, events = read(made.file(made.compressed(chunks, kind)))
+    assert told(events) == WANTED
+    assert source.problems == []
+
+
+def test_a_record_that_a_compressed_recording_has_twice() -> None:
+    """GIVEN a compressed recording with a record again, at once and later; THEN they count once."""
+    made = Perf()
+    records_ = reads(made)
+    chunks = [b"".join([*records_[:4], records_[3]]), b"".join([records_[3], *records_[4:]])]
+    source, events = read(made.file(made.compressed(chunks)))
+    assert told(events) == WANTED
+    assert [r for r in source.remarks if "2 records are there twice" in r]
+
+
+def test_a_pipe() -> None:
+    """GIVEN what perf writes into a pipe, with data that follow records; THEN it is read."""
+    made = Perf(features={perf.HOSTNAME: Perf().text("machine")})
+    extra = made.record(perf.AUXTRACE, made.pack("QQQQII", 24, 0, 0, 0, 0, 0)) + bytes(range(24))
+    source = open_source(Pipe(made.pipe([extra, *reads(made)])))
+    events = Events.join([part.events for part in source.parts()])
+    assert told(events) == WANTED
+    assert source.header["host"]["name"] == "machine"
+    assert source.header["events"]["letters"] == ["Q", "D", "C"]
+
+
+def test_a_file_through_a_pipe() -> None:
+    """GIVEN a file that comes through a pipe; THEN it is read, with the formats at its end."""
+    made = Perf()
+    source = open_source(Pipe(made.file(reads(made))))
+    assert told(Events.join([part.events for part in source.parts()])) == WANTED
+
+
+def test_a_file_by_its_path(tmp_path: Path) -> None:
+    """GIVEN a file of any name; THEN it is read as perf's."""
+    made = Perf()
+    (tmp_path / "trace.biotrail").write_bytes(made.file(reads(made)))
+    trace = Trace(tmp_path / "trace.biotrail")
+    bios = [table.bios for table in trace.lifecycles()]
+    assert [t for b in bios for t in (b.complete - b.queue).tolist()] == [2000] * 5
+
+
+def test_walking_is_the_same_compiled_uncompiled_and_by_struct(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GIVEN a file; WHEN records are found by each of the loops; THEN the events are the same."""
+    for order in ("<", ">"):
+        made = Perf(order)
+        data = made.file(reads(made))
+        for loops in (records.loops, LOOPS, None):
+            monkeypatch.setattr(records, "loops", loops)
+            assert told(read(data)[1]) == WANTED
+
+
+def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN blocks of few bytes; THEN records that lie across them are read."""
+    made = Perf()
+    data = made.file(reads(made))
+    for size in (8, 100, 333):
+        monkeypatch.setattr(records, "BLOCK_BYTES", size)
+        assert told(read(data)[1]) == WANTED
+
+
+def test_names_of_threads() -> None:
+    """GIVEN names with and without a time, and names in events; THEN threads are named by them."""
+    made = Perf()
+    early, late = made.comm(9, b"earlier"), made.comm(7, b"renamed", START + 5)
+    _, events = read(made.file([early, *reads(made, 1), late]))
+    tasks = events.fields(Kind.TASK, events.rows(Kind.TASK))
+    found = zip(tasks["tid"].tolist(), tasks["comm"].tolist(), strict=True)
+    assert list(found) == [(9, b"earlier"), (7, b"reader"), (7, b"renamed"), (7, b"reader")]
+    assert events.ts.min() == START
+
+
+def test_what_was_lost_is_dated() -> None:
+    """GIVEN a LOST record, throttling, and more lost samples in all; THEN each is a loss window."""
+    made = Perf()
+    body = made.pack("QQQ", START + 30_000, 0, 0) + made.trailer(START + 30_000, 1)
+    later = made.pack("QQQ", START + 40_000, 0, 0) + made.trailer(START + 40_000, 1)
+    in_all = made.record(perf.LOST_SAMPLES, made.pack("Q", 9) + made.trailer())
+    filtered = made.record(perf.LOST_SAMPLES, made.pack("Q", 50) + made.trailer(), 1 << 15)
+    records_ = [*reads(made, 2), made.lost(4, START + 20_000), *reads(made)[6:]]
+    records_ += [made.record(perf.THROTTLE, body), made.record(perf.UNTHROTTLE, later)]
+    source, _ = read(made.file([*records_, in_all, filtered]))
+    found = [(loss["start"], loss["end"], loss["cpu"], loss["count"]) for loss in source.losses]
+    end = START + 42_000
+    assert found == [
+        (START + 12_000, START + 20_000, 0, 4),
+        (START + 30_000, START + 40_000, 1, -1),
+        (START, end, -1, 5),
+    ]
+
+
+def test_rounds_say_up_to_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN rounds; THEN a part is complete to the newest record of the round before the last."""
+    monkeypatch.setattr(records, "BLOCK_BYTES", 1 << 20)
+    made = Perf()
+    first, second, third = (made.io(START + 10_000 * i, 64 * i) for i in range(3))
+    data = made.file([*first, made.round(), *second, made.round(), *third])
+    source = open_source(io.BytesIO(data))
+    batches = list(source.batches())  # type: ignore[attr-defined]
+    assert batches[0].complete_to == START + 2000
+
+
+def test_other_events_are_counted_and_passed_over() -> None:
+    """GIVEN samples of the scheduler; THEN a remark names them, and what is not recorded."""
+    made = Perf(names=("block_rq_issue", "block_rq_complete", "sched_switch"))
+    switch = [made.sample("sched_switch", START + i, next=3) for i in range(4)]
+    source, events = read(made.file([*switch, *reads(made, 1)[:2]]))
+    assert len(events.rows(Kind.D, Kind.C)) == 2
+    assert any("sched_switch 4" in r for r in source.remarks)
+    assert any("block_bio_queue was not recorded" in r for r in source.remarks)
+
+
+def test_what_the_file_says_of_the_machine() -> None:
+    """GIVEN features; THEN the header has host, kernel, perf's version and the clocks."""
+    made = Perf()
+    clocks = made.pack("IIQQ", 1, 1, 1_700_000_000_000_000_000, START)
+    made.features = {
+        perf.HOSTNAME: made.text("box"),
+        perf.OSRELEASE: made.text("6.18.0"),
+        perf.VERSION: made.text("6.1"),
+        perf.CLOCK_DATA: clocks,
+        perf.CMDLINE: made.pack("I", 2) + made.text("perf") + made.text("--pid=7"),
+    }
+    source, _ = read(made.file(reads(made)))
+    header = source.header
+    assert (header["host"]["name"], header["kernel"]["release"]) == ("box", "6.18.0")
+    assert (header["created_by"], header["backend"]) == ("perf 6.1", "perf")
+    assert header["clocks"]["realtime"] - header["clocks"]["monotonic"] == 1_699_999_995_000_000_000
+    assert any("some threads alone" in remark for remark in source.remarks)
+    assert not any("perf's own clock" in remark for remark in source.remarks)
+
+
+@pytest.mark.parametrize("made", [Perf(period=10), Perf(">", flags=1 << 18 | 1 << 10)])
+def test_a_sample_of_the_events_is_said_to_be_one(made: Perf) -> None:
+    """GIVEN a recording of each tenth event, or at a frequency; THEN a remark says so."""
+    source, _ = read(made.file(reads(made)))
+    assert any("a sample of the events" in remark for remark in source.remarks)
+
+
+def test_a_filter_is_named() -> None:
+    """GIVEN a recording with a filter; THEN a remark names it, and the command is the header's."""
+    made = Perf()
+    command = ["perf", "record", "--filter", "dev == 1"]
+    packed = b"".join(made.text(word) for word in command)
+    made.features = {perf.CMDLINE: made.pack("I", len(command)) + packed}
+    source, _ = read(made.file(reads(made)))
+    assert any("--filter" in remark for remark in source.remarks)
+    assert source.header["command"] == command

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfetto's traces as a source: the events, clocks, losses and names in them."""
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent, Trace
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.perfetto.block_events import MESSAGES, kernel_dev
+from biotrail.converters.inputs.perfetto.source import PerfettoSource
+from biotrail.converters.pipeline import Trace as Lifecycle
+from biotrail.recorder.schema.errors import LogFormatError, TraceError
+from tests.support.paths import DATA
+from tests.support.system_traces import Event, SystemTrace
+from tests.support.traced_events import makedev
+
+SAMPLE = DATA / "perfetto" / "ext4-on-loop.pftrace"
+LOOP = makedev(7, 2)
+T = 1_000_000_000_000
+CLOCKS = {"boottime": T, "monotonic": T - 5, "realtime": 1_700_000_000_000_000_000}
+
+
+def place(sector: int, **more: Any) -> dict[str, Any]:
+    return {"dev": LOOP, "sector": sector, "nr_sector": 8, "rwbs": "RS", **more}
+
+
+def read_of(at: int, sector: int, tid: int = 42) -> list[tuple[int, Event]]:
+    """(CPU, event) of a read that is completed on another CPU."""
+    named = {"comm": "reader"}
+    return [
+        (0, (at, tid, "block_bio_queue", place(sector, **named))),
+        (0, (at + 1000, tid, "block_getrq", place(sector, **named))),
+        (0, (at + 3000, tid, "block_rq_issue", place(sector, bytes=4096, **named))),
+        (1, (at + 90_000, 0, "block_rq_complete", place(sector, error=0))),
+    ]
+
+
+def trace_of(found: list[tuple[int, Event]], more: int = 0) -> SystemTrace:
+    """A trace with a bundle for each CPU, in the order of CPUs."""
+    trace = SystemTrace()
+    trace.clocks(CLOCKS)
+    for cpu in (0, 1):
+        trace.events(cpu, [event for of, event in found if of == cpu])
+    for _ in range(more):
+        trace.add()
+    return trace
+
+
+def events_of(source: PerfettoSource) -> Events:
+    return Events.join([part.events for part in source.parts()])
+
+
+def bios_of(given: Any) -> list[tuple[int, int, int, int, str]]:
+    """Queue, issue, completion, sector and thread's name of each bio."""
+    trace = Lifecycle(given)
+    found = []
+    for window in trace.lifecycles():
+        names = {int(t): str(c) for t, c in zip(window.tasks.tid, window.tasks.comm, strict=True)}
+        bios = window.bios
+        columns = (bios.queue, bios.issue, bios.complete, bios.sector, bios.tid)
+        for row in zip(*(c.tolist() for c in columns), strict=True):
+            found.append((*row[:4], names.get(row[4], "")))
+    return sorted(found)
+
+
+def wanted(at: int, sector: int) -> tuple[int, int, int, int, str]:
+    return at, at + 3000, at + 90_000, sector, "reader"
+
+
+def test_fields_are_those_of_the_published_messages() -> None:
+    # GIVEN Perfetto's descriptors / THEN each number that is read is the field of that name
+    for number, (name, fields) in MESSAGES.items():
+        event = FtraceEvent.DESCRIPTOR.fields_by_number[number]
+        assert event.name == name
+        known = {field.name: field.number for field in event.message_type.fields}
+        assert {n: f for n, f in fields.items() if f}.items() <= known.items()
+
+
+@pytest.mark.parametrize("major, minor", [(8, 0), (259, 3), (7, 300), (4095, 1048575), (1, 255)])
+def test_device_numbers_become_the_kernels(major: int, minor: int) -> None:
+    # GIVEN a device's number as userspace has it / THEN it is the kernel's
+    assert kernel_dev(np.array([makedev(major, minor)]))[0] == major << 20 | minor
+
+
+def test_reads_become_bios_with_names_and_clocks(tmp_path: Path) -> None:
+    # GIVEN a trace of two reads whose completions another CPU's bundle has
+    path = trace_of(read_of(T + 10, 8) + read_of(T + 5000, 800)).write(tmp_path / "t.pftrace")
+    # WHEN it is opened by its content
+    source = open_source(path)
+    # THEN both are bios, at BOOTTIME, and the header has the clocks
+    assert isinstance(source, PerfettoSource)
+    assert source.header["clocks"]["boottime"] == source.header["clocks"]["monotonic"] == T
+    assert source.header["clocks"]["realtime"] == CLOCKS["realtime"]
+    assert bios_of(path) == [wanted(T + 10, 8), wanted(T + 5000, 800)]
+
+
+@pytest.mark.parametrize("form", ["gz", "zst", "compressed", "pipe", "stream"])
+def test_every_form_of_a_trace_is_the_same(form: str, tmp_path: Path) -> None:
+    # GIVEN a trace in another form
+    trace = trace_of(read_of(T + 10, 8))
+    data = trace.bytes()
+    given: Any = tmp_path / "trace"
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    forms = {"gz": gzip.compress(data), "zst": zstandard.compress(data)}
+    forms["compressed"] = trace.compressed().bytes()
+    given.write_bytes(forms.get(form, data))
+    if form in ("pipe", "stream"):
+        given = Pipe(data) if form == "pipe" else io.BytesIO(data)
+    # WHEN it is read / THEN it has the same bio
+    assert bios_of(given) == [wanted(T + 10, 8)]
+
+
+def test_a_block_is_complete_up_to_what_follows(tmp_path: Path) -> None:
+    # GIVEN a trace whose second CPU's events come in a later block of packets
+    trace = trace_of([e for e in read_of(T + 10, 8) if e[0] == 0], more=70_000)
+    trace.events(1, [e for _, e in read_of(T + 10, 8)[3:]])
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN its batches are read
+    batches = list(source.batches())
+    # THEN the first says that it is complete only up to the later event
+    assert len(batches) > 2
+    assert batches[0].complete_to == T + 10 + 90_000 - 1
+    assert bios_of(io.BytesIO(trace.bytes())) == [wanted(T + 10, 8)]
+
+
+def test_what_the_kernel_lost_is_dated(tmp_path: Path) -> None:
+    # GIVEN a bundle before which the kernel overwrote events, and counts of another CPU
+    trace = trace_of(read_of(T + 10, 8))
+    trace.overruns(False, {0: (5, 0), 1: (0, 0), 2: (7, 0)})
+    trace.events(1, [(T + 200_000, 0, "block_rq_complete", place(8, error=0))], lost=True)
+    trace.overruns(True, {0: (5, 0), 1: (30, 1), 2: (9, 0)})
+    trace.clocks({**CLOCKS, "boottime": T + 300_000})
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN it is read
+    list(source.parts())
+    # THEN the loss is between the events around it, and the other one within the trace
+    found = [(w["start"], w["end"], w["cpu"], w["count"]) for w in source.losses]
+    assert found == [(T + 90_010, T + 200_000, 1, -1), (T, T + 300_000, 2, 2)]
+    assert any("CPU 1 lost 31 events in all" in remark for remark in source.remarks)
+
+
+def test_dropped_packets_are_a_loss() -> None:
+    # GIVEN a packet before which others were dropped
+    trace = trace_of(read_of(T + 10, 8))
+    trace.events(0, [(T + 200_000, 42, "block_bio_queue", place(80, comm="reader"))])
+    trace.packets[-1].previous_packet_dropped = 1
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN it is read / THEN any CPU's events may be missing
+    list(source.parts())
+    assert [(w["end"], w["cpu"], w["count"]) for w in source.losses] == [(T + 200_000, -1, -1)]
+
+
+def test_events_without_a_message_of_their_own() -> None:
+    # GIVEN events that Perfetto writes with the names of their fields
+    found = [
+        (T + 1, 42, "block_rq_merge", place(8, bytes=4096, comm="reader")),
+        (T + 2, 42, "block_rq_error", place(8, error=-5)),
+        (T + 3, 42, "vendor_event", {"len": 3}),
+    ]
+    trace = SystemTrace()
+    trace.events(0, found)
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN they are read
+    events = events_of(source)
+    # THEN those of the block layer are events, and the other is counted
+    assert events.ts.tolist() == [T + 1, T + 1, T + 2]
+    assert source.header["events"]["letters"] == ["m", "E"]
+    assert any("generic 1" in remark for remark in source.remarks)
+
+
+def test_another_clock_of_ftrace_is_moved() -> None:
+    # GIVEN bundles whose ftrace clock is another, with a reading of both
+    trace = trace_of(read_of(1000, 8))
+    for packet in trace.packets:
+        if packet.HasField("ftrace_events"):
+            bundle = packet.ftrace_events
+            bundle.ftrace_clock, bundle.ftrace_timestamp, bundle.boot_timestamp = 2, 500, T + 500
+    # WHEN it is read / THEN times are BOOTTIME
+    assert bios_of(io.BytesIO(trace.bytes())) == [wanted(T + 1000, 8)]
+
+
+def test_what_was_not_enabled_is_said() -> None:
+    # GIVEN a trace whose configuration has two block events
+    trace = trace_of([e for e in read_of(T + 10, 8) if e[1][2].startswith("block_rq")])
+    config = trace.add().trace_config.data_sources.add().config.ftrace_config
+    config.ftrace_events.extend(["block/block_rq_issue", "block/block_rq_complete", "sched/*"])
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN it is read
+    list(source.parts())
+    # THEN bios are said to be missing, and the request has its times
+    assert any("block_bio_queue was not recorded" in remark for remark in source.remarks)
+    requests = [w.requests for w in Lifecycle(io.BytesIO(trace.bytes())).lifecycles()]
+    assert [(int(r.issue[0]), int(r.complete[0])) for r in requests if len(r)] == [
+        (T + 3010, T + 90_010)
+    ]
+
+
+def test_processes_are_those_of_the_tree() -> None:
+    # GIVEN a thread of another process
+    trace = trace_of(read_of(T + 10, 8, tid=43))
+    trace.threads({43: (40, "reader")})
+    # WHEN it is read / THEN the thread is of that process
+    tasks = [w.tasks for w in Lifecycle(io.BytesIO(trace.bytes())).lifecycles()]
+    assert (43, 40) in {
+        pair for t in tasks for pair in zip(t.tid.tolist(), t.tgid.tolist(), strict=True)
+    }
+
+
+def test_the_sample_is_read_whole() -> None:
+    # GIVEN a trace of the kernel's events of a file system on a loop device
+    trace = Lifecycle(SAMPLE)
+    # WHEN it is read
+    bios = [window.bios for window in trace.lifecycles()]
+    # THEN every bio has its request and its end
+    assert sum(map(len, bios)) == 188
+    assert all((table.complete != NEVER).all() for table in bios)
+    assert not trace.reader.problems
+
+
+def test_a_trace_without_block_events_is_refused() -> None:
+    # GIVEN a trace of scheduling alone / THEN the message says what to record
+    trace = SystemTrace()
+    trace.events(0, [(T, 42, "sched_waking", {"comm": "a", "pid": 1})])
+    with pytest.raises(LogFormatError, match=r"without block events.*ftrace_events"):
+        PerfettoSource(io.BytesIO(trace.bytes()))
+
+
+@pytest.mark.parametrize(
+    "data", [b"\n", b"\nabc", b"\n# tracer: nop\n#\n", b"\x0a\x00", b"\x1f\x8bxx", b"\x0a\xff\xff"]
+)
+def test_other_files_are_not_taken_for_a_trace(data: bytes) -> None:
+    # GIVEN bytes that begin a little as a trace does / THEN no trace is seen in them
+    with pytest.raises(LogFormatError):
+        assert not isinstance(open_source(io.BytesIO(data)), PerfettoSource)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.37, 0.5, 0.93, 0.999])
+def test_a_cut_trace_is_read_as_far_as_it_goes(share: float) -> None:
+    # GIVEN a trace that ends within a packet
+    data = SAMPLE.read_bytes()
+    cut = data[: int(len(data) * share)]
+    # WHEN it is read
+    try:
+        source = PerfettoSource(io.BytesIO(cut))
+    except LogFormatError as error:
+        assert "block events" in str(error)
+        return
+    list(source.parts())
+    # THEN it says so
+    assert any("cut off" in problem for problem in source.problems)
+
+
+def test_hostile_lengths_take_no_memory() -> None:
+    # GIVEN a packet that claims to have 2^60 bytes, and fields that claim more than there is
+    whole = Trace.FromString(SAMPLE.read_bytes()[:0]).SerializeToString()
+    good = trace_of(read_of(T + 10, 8)).bytes()
+    for tail in (b"\x0a" + b"\xff" * 8 + b"\x0f", b"\x0a\x0b\x0a" + b"\xff" * 9 + b"\x7f"):
+        # WHEN it stands behind others / THEN these are read
+        assert bios_of(io.BytesIO(whole + good + tail)) == [wanted(T + 10, 8)]
+
+
+def test_damaged_bytes_give_a_result_or_a_message() -> None:
+    # GIVEN the sample with bytes changed, in many ways that are the same in every run
+    data = np.frombuffer(SAMPLE.read_bytes(), np.uint8)
+    draw = np.random.default_rng(0)
+    for _ in range(60):
+        changed = data.copy()
+        at = draw.integers(0, len(data), draw.integers(1, 30))
+        changed[at] = draw.integers(0, 256, len(at))
+        # WHEN it is read / THEN there is a result, or one message
+        try:
+            for window in Lifecycle(io.BytesIO(changed.tobytes())).lifecycles():
+                assert len(window.bios) < 1000
+        except TraceError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize("packed", [b"no zlib", zlib.compress(b"\n\x00" * (9 << 20))[:-9]])
+def test_packets_that_do_not_inflate_are_counted(packed: bytes) -> None:
+    # GIVEN a packet whose compressed packets are damaged, or more than is held
+    trace = trace_of(read_of(T + 10, 8))
+    trace.add(compressed_packets=packed)
+    # WHEN it is read / THEN the others are, and it is counted
+    assert bios_of(io.BytesIO(trace.bytes())) == [wanted(T + 10, 8)]
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    assert any("1 compressed packets cannot be decompressed" in p for p in source.problems)
+
+
+def test_a_damaged_packet_is_said() -> None:
+    # GIVEN a packet that ends in something that is no field
+    data = trace_of(read_of(T + 10, 8)).bytes() + b"\x0a\x03\x50\x01\x0b"
+    # WHEN it is read / THEN the others are, and it is counted
+    source = PerfettoSource(io.BytesIO(data))
+    assert any("1 packets are damaged" in problem for problem in source.problems)
+    assert bios_of(io.BytesIO(data)) == [wanted(T + 10, 8)]

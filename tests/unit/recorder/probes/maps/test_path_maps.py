@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the path beside the block layer: what is chosen by a kernel's BTF, and what is said."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from biotrail.recorder.probes.drivers import DRIVERS
+from biotrail.recorder.probes.journal_probes import COMMITS
+from biotrail.recorder.probes.maps.path_maps import (
+    NO_PATH,
+    PROBES,
+    PathChoice,
+    PathMaps,
+    all_path_programs,
+    choose_path,
+)
+from biotrail.recorder.schema import syscalls
+from biotrail.recorder.schema.records import PATH_PARTS
+
+JBD2 = {
+    "jbd2_end_commit": 2,
+    "jbd2_commit_logging": 2,
+    "jbd2_commit_flushing": 2,
+    "jbd2_commit_locking": 2,
+    "jbd2_start_commit": 2,
+}
+MODERN = {
+    **JBD2,
+    "sys_enter": 2,
+    "sys_exit": 2,
+    "sched_switch": 4,
+    "sched_waking": 1,
+    "irq_handler_entry": 2,
+    "irq_handler_exit": 3,
+    "softirq_raise": 1,
+    "softirq_entry": 1,
+    "softirq_exit": 1,
+    "writeback_dirty_folio": 2,
+    "io_uring_complete": 3,
+    "iomap_dio_complete": 3,
+    "io_uring_queue_async_work": 2,
+    "io_uring_poll_arm": 3,
+    "io_uring_link": 2,
+    "io_uring_cqring_wait": 2,
+    "io_uring_submit_req": 1,
+}
+WITHOUT_5_10 = {"writeback_dirty_folio", *JBD2}
+DEBIAN_5_10 = {
+    **{name: count for name, count in MODERN.items() if name not in WITHOUT_5_10},
+    "sched_switch": 3,
+    "writeback_dirty_page": 2,
+    "io_uring_complete": 4,
+    "io_uring_queue_async_work": 5,
+}
+LOST_WITH = {"time": {"time", "wait", "fs"}, "wait": {"wait", "fs"}}
+"""Parts that are lost with one that others need."""
+ALL = frozenset(PATH_PARTS)
+SYMBOLS = (
+    "".join(
+        f"ffffffff8137ba{number:02x} T __traceiter_{tracepoint}\n"
+        for driver in DRIVERS
+        for number, tracepoint in enumerate(driver.programs)
+    ).encode()
+    + b"ffffffff81d710e0 t lo_rw_aio_complete\t[loop]\n"
+)
+"""Of a kernel with the tracepoints of every driver."""
+
+
+class Kernel:
+    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs().
+
+    modules: tracepoints of the module jbd2.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, int],
+        regs: bool = True,
+        modules: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._parameters = parameters
+        self._modules = modules
+        self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
+
+    def parameters(self, tracepoint: str) -> int | None:
+        return self._parameters.get(tracepoint)
+
+    def module_parameters(self, tracepoint: str, module: str) -> int | None:
+        return self._modules.get(tracepoint) if module == "jbd2" else None
+
+    def enum(self, name: str) -> dict[str, int] | None:
+        return self._helpers if name == "bpf_func_id" else None
+
+
+def chosen(
+    wanted: frozenset[str],
+    parameters: Mapping[str, int],
+    regs: bool = True,
+    hold: bool = False,
+    symbols: bytes = SYMBOLS,
+) -> PathChoice:
+    kernel = Kernel(parameters, regs)
+    return choose_path(wanted, kernel, hold, symbols)  # type: ignore[arg-type]
+
+
+def test_a_modern_kernel_has_every_part() -> None:
+    # GIVEN a kernel with all tracepoints and the helper for registers WHEN all parts are wanted
+    choice = chosen(ALL, MODERN)
+    # THEN all are recorded, by one program for each tracepoint, in the order of the table
+    assert (choice.parts, choice.lacking) == (ALL, {})
+    of_drivers = ["driver"] * len(choice.drivers.programs)
+    of_commits = ["fs"] * len(JBD2)
+    expected = [probe.part for probe in PROBES] + of_commits + of_drivers
+    assert [part for part, _ in choice.programs] == expected
+    drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
+    assert choice.facts() == {"parts": list(PATH_PARTS), "missing": [], "drivers": drivers}
+    assert choice.messages() == []
+
+
+def test_nothing_is_chosen_where_nothing_is_wanted() -> None:
+    # GIVEN any kernel WHEN no part is wanted THEN none is recorded, and the header has no entry
+    assert chosen(frozenset(), MODERN) == NO_PATH
+    assert NO_PATH.facts() is None
+
+
+@pytest.mark.parametrize(
+    "probe", [probe for probe in PROBES if not probe.optional], ids=lambda probe: probe.tracepoint
+)
+def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> None:
+    # GIVEN a kernel that lacks one tracepoint WHEN all parts are wanted
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != probe.tracepoint})
+    # THEN its part has a reason and no program, and so has a part that needs it
+    reason = f"this kernel has no tracepoint {probe.tracepoint}"
+    if probe.part == "dirty":
+        reason = "this kernel has no tracepoint writeback_dirty_folio or writeback_dirty_page"
+    if probe.tracepoint == "io_uring_submit_req":
+        reason = "this kernel has no tracepoint io_uring_submit_req or io_uring_submit_sqe"
+    lost = LOST_WITH.get(probe.part, {probe.part})
+    assert choice.parts == ALL - lost
+    assert choice.lacking[probe.part] == reason
+    assert lost.isdisjoint(part for part, _ in choice.programs)
+    assert f"--path {probe.part} is not recorded: {reason}" in choice.messages()
+
+
+def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
+    # GIVEN a kernel whose sched_switch has five arguments WHEN all parts are wanted
+    choice = chosen(ALL, MODERN | {"sched_switch": 5})
+    # THEN waits are not recorded, and all else is
+    assert choice.lacking == {
+        "wait": "sched_switch has 5 arguments: there is no program for that",
+        "fs": "it needs the part wait",
+    }
+    assert choice.parts == ALL - {"wait", "fs"}
+
+
+def test_an_optional_tracepoint_takes_no_part_with_it() -> None:
+    # GIVEN a kernel before 6.6, which does not report when direct I/O completes WHEN all is wanted
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != "iomap_dio_complete"})
+    # THEN every part is recorded, without that program
+    assert (choice.parts, choice.lacking) == (ALL, {})
+    assert "bt_aio_done" not in {program for _, program in choice.programs}
+
+
+def test_requests_before_6_4_are_submitted_and_completed_by_older_tracepoints() -> None:
+    # GIVEN the prototypes of 6.1 WHEN submissions are wanted
+    old = {name: n for name, n in MODERN.items() if name != "io_uring_submit_req"}
+    choice = chosen(frozenset({"uring"}), old | {"io_uring_submit_sqe": 2, "io_uring_complete": 7})
+    # THEN their programs are taken
+    programs = [program for _, program in choice.programs]
+    assert (programs[0], programs[-1]) == ("bt_ring_end", "bt_ring_sqe")
+
+
+def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
+    # GIVEN the prototypes of 5.10, which has no bpf_task_pt_regs() WHEN all parts are wanted
+    choice = chosen(ALL, DEBIAN_5_10, regs=False)
+    # THEN the old programs for a switch and a dirty page are taken, and calls are timed only
+    programs = {name: part for part, name in choice.programs}
+    assert programs["bt_switch_old"] == "wait"
+    assert programs["bt_dirty_page"] == "dirty"
+    assert not {"bt_switch", "bt_dirty"} & programs.keys()
+    assert choice.parts == ALL - {"call", "uring"}
+    assert choice.facts() == {
+        "parts": ["time", "wait", "irq", "dirty", "fs", "driver"],
+        "missing": [{"part": part, "reason": why} for part, why in choice.lacking.items()],
+        "drivers": dict.fromkeys(("nvme", "scsi", "loop"), ""),
+    }
+    # AND completions of io_uring do not name their request there
+    assert "io_uring_complete has 4 arguments" in choice.lacking["uring"]
+    assert "5.15" in choice.lacking["call"]
+    # AND what waits are for is recorded, without commits: modules have no types there
+    assert "5.11" in choice.lacking[COMMITS]
+    assert not any("jbd" in program for program in programs)
+
+
+def test_commits_are_found_in_the_module_with_the_right_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a kernel whose jbd2 is a module
+    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2}, modules=JBD2)
+    for right, count in ((True, len(JBD2)), (False, 0)):
+        # WHEN the part is wanted, with and without CAP_SYS_ADMIN
+        monkeypatch.setattr("biotrail.recorder.rights.capabilities.holds", lambda _: right)  # noqa: B023
+        choice = choose_path(frozenset({"time", "wait", "fs"}), kernel, False)  # type: ignore[arg-type]
+        # THEN the part is recorded, and commits with that right alone
+        assert "fs" in choice.parts
+        assert len([name for part, name in choice.programs if part == "fs"]) == count
+        assert ("CAP_SYS_ADMIN" in choice.lacking.get(COMMITS, "")) == (not right)
+
+
+def test_commits_are_recorded_whole_or_not_at_all() -> None:
+    # GIVEN a kernel that lacks one tracepoint of jbd2 WHEN all parts are wanted
+    for tracepoint in JBD2:
+        choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != tracepoint})
+        # THEN no program of commits is loaded, the reason is said, and nothing else is missing
+        assert "fs" not in {part for part, _ in choice.programs}
+        assert choice.lacking.keys() == {COMMITS}
+        assert choice.parts == ALL
+        assert choice.messages() == [f"--path {COMMITS} is not recorded: {choice.lacking[COMMITS]}"]
+
+
+def test_waits_need_timed_calls() -> None:
+    # GIVEN a kernel with everything WHEN waits are wanted and timed calls are not
+    choice = chosen(frozenset({"wait", "irq"}), MODERN)
+    # THEN waits are left out, with the reason
+    assert choice.parts == {"irq"}
+    assert choice.lacking == {"wait": "it needs the part time"}
+    assert {part for part, _ in choice.programs} == {"irq"}
+
+
+def test_one_part_alone_has_its_programs_alone() -> None:
+    # GIVEN a kernel with everything WHEN one part is wanted THEN no other's program is loaded
+    assert chosen(frozenset({"dirty"}), MODERN).programs == (("dirty", "bt_dirty"),)
+    # AND the call of a bio needs none: the program of Q writes it
+    call = chosen(frozenset({"call"}), MODERN)
+    assert (call.parts, call.programs) == ({"call"}, ())
+
+
+def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
+    # GIVEN a kernel whose tracepoints leave preemption on WHEN all parts are wanted
+    names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
+    # THEN what a task reaches with interrupts on has the other program, and nothing else has
+    held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
+    held |= {name for name in names if name.startswith(("bt_ring_", "bt_aio_"))}
+    held |= {name for name in names if name.startswith("bt_jbd_")}
+    held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
+    assert {name for name in names if name.endswith("_p")} == held
+    assert names <= set(all_path_programs())
+    plain = {name for _, name in chosen(ALL, MODERN).programs}
+    assert {name.removesuffix("_p") for name in names} == plain
+
+
+class Object:
+    """A BPF object that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, bool] = {}
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.sections: dict[str, Any] = {}
+        self.attached: list[str] = []
+
+    def set_autoload(self, program: str, on: bool) -> None:
+        self.loaded[program] = on
+
+    def set_initial_value(self, section: str, value: Any) -> None:
+        self.sections[section] = value
+
+    def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
+        self.sizes[name] = (value_bytes, entries)
+
+    def attach(self, program: str) -> None:
+        self.attached.append(program)
+
+    def update_section(self, section: str, value: Any) -> None:
+        self.sections[section] = value
+
+    def detach_one(self, program: str) -> None:
+        self.attached.remove(program)
+
+
+def test_programs_and_maps_of_parts_that_are_not_recorded_take_no_memory() -> None:
+    # GIVEN an object WHEN nothing of the path is recorded
+    bpf = Object()
+    PathMaps(bpf, NO_PATH, 1_000_000).attach()  # type: ignore[arg-type]
+    # THEN no program is loaded or attached, and its maps have one entry
+    assert set(bpf.loaded) == set(all_path_programs())
+    assert not any(bpf.loaded.values())
+    assert bpf.attached == []
+    assert {entries for _, entries in bpf.sizes.values()} == {1}
+    section = bpf.sections[".rodata.path"]
+    assert not any(getattr(section, part) for part in PATH_PARTS)
+
+
+def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
+    # GIVEN an object and timed calls WHEN its maps are set and it is attached
+    bpf = Object()
+    choice = chosen(frozenset({"time", "wait"}), MODERN)
+    PathMaps(bpf, choice, 5_000_000).attach()  # type: ignore[arg-type]
+    # THEN what is attached is what was loaded, the ends before the beginnings
+    assert bpf.attached == [name for _, name in choice.programs]
+    assert {name for name, on in bpf.loaded.items() if on} == set(bpf.attached)
+    assert bpf.sizes["bt_call_slots"][1] == 1 << 16
+    assert bpf.sizes["bt_dirty_slots"][1] == 1
+    # AND the constants say so to the programs
+    section = bpf.sections[".rodata.path"]
+    assert (section.time, section.wait, section.call, section.over_ns) == (1, 1, 0, 5_000_000)
+
+
+def test_the_calls_that_are_timed_are_those_that_do_io(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN x86-64 WHEN constants are made
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    bpf = Object()
+    PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
+    section = bpf.sections[".rodata.path"]
+
+    def bits(words: Any) -> set[str]:
+        return {
+            syscalls.call_name(number, "x86_64")
+            for number in range(len(words) * 64)
+            if words[number >> 6] >> (number & 63) & 1
+        }
+
+    # THEN each call of the lists has its bit, and no other number has one
+    assert bits(section.timed) == syscalls.IO_CALLS
+    assert bits(section.reaps) == syscalls.REAPING_CALLS <= syscalls.IO_CALLS
+
+
+def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
+    # GIVEN all parts recorded WHEN calls cease to be timed
+    bpf = Object()
+    maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
+    maps.attach()
+    maps.stop_timing()
+    # THEN programs of calls and waits are gone, and calls that were begun are void
+    parts = {name: part for part, name in chosen(ALL, MODERN).programs}
+    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "fs", "uring", "driver"}
+    assert bpf.sections[".data.timing"].timing == 2

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draining rings, over a buffer that plays the kernel's part."""
+
+import numpy as np
+import pytest
+
+from biotrail.recorder.probes.rings.barriers import Fence, Membarrier, NoBarrier
+from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import Kind
+
+MIB = 1 << 20
+SIZES = RingSizes(ring_bytes=32 << 10, upper_bytes=4096)
+CPUS = 3
+
+
+class Barriers(NoBarrier):
+    """Notes what was asked for."""
+
+    def __init__(self):
+        self.calls = []
+
+    def acquire(self):
+        self.calls.append("acquire")
+
+    def release(self):
+        self.calls.append("release")
+
+
+class Kernel:
+    """Writes words into rings as the programs do: data first, the head last."""
+
+    def __init__(self, sizes=SIZES, cpus=CPUS):
+        self.sizes = sizes
+        self.buffer = bytearray(sizes.area_bytes * cpus)
+        self.barriers = Barriers()
+        self.heads = {}
+        self.rings = Rings(self.buffer, cpus, sizes, self.barriers)
+
+    def put(self, cpu, level, words):
+        base = cpu * self.sizes.area_bytes
+        ring = base + self.sizes.offset(level)
+        head = self.heads.get((cpu, level), 0)
+        for word in words:
+            at = ring + head % self.sizes.by_level[level]
+            self.buffer[at : at + 8] = int(word).to_bytes(8, "little")
+            head += 8
+        self.publish(cpu, level, head)
+
+    def publish(self, cpu, level, head):
+        self.heads[cpu, level] = head
+        at = cpu * self.sizes.area_bytes + 8 + 8 * level
+        self.buffer[at : at + 8] = head.to_bytes(8, "little")
+
+    def tail(self, cpu, level):
+        at = cpu * self.sizes.area_bytes + 2112 + 64 * level
+        return int.from_bytes(self.buffer[at : at + 8], "little")
+
+    def count(self, offset, value, cpu=0):
+        at = cpu * self.sizes.area_bytes + offset
+        self.buffer[at : at + 8] = value.to_bytes(8, "little")
+
+
+def words(segment):
+    return np.frombuffer(segment.data, "<u8").tolist()
+
+
+def test_empty_rings_give_nothing_and_cost_no_barrier():
+    # GIVEN rings nobody wrote to
+    kernel = Kernel()
+    # WHEN they are drained
+    # THEN there is nothing, and no barrier was paid
+    assert kernel.rings.drain() == []
+    assert kernel.barriers.calls == []
+    assert kernel.rings.fill() == 0.0
+
+
+def test_each_ring_gives_one_segment_and_its_place_back():
+    # GIVEN words on two CPUs and two levels
+    kernel = Kernel()
+    kernel.put(0, 0, [1, 2, 3])
+    kernel.put(2, 1, [4])
+    kernel.put(2, 0, [5, 6])
+
+    # WHEN they are drained
+    segments = kernel.rings.drain()
+
+    # THEN each ring is one segment, by CPU and level
+    found = [(s.cpu, s.level, s.position, words(s)) for s in segments]
+    assert found == [(0, 0, 0, [1, 2, 3]), (2, 0, 0, [5, 6]), (2, 1, 0, [4])]
+    # AND the tails follow the heads, each after its copy
+    assert (kernel.tail(0, 0), kernel.tail(2, 0), kernel.tail(2, 1)) == (24, 16, 8)
+    assert kernel.barriers.calls == ["acquire", "release", "release", "release"]
+    assert kernel.rings.drain() == []
+
+
+def test_positions_run_on():
+    # GIVEN a ring that was drained before
+    kernel = Kernel()
+    kernel.put(1, 0, [1, 2])
+    kernel.rings.drain()
+    # WHEN more is written and drained
+    kernel.put(1, 0, [3])
+    (segment,) = kernel.rings.drain()
+    # THEN the segment begins where the last ended
+    assert (segment.position, words(segment)) == (16, [3])
+
+
+def test_a_wrap_is_one_contiguous_segment():
+    # GIVEN a ring that is drained three quarters through
+    kernel = Kernel()
+    quarter = SIZES.upper_bytes // 32
+    kernel.put(0, 2, range(3 * quarter))
+    kernel.rings.drain()
+    # WHEN more is written than fits before its end
+    kernel.put(0, 2, range(1000, 1000 + 2 * quarter))
+    (segment,) = kernel.rings.drain()
+    # THEN both parts are joined in order
+    assert segment.position == 3 * quarter * 8
+    assert words(segment) == list(range(1000, 1000 + 2 * quarter))
+
+
+def test_a_full_ring_is_drained_whole():
+    # GIVEN a ring filled to the last byte
+    kernel = Kernel()
+    count = SIZES.upper_bytes // 8
+    kernel.put(0, 1, range(count))
+    assert kernel.rings.fill() == 1.0
+    # WHEN it is drained
+    (segment,) = kernel.rings.drain()
+    # THEN all of it is there, and the ring is empty again
+    assert words(segment) == list(range(count))
+    assert kernel.rings.fill() == 0.0
+    # AND again when it is filled from a place in its middle
+    kernel.put(0, 1, [7])
+    kernel.rings.drain()
+    kernel.put(0, 1, range(count))
+    (segment,) = kernel.rings.drain()
+    assert words(segment) == list(range(count))
+
+
+def test_what_a_pad_leaves_is_part_of_the_segment():
+    # GIVEN a record, a pad, and the next block's record
+    kernel = Kernel()
+    kernel.put(0, 0, [1] * 511)
+    kernel.put(0, 0, [int(Kind.PAD) << 56])
+    kernel.publish(0, 0, 4096)
+    kernel.put(0, 0, [2])
+    # WHEN they are drained
+    (segment,) = kernel.rings.drain()
+    # THEN positions stay true: the next record lies at the block's start
+    assert len(segment.data) == 4096 + 8
+    assert words(segment)[512] == 2
+
+
+def test_fill_is_that_of_the_fullest_ring():
+    # GIVEN a half full small ring and a little in a large one
+    kernel = Kernel()
+    kernel.put(0, 0, [1])
+    kernel.put(1, 1, [0] * (SIZES.upper_bytes // 16))
+    # WHEN the fill is asked for
+    # THEN the small one counts
+    assert kernel.rings.fill() == 0.5
+
+
+def test_losses_by_cpu_level_and_kind():
+    # GIVEN counters as the kernel lays them out
+    kernel = Kernel()
+    kernel.count(64 + 8 * Kind.Q, 5, cpu=1)
+    kernel.count(64 + 8 * (64 + Kind.C), 7, cpu=2)
+    kernel.count(64 + 8 * (2 * 64 + Kind.D), 9)
+    kernel.count(64 + 8 * 3 * 64 + 8 * Kind.CHAIN, 3, cpu=1)
+    # WHEN they are read
+    lost, deep = kernel.rings.lost(), kernel.rings.too_deep()
+    # THEN each stands in its place
+    assert lost.shape == (CPUS, LEVELS, 256)
+    assert deep.shape == (CPUS, 256)
+    assert (lost[1, 0, Kind.Q], lost[2, 1, Kind.C], lost[0, 2, Kind.D]) == (5, 7, 9)
+    assert lost.sum() == 21
+    assert deep[1, Kind.CHAIN] == deep.sum() == 3
+
+
+def test_a_damaged_head_is_refused():
+    # GIVEN a head further ahead than its ring is long
+    kernel = Kernel()
+    kernel.publish(1, 0, SIZES.ring_bytes + 8)
+    # WHEN it is drained
+    # THEN the message names the ring
+    with pytest.raises(ProbeError, match="CPU 1 level 0"):
+        kernel.rings.drain()
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 8, 64, 256, 1024, 8192])
+def test_default_sizes_are_bounded(cpus):
+    # GIVEN a number of CPUs
+    # WHEN sizes are chosen
+    sizes = RingSizes.choose(cpus)
+    # THEN they are powers of two, of whole blocks, and within the limit where that is possible
+    for size in sizes.by_level:
+        assert size & (size - 1) == 0
+        assert size % 4096 == 0
+    assert sizes.upper_bytes == sizes.ring_bytes // 8
+    assert sizes.ring_bytes <= 16 << 20
+    assert cpus * sizes.area_bytes <= 256 << 20 or sizes.ring_bytes == 64 << 10
+
+
+def test_a_size_asked_for_is_rounded_up():
+    # GIVEN a size that is no power of two
+    # WHEN it is asked for
+    # THEN the next one is taken, whatever the number of CPUs
+    assert RingSizes.choose(64, 3 << 20).ring_bytes == 4 << 20
+    assert RingSizes.choose(1, 64 << 10) == RingSizes(64 << 10, 8 << 10)
+
+
+@pytest.mark.parametrize("size", [0, 4096, 1 << 30])
+def test_a_size_out_of_range_is_refused(size):
+    # GIVEN a size that cannot be
+    # WHEN it is asked for
+    # THEN the message says what can
+    with pytest.raises(ProbeError, match="choose between"):
+        RingSizes.choose(1, size)
+
+
+@pytest.mark.parametrize("kind", [Fence, Membarrier])
+def test_the_kernel_offers_the_barriers_of_other_machines(kind):
+    # GIVEN a barrier that arm64 needs
+    barrier = kind()
+    # WHEN it is used
+    # THEN the system call is accepted
+    barrier.acquire()
+    barrier.release()
+
+
+def test_closing_lets_go_of_the_buffer():
+    # GIVEN rings over a buffer
+    kernel = Kernel()
+    # WHEN they are closed
+    kernel.rings.close()
+    # THEN nothing holds the buffer any more
+    kernel.buffer.clear()
+
+
+@pytest.mark.parametrize(
+    ("room", "size"),
+    [
+        (None, 64 * MIB),
+        (2 * 80 * MIB + 33 * MIB, 64 * MIB),
+        (2 * 80 * MIB + 31 * MIB, 32 * MIB),
+        (33 * MIB, 256 << 10),
+        (0, 64 << 10),
+        (-5, 64 << 10),
+    ],
+)
+def test_rings_leave_room_for_the_recorder(room: int | None, size: int) -> None:
+    # GIVEN two CPUs with rings of 64 MiB, 80 MiB each with those above
+    wanted = RingSizes.choose(2, 64 * MIB)
+    # WHEN there is that much memory THEN they are halved until 32 MiB of it are left, if they can
+    assert wanted.fitting(2, room) == RingSizes(size, size // 8)
