@@ -14,8 +14,8 @@ _COSTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device"),
     (
         ("block_bio_queue",),
-        "bios are not recorded: requests stand for them, and begin when they are allocated, "
-        "inserted or issued",
+        "a request stands for its bios, from when it is allocated, inserted or issued on; which "
+        "thread it is for is not known",
     ),
     (
         _BEGINNINGS,
