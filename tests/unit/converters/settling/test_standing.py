@@ -7,6 +7,7 @@ import numpy as np
 
 from biotrail.converters.events.tables import NEVER, Certainty, Stage
 from biotrail.converters.pipeline import Trace
+from tests.support import blktrace_records as blktrace
 
 ISSUE, DONE, INSERT, QUEUE = "rq_issue", "rq_complete", "rq_insert", "bio_queue"
 
@@ -116,3 +117,21 @@ def test_windows_of_any_size_give_the_same_rows():
         one = np.concatenate([getattr(w.bios, name) for w in whole])
         many = np.concatenate([getattr(w.bios, name) for w in parts])
         assert sorted(one.tolist()) == sorted(many.tolist())
+
+
+def test_blktrace_without_bios_has_them_too():
+    # GIVEN what `blktrace -a issue -a complete` records of a read
+    read = blktrace.READ
+    stream = blktrace.record(blktrace.D | read, 1_000, 64, 4096, sequence=1)
+    stream += blktrace.record(blktrace.C | read, 9_000, 64, 4096, sequence=2)
+    # WHEN it is read
+    trace = Trace(io.BytesIO(stream))
+    windows = list(trace.lifecycles())
+    # THEN its request stands for its bio, and that is said
+    ((queue, complete),) = [
+        t
+        for w in windows
+        for t in zip(w.bios.queue.tolist(), w.bios.complete.tolist(), strict=True)
+    ]
+    assert complete - queue == 8_000
+    assert any("stands for its bios" in remark for remark in trace.reader.remarks)
