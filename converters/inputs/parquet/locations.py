@@ -12,11 +12,12 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 from pyarrow import fs
 
+from biotrail.converters.inputs.beginning import is_url as is_url  # noqa: PLC0414 - for users of this module
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError, TraceError
 
 SUFFIX = ".parquet"
@@ -56,11 +57,6 @@ class Location(NamedTuple):
         before, options = _split_options(self.url)
         path, url = (text.rstrip("/") for text in (self.path, before))
         return Location(self.filesystem, f"{path}/{name}", f"{url}/{name}{options}")
-
-
-def is_url(text: Any) -> bool:
-    """Return whether `text` is a URL (`SCHEME://…`) and not a path or stream."""
-    return isinstance(text, str) and _URL.match(text) is not None
 
 
 def locate(url: str) -> Location:
@@ -182,7 +178,7 @@ def _below(base: Location, recursive: bool) -> list[str]:
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Return whether the parts of a path match patterns, part by part; `**`: any number of parts."""
+    """Return whether the parts of a path match patterns one by one; `**`: any number of parts."""
     if not patterns:
         return not parts
     if patterns[0] == "**":
