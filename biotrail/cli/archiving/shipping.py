@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import quote
 
 from biotrail.cli.archiving.checking import check
 from biotrail.cli.archiving.dataset import folder_of
@@ -70,7 +71,8 @@ class Shipper:
         if not isinstance(source, LogSource) or not log_id:
             raise NotShippedError(f"{log.path}: is no log of biotrail: not shipped")
         stem = log.name.removesuffix(SUFFIX)
-        name = f"{folder_of(trace)}/{stem}-{log_id[:_ID_DIGITS]}.parquet"
+        digits = quote(log_id[:_ID_DIGITS], safe="")
+        name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
         staged = self.staging / "staged.parquet"
         status = StatusLine()
         try:

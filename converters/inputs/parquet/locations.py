@@ -27,7 +27,7 @@ _WILD = re.compile(r"[*?[]")
 _NATIVE = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs"})
 _REASONS = (
     ("NO_SUCH_BUCKET", "there is no such bucket: make it, or give another one"),
-    ("ACCESS_DENIED", "access denied: give the credentials the rights that are needed"),
+    ("ACCESS_DENIED", "access denied: check the credentials and what they may do"),
     ("INVALID_ACCESS_KEY_ID", "the access key is not known: check the credentials"),
     ("SIGNATURE_DOES_NOT_MATCH", "the secret key is wrong: check the credentials"),
     ("INVALID_SIGNATURE", "the secret key is wrong: check the credentials"),
