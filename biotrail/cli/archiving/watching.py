@@ -39,6 +39,7 @@ def watch(asked: Shipping) -> int:
     fails; LocationError.
     """
     place = destination(asked.to)
+    logs_in(asked.directory)  # says what is wrong with it
     logs = HeldDirectory(asked.directory)
     with _locked(asked.directory) as staging, _stopped_by_signals() as stop:
         shipper = Shipper(logs, staging, place, asked.level, asked.keep_logs, asked.take_damaged)

@@ -14,7 +14,7 @@ _OPTIONS = (
         "--watch",
         "directory",
         metavar="DIR",
-        type=click.Path(exists=True, file_okay=False),
+        type=click.Path(file_okay=False),
         help="Ship the finished logs in DIR, and those that become finished. Needs --to.",
     ),
     click.option(

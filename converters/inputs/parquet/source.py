@@ -271,11 +271,9 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     LogFormatError: not readable, cut off, a damaged footer, or no archive of events; LocationError.
     """
     remote = is_url(path)
+    given = open_url(name) if remote else path
     try:
-        if remote:
-            stream = open_url(name)
-        else:
-            stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
+        stream = open(given, "rb") if isinstance(given, str | os.PathLike) else given  # noqa: SIM115
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - len(MAGIC)))
         whole = size > 2 * len(MAGIC) and stream.read(len(MAGIC)) == MAGIC

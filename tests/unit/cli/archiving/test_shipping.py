@@ -325,7 +325,6 @@ def test_without_leases_a_log_without_an_end_is_left(
         (["--once", "a.biotrail"], "need --watch DIR"),
         (["--watch", "DIR", "--to", "x", "a.biotrail"], "--watch takes no LOG"),
         (["--watch", "DIR", "--to", "x", "-o", "y"], "--watch takes no LOG"),
-        (["--watch", "/nowhere/at/all", "--to", "x"], "does not exist"),
     ],
 )
 def test_wrong_usage(place: Place, arguments: list[str], said: str) -> None:
@@ -334,6 +333,16 @@ def test_wrong_usage(place: Place, arguments: list[str], said: str) -> None:
     # THEN that is wrong usage
     assert done.status == 2
     assert said in done.err
+
+
+def test_a_directory_of_logs_that_is_not_there(place: Place) -> None:
+    # GIVEN no directory of logs
+    place.logs.rmdir()
+    # WHEN it is shipped
+    done = place.ship()
+    # THEN one line says so
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert "logs: cannot be read: No such file or directory; give the directory" in done.err
 
 
 def test_an_error_of_the_output_is_one_of_the_destination() -> None:
