@@ -99,7 +99,15 @@ def _all_different(sources: Sequence[tuple[str, Source]]) -> None:
 
 
 def without_log_ending(log: str) -> str:
-    """Return the log's path without an ending of LOG_ENDINGS, and without slashes at its end."""
+    """Return the log's path without an ending of LOG_ENDINGS, and without slashes at its end.
+
+    Of a URL the file's name alone, so that what is made of it goes to the working directory. Raises
+    LocationError.
+    """
+    if is_url(log):
+        from biotrail.converters.inputs.parquet.locations import locate
+
+        log = locate(log).path.rpartition("/")[2]
     for suffix in LOG_ENDINGS:
         log = log.rstrip("/").removesuffix(suffix)
     return log

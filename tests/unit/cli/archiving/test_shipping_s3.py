@@ -71,6 +71,24 @@ def test_logs_go_to_a_bucket_and_are_read_from_there(
     assert both.out.count(urls[0]) and both.out.count(urls[1])
 
 
+def test_what_is_made_of_an_archive_at_a_url_goes_to_the_working_directory(
+    server: S3Server, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN an archive in a bucket
+    write_log(tmp_path / "run.biotrail", 1)
+    assert cli("archive", "--watch", tmp_path, "--to", "s3://logs", "--once").status == 0
+    [url] = locations.expand("s3://logs")
+    monkeypatch.chdir(tmp_path)
+    # WHEN commands read it, some of them twice; and one by the endpoint in the URL
+    endpoint = f"{url}?endpoint_override=127.0.0.1:{server.port}&scheme=http"
+    for arguments in (("convert", url), ("slow", url), ("hist", url), ("info", endpoint)):
+        done = cli(*arguments)
+        # THEN they succeed
+        assert done.status == 0, done.err
+    # AND the trace is here, by the archive's name
+    assert len(list(tmp_path.glob("run-*.pftrace"))) == 1
+
+
 def test_an_upload_that_ended_halfway_is_taken_up(
     server: S3Server, tmp_path: Path, cli: Cli
 ) -> None:
