@@ -126,6 +126,19 @@ def test_a_damaged_log_is_shipped_and_kept(place: Place) -> None:
     assert place.archive(1).stat() == before
 
 
+def test_a_log_that_is_cut_within_a_chunk_is_shipped_and_kept(place: Place) -> None:
+    # GIVEN a log that ends within its last chunk
+    path = place.log(1, end=False)
+    os.truncate(path, path.stat().st_size - 40)
+    # WHEN the directory is shipped
+    done = place.ship()
+    # THEN what was left out of the archive is named, and still in the log
+    assert done.status == 0
+    assert "8 events in" in done.err
+    assert "log kept (damaged: the last" in done.err
+    assert place.left() == [path.name]
+
+
 def test_logs_may_be_kept(place: Place) -> None:
     # GIVEN a log
     place.log(1)
