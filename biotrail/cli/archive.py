@@ -2,17 +2,14 @@
 """`biotrail archive`: conversion of logs to Parquet, as single files or a dataset."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from biotrail.cli.archiving.file import file_lines, write_events
 from biotrail.cli.options.opening import associate_option, own_io_option
-from biotrail.cli.options.recordings import (
-    Recording,
-    logs_argument,
-    open_recordings,
-    without_log_ending,
-)
+from biotrail.cli.options.recordings import Recording, open_recordings, without_log_ending
+from biotrail.cli.options.shipping import asked_shipping, shipping_options
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text.printing import say_all
@@ -22,7 +19,7 @@ TABLES = ("events", "bios", "requests")
 
 
 @click.command()
-@logs_argument
+@click.argument("logs", metavar="LOG...", nargs=-1, type=click.Path())
 @click.option(
     "-o",
     "--output",
@@ -46,6 +43,7 @@ TABLES = ("events", "bios", "requests")
 @associate_option
 @own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset.")
+@shipping_options
 def command(
     logs: tuple[str, ...],
     target: str | None,
@@ -54,7 +52,8 @@ def command(
     associate: str,
     own_io: bool,
     force: bool,
-) -> None:
+    **shipping: Any,
+) -> int:
     """Convert LOGs to Parquet: small, and readable by DuckDB, Polars, pandas, Spark and others.
 
     An archive holds everything that the log holds: every command that reads a log reads an
@@ -63,12 +62,20 @@ def command(
     of bios and requests beside the events, partitioned by host, date and device; more
     recordings can be added later. docs/parquet.md lists columns and units, with queries.
 
+    With --watch DIR --to DESTINATION the logs that `record --rotate` finishes in DIR are archived,
+    stored at the destination (a directory, or object storage), verified there, and only then
+    deleted. It goes on until a signal ends it; --once ships what is finished (docs/shipping.md).
+
     \b
     biotrail archive disk.biotrail                      # → disk.parquet
     biotrail archive db7-*.biotrail -o db7.parquet      # the files of a rotated recording
     biotrail archive *.biotrail -o archive/             # a dataset
-    biotrail convert disk.parquet
+    biotrail archive --watch /var/log/biotrail --to s3://logs/fleet
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if asked := asked_shipping(logs, target, tables, level, force, **shipping):
+        from biotrail.cli.archiving.watching import watch
+
+        return watch(asked)
     if target is None and "-" in logs:
         raise click.UsageError("a log from standard input needs -o OUT")
     recordings = open_recordings(logs, associate, own_io)
@@ -82,6 +89,7 @@ def command(
 
             wanted = Wanted(chosen(tables), level, associate, own_io, force)
             say_all(add(recordings, Path(target), wanted))
+    return 0
 
 
 def chosen(tables: str | None) -> tuple[str, ...]:

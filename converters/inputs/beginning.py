@@ -2,11 +2,12 @@
 """The beginning of what is to be read, by which its format is recognised."""
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from biotrail.recorder.schema.errors import LogFormatError
 
@@ -16,6 +17,7 @@ Given = str | os.PathLike[str] | BinaryIO
 PEEKED_BYTES = 4096
 _LEAST_BYTES = 64
 """Bytes of a pipe that are waited for."""
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ def begin(given: Given) -> Beginning:
         return Beginning(given, first)
     first = _arrived(given)
     return Beginning(cast(BinaryIO, _Prefixed(first, given)), first)
+
+
+def is_url(given: Any) -> bool:
+    """Return whether `given` is a URL (`SCHEME://…`, as of object storage), no path or stream."""
+    return isinstance(given, str) and _URL.match(given) is not None
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, cast
 
-from biotrail.converters.inputs.beginning import Beginning, Given, begin
+from biotrail.converters.inputs.beginning import Beginning, Given, begin, is_url
 from biotrail.converters.inputs.blktrace.files import find
 from biotrail.converters.inputs.blktrace.format import MAGIC_BYTES, byte_order
 from biotrail.converters.inputs.ftrace.recording import MAGIC
@@ -35,13 +35,15 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     """Return the source that reads `path`: a log, an archive, or another tool's recording.
 
     path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
-    or a binary stream; a Source is returned unchanged. The format is recognised by the first bytes,
-    by the first of FORMATS that does; what none recognises is opened as a log. An existing file
-    takes precedence over a set of the same name, that over a directory. Raises LogFormatError: not
-    of a known format, empty, of a newer format, or not readable.
+    an archive's URL, or a binary stream; a Source is returned unchanged. The format is recognised
+    by the first bytes, by the first of FORMATS that does; what none recognises is opened as a log.
+    An existing file takes precedence over a set of the same name, that over a directory. Raises
+    LogFormatError: not of a known format, empty, of a newer format, or not readable.
     """
     if not isinstance(path, str | os.PathLike) and not hasattr(path, "read"):
         return path
+    if is_url(path):
+        return _archive(cast(str, path))
     beginning = begin(cast(Given, path))
     for form in FORMATS:
         if form.recognises(beginning):

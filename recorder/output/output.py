@@ -287,7 +287,7 @@ def adding_to_directory(
         for file in files:
             ensure_free(final / file, force)
         for file in files:
-            _make_parents(final, file)
+            make_parents(final, file)
             publish(part / file, final / file, force)
     except OSError as error:
         raise explain(error, final) from error
@@ -295,7 +295,7 @@ def adding_to_directory(
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _make_parents(root: Path, file: Path) -> None:
+def make_parents(root: Path, file: Path) -> None:
     """Make the missing private directories between `root` and root / file, for the user of sudo.
 
     `file`: relative to `root`. Raises OSError.

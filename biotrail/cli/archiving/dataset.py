@@ -16,7 +16,7 @@ from biotrail import __version__
 from biotrail.cli.archiving.file import file_lines, write_events
 from biotrail.cli.options.recordings import Recording, open_recordings
 from biotrail.converters.inputs.log import Source
-from biotrail.converters.inputs.parquet.source import TABLE_KEY
+from biotrail.converters.inputs.parquet.source import EVENTS, TABLE_KEY
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
@@ -100,8 +100,7 @@ def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Itera
     """
     day = date_of(recording.trace.reader)
     if "events" in wanted.tables:
-        host = quote(recording.trace.context.host, safe="")
-        folder = part / "events" / f"host={host}" / f"date={day}"
+        folder = part / folder_of(recording.trace)
         folder.mkdir(parents=True)
         file = folder / f"{name}.parquet"
         events = write_events(recording, file, wanted.level, False)
@@ -110,6 +109,12 @@ def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Itera
         if "events" in wanted.tables:  # the events' pass has read the log: open it again
             [recording] = open_recordings(recording.paths, wanted.associate, wanted.own_io)
         yield from _write_tables(recording.trace, name, part, wanted, day)
+
+
+def folder_of(trace: Trace) -> str:
+    """Return the folder of a recording's archive in a dataset: `events/host=HOST/date=DAY`."""
+    host = quote(trace.context.host, safe="")
+    return f"{EVENTS}/host={host}/date={date_of(trace.reader)}"
 
 
 def date_of(source: Source) -> str:

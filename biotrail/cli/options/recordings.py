@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.opening import open_trace
+from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.series import run_of
@@ -41,9 +42,10 @@ def open_recordings(
 ) -> list[Recording]:
     """Open logs and return their recordings, in the order of each one's first log.
 
-    Raises LogFormatError if a log cannot be read or is given twice, click.UsageError if `-` is
-    given with other logs.
+    A URL stands for the archives that it means (`meant`). Raises LogFormatError if a log cannot be
+    read or is given twice, click.UsageError if `-` is given with other logs.
     """
+    logs = meant(logs)
     if len(logs) == 1:
         return [Recording([logs[0]], open_trace(logs[0], associate, own_io))]
     if "-" in logs:
@@ -54,6 +56,24 @@ def open_recordings(
     for log, source in sources:
         groups.setdefault(run_of(source) or log, []).append((log, source))
     return [_recording(files, associate, own_io) for files in groups.values()]
+
+
+def meant(logs: Sequence[str]) -> list[str]:
+    """Return logs with URLs of folders, and such with wildcards, replaced by their archives' URLs.
+
+    Raises LocationError: the storage cannot be reached; LogFormatError: nothing matches a URL.
+    """
+    found: list[str] = []
+    for log in logs:
+        if not is_url(log):
+            found.append(log)
+            continue
+        from biotrail.converters.inputs.parquet.locations import expand
+
+        if not (inside := expand(log)):
+            raise LogFormatError(f"{log}: no archive there; give another URL")
+        found += inside
+    return found
 
 
 def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) -> Recording:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from biotrail.cli.options.opening import open_again, open_trace, readable_twice
-from biotrail.cli.options.recordings import Recording, open_recordings
+from biotrail.cli.options.recordings import Recording, meant, open_recordings
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units
@@ -69,6 +69,7 @@ def recordings(
     twice: whether the command calls `again` more than once for a recording. Raises
     LogFormatError, click.UsageError.
     """
+    logs = meant(logs)
     if len(logs) == 1 and twice:
         with readable_twice(logs[0]) as source:
             yield [Given("", list(logs), lambda: open_again(source, associate, own_io))]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from biotrail.converters.events import arrow
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64
+from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.parquet.account import (
     BLOCK_BYTES,
@@ -24,6 +25,7 @@ from biotrail.converters.inputs.parquet.account import (
     not_ours,
     unpack,
 )
+from biotrail.converters.inputs.parquet.locations import open_url, reason
 from biotrail.recorder.schema.errors import LogFormatError
 
 MAGIC = b"PAR1"
@@ -49,7 +51,8 @@ class ArchiveSource:
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open an archive, or a dataset's directory that holds one archive; check its metadata.
 
-        path: a stream must be seekable, and stay open for `parts`, which finds damaged events.
+        path: may be a URL (locations.py). A stream must be seekable, and stay open for `parts`,
+        which finds damaged events.
         Raises LogFormatError: not readable, no archive, cut off, footer or metadata damaged, of
         another format, or a directory with no archive or with several.
         """
@@ -264,17 +267,21 @@ def _group_offset(group: Any) -> int:
 def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
     """Return (stream, pq.ParquetFile, size in bytes) of an archive.
 
-    path: a path, or a seekable stream, which is returned. name: for messages. Raises
-    LogFormatError: not readable, cut off, a damaged footer, or no archive of events.
+    path: a path, a URL, or a seekable stream, which is returned. name: for messages. Raises
+    LogFormatError: not readable, cut off, a damaged footer, or no archive of events; LocationError.
     """
+    remote = is_url(path)
     try:
-        stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
+        if remote:
+            stream = open_url(name)
+        else:
+            stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - len(MAGIC)))
         whole = size > 2 * len(MAGIC) and stream.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise LogFormatError(
-            f"{name}: cannot be read: {error.strerror or error}; give the path of an archive"
+            f"{name}: cannot be read: {reason(error)}; give the path of an archive"
         ) from error
     if not whole:
         raise LogFormatError(
@@ -290,7 +297,7 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
             metadata=metadata,
             read_dictionary=[arrow.KIND],
             page_checksum_verification=True,
-            pre_buffer=False,
+            pre_buffer=remote,  # one request for a row group's columns, and not one for each
         )
     except (pa.ArrowException, OSError) as error:
         what = str(error).partition("\n")[0].rstrip(".")
@@ -328,21 +335,30 @@ def only_archive(directory: str | os.PathLike[str]) -> Path:
 def is_table(path: str) -> bool:
     """Return whether a file is a dataset's table of bios or requests, by its metadata.
 
-    False if it is no Parquet file, or cannot be read.
+    path: may be a URL. False if it is no Parquet file, or cannot be read. Raises LocationError, and
+    for a URL LogFormatError: there is no such file, or it cannot be reached.
     """
     try:
-        return TABLE_KEY.encode() in (pq.read_metadata(path).metadata or {})
+        return TABLE_KEY.encode() in (pq.read_metadata(_given(path)).metadata or {})
     except (pa.ArrowException, OSError):
         return False
 
 
-def check_table(path: str) -> tuple[int, list[str]]:
-    """Read a dataset's table with its page checksums; return (readable rows, problems).
+def _given(path: str) -> Any:
+    """Return what pyarrow reads: a path, or of a URL an open stream. Raises as open_url."""
+    return open_url(path) if is_url(path) else path
 
-    problems: a description of each row group that cannot be read. Raises pa.ArrowException or
-    OSError: the file's footer cannot be read.
+
+def check_table(path: str) -> tuple[int, int, list[str]]:
+    """Read a dataset's table with its page checksums; return (bytes, readable rows, problems).
+
+    path: may be a URL. bytes: the file's size. problems: a description of each row group that
+    cannot be read. Raises pa.ArrowException or OSError: the file's footer cannot be read; as
+    open_url.
     """
-    file = pq.ParquetFile(path, page_checksum_verification=True)
+    given = _given(path)
+    size = given.size() if is_url(path) else os.stat(path).st_size
+    file = pq.ParquetFile(given, page_checksum_verification=True)
     rows, problems = 0, []
     for index in range(file.metadata.num_row_groups):
         try:
@@ -351,4 +367,4 @@ def check_table(path: str) -> tuple[int, list[str]]:
             offset = _group_offset(file.metadata.row_group(index))
             what = str(error).partition("\n")[0].rstrip(".")
             problems.append(f"row group {index} at offset {offset} cannot be read ({what})")
-    return rows, problems
+    return size, rows, problems

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of one file: every checksum and count of a log, an archive or a dataset's table."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from biotrail.cli.options.opening import open_log
+from biotrail.converters.inputs.beginning import is_url
+from biotrail.converters.inputs.log import LogSource, Source
+from biotrail.recorder.schema.errors import LogNotFoundError, TraceError
+from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.text import units
+
+
+@dataclass
+class Finding:
+    """The result of checking one file."""
+
+    path: str
+    kind: str = ""
+    """log, archive, table, blktrace's files or e.g. perf's recording; empty: nothing was read."""
+    intact: bool = True
+    bytes: int = 0
+    """Size of the file; 0: not known."""
+    events: int = 0
+    """Number of readable events; of a table, of rows."""
+    chunks: int = 0
+    """Number of readable chunks, whose checksums are right."""
+    missing: bool = False
+    """Whether the file does not exist."""
+    damaged: list[dict[str, int]] = field(default_factory=list)
+    """Damaged ranges: offsets in the file, and the time (ns) in which events are missing."""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Remarks that are no damage: an interrupted log, records of unknown kinds."""
+
+
+def check(path: str) -> Finding:
+    """Read all of a file (`-`: standard input) and return what was found; raise no TraceError."""
+    found = Finding(path)
+    try:
+        if _is_table(path):
+            _check_table(path, found)
+            return found
+        source = open_log(path)
+        found.bytes = max(0, source.size)
+        if isinstance(source, LogSource):
+            _check_log(source, found)
+        elif hasattr(source, "metadata"):
+            _check_archive(source, found)
+        else:
+            tool = source.header.get("backend")
+            found.kind = f"{tool}'s {'files' if tool == 'blktrace' else 'recording'}"
+            _count(source, found)
+            found.problems += source.problems
+    except LogNotFoundError:
+        found.missing = True
+        found.problems.append("no such file")
+    except TraceError as error:
+        found.problems.append(str(error).removeprefix(f"{path}: "))
+    found.intact = not found.problems
+    return found
+
+
+def _check_log(source: LogSource, found: Finding) -> None:
+    """Read all chunks of a log, and compare their number and size with those of its end.
+
+    Sets `found`'s kind, chunks and events; adds damaged ranges, problems and notes.
+    """
+    found.kind = "log"
+    raw = 0
+    for chunk in source.reader.chunks():
+        part = source.part(chunk)
+        raw += sum(len(segment.data) for segment in chunk.segments)
+        found.chunks += 1
+        found.events += len(part.events)
+    found.problems += source.problems
+    found.damaged += source.damaged
+    if source.unreadable_bytes:
+        found.problems.append(f"{source.unreadable_bytes} bytes of records are none of its schema")
+    counts_at_end = (source.end or {}).get("log", {})
+    if not found.problems and counts_at_end:
+        for name, there in (("chunks", found.chunks), ("raw_bytes", raw)):
+            if counts_at_end.get(name) not in (None, there):
+                found.problems.append(
+                    f"has {there} {name} where its end says {counts_at_end[name]}"
+                )
+    _notes(source, found)
+
+
+def _check_archive(source: Any, found: Finding) -> None:
+    """Read all of an archive, and compare it with its account of events and its checksums.
+
+    Sets `found`'s kind, chunks and events; adds problems and damaged ranges of the archive itself.
+    What was wrong with the log that it was made from becomes a note.
+    """
+    found.kind = "archive"
+    account = source.metadata.account
+    kinds = _count(source, found)
+    found.problems += source.problems[len(account.problems) :]
+    found.damaged += source.damaged[len(account.damaged) :]
+    if not found.problems:
+        found.problems += source.wrong_blocks()
+    if not found.problems and kinds != account.kinds:
+        found.problems.append("has other kinds of events than its account says")
+    found.notes += [f"its log was damaged: {problem}" for problem in account.problems]
+    _notes(source, found)
+
+
+def _count(source: Source, found: Finding) -> dict[str, int]:
+    """Read all events, add them to `found`, and return their number by kind: {letter: n}."""
+    counts = np.zeros(256, np.int64)
+    for part in source.parts():
+        counts += np.bincount(part.events.kind, minlength=256)
+        found.chunks += 1
+        found.events += len(part.events)
+    return {BY_KIND[Kind(k)].letter: int(counts[k]) for k in np.flatnonzero(counts).tolist()}
+
+
+def _notes(source: Source, found: Finding) -> None:
+    """Add notes about an interrupted log and records of unknown kinds."""
+    if source.interrupted:
+        found.notes.append("interrupted: whole up to there")
+    for kind, count in sorted(source.unknown.items()):
+        found.notes.append(f"{units.plural(count, 'record')} of unknown kind {kind}")
+
+
+def _is_table(path: str) -> bool:
+    """Return whether a file is a dataset's table of bios or requests."""
+    if not path.endswith(".parquet") or not (is_url(path) or os.path.isfile(path)):
+        return False
+    from biotrail.converters.inputs.parquet.source import is_table
+
+    return is_table(path)
+
+
+def _check_table(path: str, found: Finding) -> None:
+    """Check a dataset's table of bios or requests; set kind, bytes, events, problems and intact."""
+    from biotrail.converters.inputs.parquet.source import check_table
+
+    found.kind = "table"
+    found.bytes, found.events, found.problems = check_table(path)
+    found.intact = not found.problems
