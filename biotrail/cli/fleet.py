@@ -154,7 +154,7 @@ def _made(
             f"fleet needs the extra fleet ({error}): pip install 'biotrail[fleet]'"
         ) from error
     from biotrail.cli.fleets.analysing import analyse
-    from biotrail.cli.fleets.locations import find
+    from biotrail.cli.fleets.finding import find
     from biotrail.cli.fleets.running import client_of, default_workers
     from biotrail.cli.fleets.tasks import Asked
     from biotrail.converters.analysis.fleet.closing import make_report

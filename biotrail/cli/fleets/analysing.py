@@ -9,7 +9,6 @@ from dask.distributed import Client, Future, as_completed, wait
 from distributed import KilledWorker
 
 from biotrail.cli.fleets import tasks
-from biotrail.cli.fleets.locations import File
 from biotrail.cli.fleets.tasks import Asked, Seen
 from biotrail.converters.analysis.fleet.part import Part
 from biotrail.converters.analysis.fleet.tree import LeftOut
@@ -29,7 +28,7 @@ Told = Callable[[str], None]
 class Host:
     """A host's recordings, each a list of its files, while they are read."""
 
-    recordings: list[list[File]] = field(default_factory=list)
+    recordings: list[list[str]] = field(default_factory=list)
     read: list[Future] = field(default_factory=list)
     """Parts of the recordings that were read."""
     open: int = 0
@@ -37,7 +36,7 @@ class Host:
 
 
 def analyse(
-    client: Client, files: Sequence[File], columns: Columns, asked: Asked, told: Told
+    client: Client, files: Sequence[str], columns: Columns, asked: Asked, told: Told
 ) -> Part:
     """Return the part of all files, each host closed; files that cannot be read are named in it.
 
@@ -50,7 +49,7 @@ def analyse(
     return whole
 
 
-def _look(client: Client, files: Sequence[File], told: Told) -> tuple[list[Seen], list[LeftOut]]:
+def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen], list[LeftOut]]:
     """Return what the headers of the files say, in the order of names, and which have none."""
     seen: list[Seen] = []
     left_out: list[LeftOut] = []
@@ -64,7 +63,7 @@ def _look(client: Client, files: Sequence[File], told: Told) -> tuple[list[Seen]
         else:
             left_out.append(found)
         told(f"{count} of {len(files)} files looked at")
-    return sorted(seen, key=lambda one: one.file.name), left_out
+    return sorted(seen, key=lambda one: one.file), left_out
 
 
 def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
@@ -73,14 +72,14 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
     The files of a rotated run are one recording. Of several files of one log (a log and its
     archive, or copies) the first is kept.
     """
-    runs: dict[tuple[str, str], list[File]] = {}
+    runs: dict[tuple[str, str], list[str]] = {}
     known: dict[str, str] = {}
     double: list[LeftOut] = []
     for one in seen:
         if one.log_id in known:
-            double.append(LeftOut(one.file.name, f"is the same log as {known[one.log_id]}"))
+            double.append(LeftOut(one.file, f"is the same log as {known[one.log_id]}"))
             continue
-        known[one.log_id] = one.file.name
+        known[one.log_id] = one.file
         runs.setdefault((one.host, one.run), []).append(one.file)
     hosts: dict[str, Host] = {}
     for (host, _), files in runs.items():
@@ -97,7 +96,7 @@ def _read(
     FAN_IN parts that are there are added up by a task, until one is left. Dask decides what runs
     where, and runs again what was on a worker that ended.
     """
-    reading: dict[Future, tuple[str, list[File]]] = {}
+    reading: dict[Future, tuple[str, list[str]]] = {}
     for name, host in hosts.items():
         for files in host.recordings:
             task = client.submit(tasks.read, files, columns(name), asked, pure=False)
@@ -143,7 +142,7 @@ def _result(future: Future) -> Part:
     return found
 
 
-def _failure(files: Sequence[File], future: Future) -> list[LeftOut]:
+def _failure(files: Sequence[str], future: Future) -> list[LeftOut]:
     """Return the files of a task that failed, with the reason; empty if it did not.
 
     Without files one nameless entry. Raises ConversionError: the scheduler is gone.
@@ -163,4 +162,4 @@ def _failure(files: Sequence[File], future: Future) -> list[LeftOut]:
         )
     else:
         why = f"reading failed ({type(error).__name__}: {error}); please report this"
-    return [LeftOut(name, " ".join(why.split())) for name in [one.name for one in files] or [""]]
+    return [LeftOut(name, " ".join(why.split())) for name in list(files) or [""]]

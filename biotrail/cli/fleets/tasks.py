@@ -5,11 +5,9 @@ A file that cannot be read ends no task: it is named in the task's result.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from biotrail import __version__
-from biotrail.cli.fleets.locations import File, stream_of
 from biotrail.cli.options.cuts import Cut, cut_of
 from biotrail.converters.analysis.fleet import closing
 from biotrail.converters.analysis.fleet.part import Part, merged, read_part
@@ -36,7 +34,8 @@ class Asked:
 class Seen:
     """What the header of a file says."""
 
-    file: File
+    file: str
+    """Path or URL."""
     host: str
     log_id: str
     run: str
@@ -48,39 +47,34 @@ def version() -> str:
     return __version__
 
 
-def look(file: File) -> Seen | LeftOut:
+def look(file: str) -> Seen | LeftOut:
     """Return what the header of a file says, or why it cannot be read."""
     try:
-        with stream_of(file) as given:
-            source = open_source(given)
-            log_id = str(source.header.get("log_id", file.name))
-            host = Context(source.header).host
-            return Seen(file, host, log_id, run_of(source) or log_id)
+        source = open_source(file)
+        log_id = str(source.header.get("log_id", file))
+        return Seen(file, Context(source.header).host, log_id, run_of(source) or log_id)
     except (TraceError, OSError) as error:
-        return LeftOut(file.name, reason(file, error))
+        return LeftOut(file, reason(file, error))
 
 
-def read(files: Sequence[File], columns: dict[str, str], asked: Asked) -> Part:
+def read(files: Sequence[str], columns: dict[str, str], asked: Asked) -> Part:
     """Return what a recording adds to the report; of one that cannot be read, why.
 
     files: all files of the recording, in any order. columns: what the user's table says of its
     host. The Part has only `left_out` if the recording cannot be read.
     """
+
+    def again() -> Trace:
+        sources = [(name, open_source(name)) for name in files]
+        source = sources[0][1] if len(sources) == 1 else series_of(sources)
+        return Trace(source, asked.associate)
+
     try:
-        with ExitStack() as opened:
-            given = [(one.name, opened.enter_context(stream_of(one))) for one in files]
-
-            def again() -> Trace:
-                sources = [(name, open_source(one)) for name, one in given]
-                source = sources[0][1] if len(sources) == 1 else series_of(sources)
-                return Trace(source, asked.associate)
-
-            part = cut_of(again, asked.cut)
-            windows = part.chosen(part.trace.lifecycles())
-            names, size = [one.name for one in files], sum(one.size for one in files)
-            return read_part(part.trace, windows, asked.by, columns, names, size)
+        part = cut_of(again, asked.cut)
+        windows = part.chosen(part.trace.lifecycles())
+        return read_part(part.trace, windows, asked.by, columns, list(files))
     except (TraceError, OSError) as error:
-        return Part(left_out=[LeftOut(one.name, reason(one, error)) for one in files])
+        return Part(left_out=[LeftOut(name, reason(name, error)) for name in files])
 
 
 def close(parts: Sequence[Part], asked: Asked) -> Part:
@@ -95,9 +89,7 @@ def add_up(parts: Sequence[Part]) -> Part:
     return merged(parts)
 
 
-def reason(file: File, error: Exception) -> str:
+def reason(file: str, error: Exception) -> str:
     """Return an error as a sentence that does not begin with the file's own name."""
     text = str(error) if isinstance(error, TraceError) else f"{type(error).__name__}: {error}"
-    for name in (file.name, file.url, "the stream"):
-        text = text.removeprefix(f"{name}: ")
-    return " ".join(text.split())
+    return " ".join(text.removeprefix(f"{file}: ").split())

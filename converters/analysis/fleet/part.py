@@ -95,13 +95,12 @@ def read_part(
     by: str,
     columns: dict[str, str],
     files: list[str],
-    size: int,
 ) -> Part:
     """Read a recording to its end and return what it adds to the fleet's report.
 
     windows: of `trace`, of which some I/Os may have been left out. by: a word of WORDS, or a key of
-    `columns`. columns: what the user's table says of the recording's host. files: of the recording,
-    as the user is to see them; size: their bytes together.
+    `columns`. columns: what the user's table says of the recording's host. files: paths
+    or URLs of the recording.
     """
     reporter, slots = Reporter(trace.context), Slots()
     for window in windows:
@@ -109,7 +108,7 @@ def read_part(
         slots.add(window, trace.context)
         del window  # not kept while the next is made
     report = reporter.finish(trace)
-    facts = _facts(trace, report, columns, files, size)
+    facts = _facts(trace, report, columns, files)
     devices = device_sums(reporter, trace.context)
     for (dev, letter), count in trace.account.devices.items():
         if dev in devices:
@@ -158,7 +157,7 @@ def _groups(
 
 
 def _facts(
-    trace: Trace, report: Report, columns: dict[str, str], files: list[str], size: int
+    trace: Trace, report: Report, columns: dict[str, str], files: list[str]
 ) -> RecordingFacts:
     """Return the facts about a recording that was read to its end; arguments as of read_part."""
     account, loss = trace.account, report.loss
@@ -168,7 +167,7 @@ def _facts(
         machine=trace.context.machine,
         log_id=report.log_id,
         files=files,
-        bytes=size,
+        bytes=max(0, trace.reader.size),
         events=account.total,
         begin=begin_text(trace),
         span_ns=report.span_ns,
