@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail fleet`: recordings of any number of hosts, read where the workers are."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from biotrail.converters.analysis.fleet.part import WORDS
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units
-from biotrail.text.printing import say_json
+from biotrail.text.printing import say, say_json
 from biotrail.text.progress import StatusLine
 from biotrail.text.rows import limit_option
 
@@ -139,6 +140,8 @@ def report(places: tuple[str, ...], cut: Cut, associate: str, fleet: Fleet) -> N
         from biotrail.converters.analysis.fleet.json import as_dict
 
         say_json(as_dict(made), indent=2)
+    elif fleet.page is not None:
+        _write_page(made, fleet.page, fleet.force)
     else:
         _print(made, fleet.limit)
 
@@ -170,6 +173,24 @@ def _made(
     if not part.recordings:
         raise ConversionError(_nothing(part.left_out))
     return make_report(part, fleet.by, CONFIDENCE)
+
+
+def _write_page(made: "FleetReport", target: str, force: bool) -> None:
+    """Write the report as a page to `target`, and say so. Raises OutputError."""
+    from biotrail import __version__
+    from biotrail.converters.analysis.page.fleet_data import fleet_data
+    from biotrail.converters.analysis.page.html import fleet_page
+    from biotrail.text.fleet import head
+    from biotrail.text.slow.stages import MEANINGS
+
+    title = f"{units.plural(len(made.hosts), 'host')}: biotrail fleet report"
+    about = "; ".join(head(made))
+    words = {"version": __version__, "title": title, "about": about, "stages": MEANINGS}
+    with output.replacing(target, force=force) as stream:
+        text = fleet_page(title, {**fleet_data(made), "words": words})
+        stream.write(text.encode("utf-8", "replace"))
+    size = units.size(os.stat(target).st_size)
+    say(f"wrote {target} ({size}): open it in a browser; it needs no network")
 
 
 def _nothing(left_out: "Sequence[LeftOut]") -> str:

@@ -23,7 +23,7 @@ def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[Render
     width: characters. limit: rows of each table, 0: all; None: MOST_ROWS.
     """
     most = MOST_ROWS if limit is None else limit
-    yield block(_head(report))
+    yield block(head(report))
     yield _operations(report, width)
     yield _stages(report.total, width)
     yield _groups(report, width, most)
@@ -36,7 +36,7 @@ def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[Render
         yield with_more(table("Left out", columns, rows, width), more)
 
 
-def _head(report: FleetReport) -> list[str]:
+def head(report: FleetReport) -> list[str]:
     """Return lines on what was read, and what was not."""
     total = report.total
     lost = sum(report.lost_records.values())

@@ -19,9 +19,11 @@ MEMORY = 512 << 20
 """Bytes that a worker of the local cluster may have; Dask restarts one that takes more."""
 _PATIENCE = 20
 """Seconds that a scheduler has to answer."""
-_QUIET = {
+_CONFIG = {
     "distributed.comm.timeouts.connect": f"{_PATIENCE}s",
     "distributed.admin.tick.limit": "1h",
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
 
 
@@ -34,14 +36,15 @@ def default_workers() -> int:
 def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
     """Yield a client of the scheduler at an address or, without one, of a cluster on this machine.
 
-    workers: processes of the local cluster. It listens on the loopback interface alone, has no
-    dashboard, and keeps its files in a private directory that is removed. Raises ConversionError:
+    workers: processes of the local cluster. It listens on the loopback interface alone, to
+    those with its own temporary keys (TLS), for whoever reaches a scheduler can run code there; it
+    has no dashboard, and keeps its files in a private directory that is removed. Raises ConversionError:
     the scheduler does not answer or is gone, or its workers lack this version of biotrail.
     """
     # Dask prints what it retries and why; the command says at its end what could not be done.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     where = scheduler or "this machine's cluster"
-    with config.set(_QUIET), tempfile.TemporaryDirectory(prefix="biotrail-fleet-") as directory:
+    with config.set(_CONFIG), tempfile.TemporaryDirectory(prefix="biotrail-fleet-") as directory:
         try:
             if scheduler is not None:
                 with _connected(scheduler) as client:
@@ -53,7 +56,9 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
                     threads_per_worker=1,
                     memory_limit=MEMORY,
                     host="127.0.0.1",
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
+                    security=True,
                     local_directory=directory,
                     silence_logs=logging.CRITICAL,
                 ) as cluster,
