@@ -42,7 +42,8 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
     the scheduler does not answer or is gone, or its workers lack this version of biotrail.
     """
     # Dask prints what it retries and why; the command says at its end what could not be done.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     where = scheduler or "this machine's cluster"
     with config.set(_CONFIG), tempfile.TemporaryDirectory(prefix="biotrail-fleet-") as directory:
         try:
@@ -73,7 +74,7 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
 def _connected(scheduler: str) -> Iterator[Client]:
     """Yield a client of the scheduler at an address, whose workers have this version."""
     try:
-        client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
+        client = Client(scheduler, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
         raise ConversionError(
             f"{scheduler}: no Dask scheduler answers there ({error}); start one (dask scheduler), "

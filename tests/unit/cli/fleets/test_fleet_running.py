@@ -216,3 +216,54 @@ def test_a_copy_of_a_log_is_left_out() -> None:
     # THEN the second is left out
     assert hosts["db1"].recordings == [["a"]]
     assert double == [LeftOut("b", "is the same log as a")]
+
+
+def test_a_scheduler_that_goes_is_one_message(tmp_path: Path) -> None:
+    # GIVEN a cluster WHEN its scheduler ends after the first recording
+    files = list(map(str, fleet(tmp_path / "set", 6, log_of(tmp_path / "a.biotrail"))))
+    with client_of(None, 1) as client:
+
+        def told(words: str) -> None:
+            if words.startswith("1 of 6 recordings"):
+                client.cluster.sync(client.cluster.scheduler.close)
+
+        # THEN the message says so
+        with pytest.raises(TraceError, match="connection to the scheduler was lost"):
+            analyse(client, files, no_columns, Asked("host"), told)
+
+
+def test_the_page_holds_the_report(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a host whose name could be markup
+    nasty = "<img src=x onerror=alert(1)>"
+    log = log_of(tmp_path / "db1.log", host={"name": nasty})
+    archive_of(log, tmp_path / "db1.parquet")
+    out = tmp_path / "fleet.html"
+    # WHEN its page is written
+    done = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
+    # THEN the page has the host as data, and no markup
+    assert (done.status, done.err) == (0, "")
+    page = out.read_text()
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert [one["host"] for one in data["report"]["hosts"]] == [nasty]
+    assert "<img" not in page
+    # and it is not replaced without --force
+    again = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
+    assert (again.status, "--force" in again.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("name,rack\ndb1,r1\n", "one of them 'host'"),
+        ("host,rack\ndb1,r1\ndb1,r2\n", ":3: the host 'db1' is in the table twice"),
+    ],
+)
+def test_a_wrong_table_of_hosts_is_one_message(
+    tmp_path: Path, cli: Cli, table: str, message: str
+) -> None:
+    # GIVEN a table WHEN it is used THEN the message says what is wrong with it
+    path = tmp_path / "hosts.csv"
+    path.write_text(table)
+    done = cli("fleet", "report", "--hosts", path, "--by", "rack", tmp_path)
+    assert done.status == 1
+    assert message in done.err
