@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which files a path, glob, directory or URL means."""
 
+import re
 from collections.abc import Sequence
 from glob import glob, has_magic
 from pathlib import Path
@@ -9,6 +10,8 @@ from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.parquet.locations import expand
 from biotrail.recorder.schema.errors import ConversionError
 
+_TABLE = re.compile(r"(?:^|/)(?:bios|requests)/host=[^/]*/")
+"""In the paths of a dataset's tables, which are made from its archives."""
 ENDINGS = (".parquet", ".biotrail")
 """Of the files that are taken from a directory; from a folder of a URL only the first."""
 
@@ -16,7 +19,8 @@ ENDINGS = (".parquet", ".biotrail")
 def find(places: Sequence[str]) -> list[str]:
     """Return the files at paths, globs, directories and URLs, each once, sorted.
 
-    Raises ConversionError: there is no file at a place; LocationError: a URL cannot be listed.
+    Of a dataset they are its archives, without its tables of bios and requests. Raises
+    ConversionError: there is no file at a place; LocationError: a URL cannot be listed.
     """
     found: set[str] = set()
     for place in places:
@@ -27,7 +31,7 @@ def find(places: Sequence[str]) -> list[str]:
                 f"({' or '.join('*' + end for end in ENDINGS)}), or a URL such as "
                 "s3://bucket/*.parquet"
             )
-        found.update(files)
+        found.update(one for one in files if len(files) == 1 or not _TABLE.search(one))
     return sorted(found)
 
 

@@ -24,7 +24,18 @@ _CONFIG = {
     "distributed.admin.tick.limit": "1h",
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
+    # A worker's memory is nearly all the window that it reads: putting results on the disk, or
+    # waiting, would not make it less. It is ended only at 95 % of MEMORY.
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    # One thread each; memory that windows use again and again is kept. Dask's own setting has it
+    # returned to the kernel each time (MALLOC_TRIM_THRESHOLD_), which takes 1.7 times the CPU time.
+    "distributed.nanny.pre-spawn-environ": {
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+    },
 }
+"""Settings of Dask, of which the last four are for the local cluster alone."""
 
 
 def default_workers() -> int:
@@ -38,8 +49,9 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
 
     workers: processes of the local cluster. It listens on the loopback interface alone, to
     those with its own temporary keys (TLS), for whoever reaches a scheduler can run code there; it
-    has no dashboard, and keeps its files in a private directory that is removed. Raises ConversionError:
-    the scheduler does not answer or is gone, or its workers lack this version of biotrail.
+    has no dashboard, and keeps its files in a private directory that is removed. Raises
+    ConversionError: the scheduler does not answer or is gone, or its workers lack this version of
+    biotrail.
     """
     # Dask prints what it retries and why; the command says at its end what could not be done.
     for name in ("distributed", "distributed.client", "tornado", "asyncio"):
