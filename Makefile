@@ -18,7 +18,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-convert bench-record bench-offered bench-replay bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-convert bench-record bench-offered bench-fleet bench-replay bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -73,6 +73,9 @@ bench-convert: setup ## conversions of 1 to 100 M events, beside blkparse, btt, 
 
 bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
 	$(BIN)/python -m benchmarks.record_cost $(ARGS)
+
+bench-fleet: setup ## archives of 200 hosts, by 1 and 2 workers: make bench-fleet ARGS="a.biotrail --archives 200"
+	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 bench-replay: setup ## the recorder's own CPU time per record, step by step: make bench-replay ARGS=a.biotrail
 	$(BIN)/python -m benchmarks.recorder_replay $(ARGS)

@@ -62,10 +62,10 @@ def enlarge(recorded: Path, times: int, out: Path) -> None:
                 for chunk in _chunks(recorded):
                     shift = number * span
                     moved = [
-                        _later(one, shift, number * ring, number * lives) for one in chunk.segments
+                        later(one, shift, number * ring, number * lives) for one in chunk.segments
                     ]
-                    writer.write_chunk(moved, _clock_later(chunk.clock, shift))
-            writer.close(_end_later(reader.end, (times - 1) * span))
+                    writer.write_chunk(moved, clock_later(chunk.clock, shift))
+            writer.close(end_later(reader.end, (times - 1) * span))
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def _extent(reader: LogReader) -> tuple[int, int]:
     return last - first + _PAUSE_NS, -(-max(ends) // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def _later(segment: Segment, shift: int, further: int, lives: int) -> Segment:
+def later(segment: Segment, shift: int, further: int, lives: int) -> Segment:
     """Return a segment with records `shift` ns later, `further` bytes on in its ring.
 
     lives: added to the numbers of followed lives.
@@ -143,15 +143,15 @@ def _word(kind: Kind, name: str) -> int:
     return int(fields[name][1]) // 8
 
 
-def _clock_later(clock: Mapping[str, int], shift: int) -> dict[str, int]:
+def clock_later(clock: Mapping[str, int], shift: int) -> dict[str, int]:
     return {name: ns + shift if name in _CLOCKS else ns for name, ns in clock.items()}
 
 
-def _end_later(end: Mapping[str, Any], shift: int) -> dict[str, Any]:
+def end_later(end: Mapping[str, Any], shift: int) -> dict[str, Any]:
     """Return the END frame's facts with its clocks `shift` ns later; `log` is the writer's."""
     later = {name: value for name, value in end.items() if name != "log"}
     if "clocks" in later:
-        later["clocks"] = _clock_later(later["clocks"], shift)
+        later["clocks"] = clock_later(later["clocks"], shift)
     return later
 
 

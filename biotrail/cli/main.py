@@ -31,6 +31,7 @@ _COMMANDS = {
     "export": "Write bios, requests or events as a table, or for fio to replay.",
     "verify": "Check every checksum and count of logs and archives.",
     "report": "Show where I/O time goes, by device, operation and process.",
+    "fleet": "Analyse the recordings of many hosts as one.",
     "diff": "Compare two recordings and mark the differences that are not noise.",
     "pairs": "Measure the time from one kernel event to another.",
     "top": "Watch block I/O as it happens.",

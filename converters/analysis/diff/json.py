@@ -69,13 +69,13 @@ def _device(device: DeviceDiff) -> dict[str, Any]:
     return {
         "device_a": device.device_a,
         "device_b": device.device_b,
-        "figures": [_figure(figure) for figure in device.figures],
+        "figures": [figure(found) for found in device.figures],
         "operations": [
             {
                 "operation": one.operation,
                 "ios_a": one.ios_a,
                 "ios_b": one.ios_b,
-                "figures": [_figure(figure) for figure in one.figures],
+                "figures": [figure(found) for found in one.figures],
             }
             for one in device.operations
         ],
@@ -84,16 +84,17 @@ def _device(device: DeviceDiff) -> dict[str, Any]:
 
 def _call(call: CallDiff) -> dict[str, Any]:
     """Return the compared calls of a name as a dict: call, io, count_a, count_b, figures."""
-    return {**vars(call), "figures": [_figure(figure) for figure in call.figures]}
+    return {**vars(call), "figures": [figure(found) for found in call.figures]}
 
 
 def _pair(pair: PairDiff) -> dict[str, Any]:
     """Return compared pairs of events as a dict: pair, by, count_a, count_b, figures."""
-    return {**vars(pair), "figures": [_figure(figure) for figure in pair.figures]}
+    return {**vars(pair), "figures": [figure(found) for found in pair.figures]}
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def figure(one: Figure) -> dict[str, Any]:
+    """Return a compared figure as a dict: the fields of Figure, rounded to 6 decimals."""
     return {
         name: round(value, 6) if isinstance(value, float) else value
-        for name, value in vars(figure).items()
+        for name, value in vars(one).items()
     }

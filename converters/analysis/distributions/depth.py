@@ -104,6 +104,16 @@ class Depth:
         if self.interval:
             self._add_spans(at, level, lasts)
 
+    def merge(self, other: "Depth") -> None:
+        """Add another device's time, depth and beginnings to `whole` and `met`.
+
+        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any. Spans
+        of intervals are not merged. `other` is not changed.
+        """
+        whole = other.whole
+        self.whole.add(whole.time_ns, whole.depth_ns, whole.busy_ns, whole.most)
+        self.met.merge(other.met)
+
     def widen(self) -> None:
         """Double `interval`: merge the spans of intervals 2i and 2i + 1 into that of interval i."""
         self.interval *= 2

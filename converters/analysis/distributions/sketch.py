@@ -8,8 +8,10 @@ order, and the counts of parts add up to the counts of the whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.tables import I64
@@ -101,6 +103,12 @@ class Distribution:
         distribution = cls()
         distribution._take(int(counts.sum()), total, least, most, base, counts)
         return distribution
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle writes: the buckets that are not empty, for most are."""
+        rows = np.flatnonzero(self._counts)
+        buckets = (rows + self._base).astype(np.int32)
+        return _unpickled, (self.sum, self.min, self.max, buckets, self._counts[rows])
 
     @property
     def mean(self) -> float:
@@ -235,6 +243,22 @@ class Distribution:
         sums = np.zeros(last - first + 1, dtype=np.int64)
         np.add.at(sums, rows - first, self._counts[seen])
         return first, sums.tolist()
+
+
+def _unpickled(
+    total: int, least: int, most: int, buckets: NDArray[np.int32], counts: I64
+) -> Distribution:
+    """Return a pickled distribution.
+
+    total, least, most: sum, minimum, maximum. buckets: (k,), ascending, of buckets_of. counts:
+    (k,), values in each.
+    """
+    if not len(buckets):
+        return Distribution()
+    base = int(buckets[0])
+    dense = np.zeros(int(buckets[-1]) - base + 1, np.int64)
+    dense[buckets - base] = counts
+    return Distribution.of_counts(total, least, most, base, dense)
 
 
 Targets = Mapping[int, Distribution] | Sequence[Distribution]

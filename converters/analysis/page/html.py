@@ -26,6 +26,8 @@ SCRIPTS = (
 """Scripts of a report page, in the order in which the page runs them."""
 FLAME_SCRIPTS = ("format.js", "charts.js", "flame.js")
 """Scripts of a flame graph's page, likewise."""
+FLEET_SCRIPTS = ("format.js", "charts.js", "fleet.js")
+"""Scripts of a fleet's page, likewise."""
 _LIBRARY = "echarts/echarts.min.js"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -44,6 +46,14 @@ def flame_page(title: str, data: Mapping[str, Any]) -> str:
     data: as of flame.as_dict, with `words`: this version, title, a line about the graph, and notes.
     """
     return _filled("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
+
+
+def fleet_page(title: str, data: Mapping[str, Any]) -> str:
+    """Return a fleet's page as HTML. title: plain text. data: as of fleet_data, with `words`.
+
+    words: this version, title, a line about what was read, and the meanings of stages.
+    """
+    return _filled("fleet.html", ("page.css",), FLEET_SCRIPTS, title, data)
 
 
 def _filled(

@@ -31,9 +31,9 @@ from biotrail.converters.analysis.report.calls.calls import CallsByName
 from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
 from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
-from biotrail.converters.analysis.report.devices.devices import Devices
+from biotrail.converters.analysis.report.devices.devices import Device, Devices
 from biotrail.converters.analysis.report.devices.drivers import Drivers
-from biotrail.converters.analysis.report.devices.flushes import Flushes
+from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
 from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.pairs.pairs import PairFigures
@@ -112,6 +112,21 @@ class Reporter:
         self._series: Series[GroupReport] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
+
+    @property
+    def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
+        """(bios, requests): place (Samples.place, or OTHERS) → group. Not copies."""
+        return self._bios.by_code, self._requests.by_code
+
+    @property
+    def devices(self) -> dict[int, Device]:
+        """dev_t → depths and patterns of the devices with I/O. Not a copy."""
+        return self._devices.by_dev
+
+    @property
+    def flushes(self) -> dict[int, Flush]:
+        """dev_t → flushes of the devices with any; complete after `finish`. Not a copy."""
+        return self._flushes.by_dev
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window to all figures; `begin` becomes the first window's begin.

@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from biotrail.cli.main import cli
@@ -28,10 +30,18 @@ def test_what_is_committed_is_up_to_date() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def names(above: str, group: click.Group, context: click.Context) -> Iterator[str]:
+    """Yield the pages' names of all commands of a group, and of those below."""
+    for name in group.list_commands(context):
+        yield f"{above}-{name}.1"
+        if isinstance(command := group.get_command(context, name), click.Group):
+            yield from names(f"{above}-{name}", command, click.Context(command))
+
+
 def test_each_command_has_its_page() -> None:
     # GIVEN the subcommands  THEN there is a page for each, one for them all, and no other
-    commands = cli.list_commands(cli.make_context("biotrail", [], resilient_parsing=True))
-    expected = {"biotrail.1", *(f"biotrail-{name}.1" for name in commands)}
+    context = cli.make_context("biotrail", [], resilient_parsing=True)
+    expected = {"biotrail.1", *names("biotrail", cli, context)}
     assert {page.name for page in PAGES} == expected
 
 

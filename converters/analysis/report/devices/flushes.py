@@ -31,6 +31,14 @@ class Flush:
     times: Distribution = field(default_factory=Distribution)
     """ns from D to C of flush requests."""
 
+    def merge(self, other: "Flush") -> None:
+        """Add the flush requests and waits of another device, which is not changed."""
+        self.requests += other.requests
+        self.waits += other.waits
+        self.unmatched += other.unmatched
+        self.shared.update(other.shared)
+        self.times.merge(other.times)
+
 
 @dataclass
 class _Recent:

@@ -35,6 +35,17 @@ class Pattern:
         """Share of sequential I/Os among all but the first, 0 to 1; 0.0 without any."""
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
+    def merge(self, other: "Pattern") -> None:
+        """Add the counts and distances of another device, which is not changed.
+
+        Each device's I/Os are compared with its own alone.
+        """
+        self.sequential += other.sequential
+        self.forward += other.forward
+        self.backward += other.backward
+        self.seek.merge(other.seek)
+        self.gap.merge(other.gap)
+
     def update(self, at: I64, sector: U64, size: I64) -> None:
         """Add I/Os of the device that follow those added before; I/Os of 0 bytes are ignored.
 

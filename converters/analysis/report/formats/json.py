@@ -66,7 +66,7 @@ def as_dict(report: Report) -> dict[str, Any]:
                 "begin_ns": interval.begin_ns,
                 "end_ns": interval.end_ns,
                 "groups": [group(one) for one in interval.groups],
-                "depths": [_interval_depth(depth) for depth in interval.depths],
+                "depths": [_interval_depth(one) for one in interval.depths],
                 "pairs": [interval_pair(pair) for pair in interval.pairs],
             }
             for interval in report.intervals
@@ -151,7 +151,7 @@ def _depths(one: OperationReport) -> dict[str, Any]:
     """Return the key `depth` with the operation's depths; empty if it has none."""
     if one.queue is None or one.issued is None:
         return {}
-    return {"depth": {"queue": _depth(one.queue), "issued": _depth(one.issued)}}
+    return {"depth": {"queue": depth(one.queue), "issued": depth(one.issued)}}
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:
@@ -170,9 +170,9 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         "total": operation(device.total),
         "operations": [operation(one) for one in device.operations],
         "events": device.events,
-        "depth": {"queue": _depth(device.queue), "issued": _depth(device.issued)},
-        "pattern": {"q2q": _pattern(device.q2q), "d2d": _pattern(device.d2d)},
-        "flushes": _flushes(device.flushes) if device.flushes else None,
+        "depth": {"queue": depth(device.queue), "issued": depth(device.issued)},
+        "pattern": {"q2q": pattern(device.q2q), "d2d": pattern(device.d2d)},
+        "flushes": flushes(device.flushes) if device.flushes else None,
         "completions": [_completion(one) for one in device.completions],
         "drivers": [_driver(one) for one in device.drivers],
     }
@@ -283,21 +283,21 @@ def _submission(one: SubmissionReport) -> dict[str, Any]:
     }
 
 
-def _depth(depth: DepthReport) -> dict[str, Any]:
+def depth(one: DepthReport) -> dict[str, Any]:
     """Return how many bios or requests were in flight as a dict: mean, max, active_ns, idle_ns.
 
     And `at_start`: how many others were in flight when each began, with a histogram.
     """
     return {
-        "mean": round(depth.mean, 6),
-        "max": depth.max,
-        "active_ns": depth.busy_ns,
-        "idle_ns": depth.idle_ns,
-        "at_start": {**summary(depth.at_start, ""), "histogram": buckets(depth.at_starts, "")},
+        "mean": round(one.mean, 6),
+        "max": one.max,
+        "active_ns": one.busy_ns,
+        "idle_ns": one.idle_ns,
+        "at_start": {**summary(one.at_start, ""), "histogram": buckets(one.at_starts, "")},
     }
 
 
-def _pattern(pattern: PatternReport) -> dict[str, Any]:
+def pattern(one: PatternReport) -> dict[str, Any]:
     """Return how I/Os followed each other on a device as a dict for json.dumps.
 
     Keys: sequential, forward, backward (I/Os that began at, after, before the end of the one
@@ -305,16 +305,16 @@ def _pattern(pattern: PatternReport) -> dict[str, Any]:
     the time between beginnings, ns).
     """
     return {
-        "sequential": pattern.sequential,
-        "forward": pattern.forward,
-        "backward": pattern.backward,
-        "sequential_share": round(pattern.sequential_share, 6),
-        "seek": {**summary(pattern.seek, "bytes"), "histogram": buckets(pattern.seeks, "bytes")},
-        "gap": summary(pattern.gap, "ns"),
+        "sequential": one.sequential,
+        "forward": one.forward,
+        "backward": one.backward,
+        "sequential_share": round(one.sequential_share, 6),
+        "seek": {**summary(one.seek, "bytes"), "histogram": buckets(one.seeks, "bytes")},
+        "gap": summary(one.gap, "ns"),
     }
 
 
-def _flushes(flushes: FlushReport) -> dict[str, Any]:
+def flushes(one: FlushReport) -> dict[str, Any]:
     """Return a device's flush requests as a dict for json.dumps.
 
     Keys: requests, waits (of bios, for such requests), unmatched (of these waits),
@@ -322,12 +322,12 @@ def _flushes(flushes: FlushReport) -> dict[str, Any]:
     (summary of D to C, ns).
     """
     return {
-        "requests": flushes.requests,
-        "waits": flushes.waits,
-        "unmatched": flushes.unmatched,
-        "bios_per_request": round(flushes.bios_per_request, 6),
-        "shared": {str(bios): count for bios, count in flushes.shared.items()},
-        "time": summary(flushes.time, "ns"),
+        "requests": one.requests,
+        "waits": one.waits,
+        "unmatched": one.unmatched,
+        "bios_per_request": round(one.bios_per_request, 6),
+        "shared": {str(bios): count for bios, count in one.shared.items()},
+        "time": summary(one.time, "ns"),
     }
 
 

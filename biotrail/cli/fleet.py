@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail fleet`: recordings of any number of hosts, read where the workers are."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from biotrail.cli.options.cut_options import choice_options
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.opening import associate_option
+from biotrail.converters.analysis.diff.diff import CONFIDENCE
+from biotrail.converters.analysis.fleet.part import WORDS
+from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import ConversionError
+from biotrail.text import units
+from biotrail.text.printing import say, say_json
+from biotrail.text.progress import StatusLine
+from biotrail.text.rows import limit_option
+
+if TYPE_CHECKING:
+    from biotrail.cli.fleets.hosts_table import HostsTable
+    from biotrail.converters.analysis.fleet.tree import FleetReport, LeftOut
+
+
+@click.group()
+def command() -> None:
+    """Analyse the recordings of many hosts as one, on the workers of a Dask cluster."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What the options say about the workers, the groups and the form of the report."""
+
+    scheduler: str | None
+    workers: int | None
+    by: str
+    hosts: str | None
+    """Path of the user's table of hosts."""
+    seed: int
+    limit: int | None
+    as_json: bool
+    page: str | None
+    force: bool
+
+    def check(self) -> None:
+        """Raise click.UsageError for options that contradict each other."""
+        if self.scheduler is not None and self.workers is not None:
+            raise click.UsageError(
+                "--workers is for this machine's own cluster: leave it out with --scheduler"
+            )
+        if self.as_json and self.page is not None:
+            raise click.UsageError("--json and --html: give one of them")
+
+    def table(self) -> "HostsTable":
+        """Return the user's table of hosts, empty without one.
+
+        Raises click.UsageError if `by` is no word and no column of the table; ConversionError.
+        """
+        from biotrail.cli.fleets.hosts_table import HostsTable, read_table
+
+        table = HostsTable() if self.hosts is None else read_table(self.hosts)
+        if self.by not in (*WORDS, *table.columns):
+            known = ", ".join((*WORDS, *table.columns))
+            hint = "" if self.hosts else "; --hosts TABLE.csv adds the table's columns"
+            raise click.UsageError(f"--by {self.by}: must be one of {known}{hint}")
+        return table
+
+
+@command.command()
+@click.argument("places", metavar="WHERE...", nargs=-1, required=True)
+@choice_options
+@click.option(
+    "--by",
+    default="host",
+    show_default=True,
+    metavar="WORD",
+    help=f"Group I/O by this: {', '.join(WORDS)}, or a column of --hosts.",
+)
+@click.option(
+    "--hosts",
+    type=click.Path(),
+    metavar="TABLE.csv",
+    help="Table with a column host, and others (rack, role, …) to group by.",
+)
+@click.option(
+    "--scheduler",
+    metavar="tcp://HOST:PORT",
+    help="Dask scheduler whose workers read. Default: workers on this machine.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the random draws.")
+@limit_option("15; --json has all")
+@associate_option
+@click.option(
+    "-o",
+    "--html",
+    "page",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write the report as an HTML page, which needs no network.",
+)
+@click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@gathered(Fleet, "fleet")
+def report(places: tuple[str, ...], cut: Cut, associate: str, fleet: Fleet) -> None:
+    """Show where the I/O time of a fleet goes, and which hosts differ from the others.
+
+    WHERE is a file, a directory, a glob, or a URL (s3://bucket/2026-11/*.parquet) of archives or
+    logs of any number of hosts. Each recording is read by the model of report; distributions add up
+    exactly, so that the figures are those of one report over all of it. Files that cannot be read,
+    are damaged or miss a part are named and counted, and never end the run.
+
+    Hosts are compared with the median of their peers, by the intervals of diff; an outlier also is
+    far from where most hosts are (docs/fleet.md). Needs the extra fleet: pip install
+    'biotrail[fleet]'.
+
+    \b
+    biotrail fleet report archives/
+    biotrail fleet report --by model 'archives/*.parquet'
+    biotrail fleet report --hosts racks.csv --by rack --json archives/
+    biotrail fleet report --from 2026-11-23T14:00Z --to 2026-11-23T15:00Z archives/
+    biotrail fleet report --scheduler tcp://dask:8786 's3://logs/2026-11/*.parquet'
+    biotrail fleet report -o fleet.html archives/
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    fleet.check()
+    if fleet.page is not None:
+        output.ensure_free(fleet.page, fleet.force)
+    table = fleet.table()
+    made = _made(places, cut, associate, fleet, table)
+    if fleet.as_json:
+        from biotrail.converters.analysis.fleet.json import as_dict
+
+        say_json(as_dict(made), indent=2)
+    elif fleet.page is not None:
+        _write_page(made, fleet.page, fleet.force)
+    else:
+        _print(made, fleet.limit)
+
+
+def _made(
+    places: Sequence[str], cut: Cut, associate: str, fleet: Fleet, table: "HostsTable"
+) -> "FleetReport":
+    """Return the report of all recordings at `places`. Raises ConversionError."""
+    try:
+        import distributed  # noqa: F401 - the extra's own library, asked for before any work
+    except ImportError as error:
+        raise ConversionError(
+            f"fleet needs the extra fleet ({error}): pip install 'biotrail[fleet]'"
+        ) from error
+    from biotrail.cli.fleets.analysing import analyse
+    from biotrail.cli.fleets.finding import find
+    from biotrail.cli.fleets.running import client_of, default_workers
+    from biotrail.cli.fleets.tasks import Asked
+    from biotrail.converters.analysis.fleet.closing import make_report
+
+    files = find(places)
+    asked = Asked(fleet.by, cut, associate, fleet.seed)
+    status = StatusLine()
+    with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
+        try:
+            part = analyse(client, files, table.of, asked, status.show)
+        finally:
+            status.clear()
+    if not part.recordings:
+        raise ConversionError(_nothing(part.left_out))
+    return make_report(part, fleet.by, CONFIDENCE)
+
+
+def _write_page(made: "FleetReport", target: str, force: bool) -> None:
+    """Write the report as a page to `target`, and say so. Raises OutputError."""
+    from biotrail import __version__
+    from biotrail.converters.analysis.page.fleet_data import fleet_data
+    from biotrail.converters.analysis.page.html import fleet_page
+    from biotrail.text.fleet import head
+    from biotrail.text.slow.stages import MEANINGS
+
+    title = f"{units.plural(len(made.hosts), 'host')}: biotrail fleet report"
+    about = "; ".join(head(made))
+    words = {"version": __version__, "title": title, "about": about, "stages": MEANINGS}
+    with output.replacing(target, force=force) as stream:
+        text = fleet_page(title, {**fleet_data(made), "words": words})
+        stream.write(text.encode("utf-8", "replace"))
+    size = units.size(os.stat(target).st_size)
+    say(f"wrote {target} ({size}): open it in a browser; it needs no network")
+
+
+def _nothing(left_out: "Sequence[LeftOut]") -> str:
+    """Return why there is no report, by the first file and the number of all."""
+    first, more = left_out[0], len(left_out) - 1
+    others = f"; {units.plural(more, 'more file')} likewise" if more else ""
+    return f"none of the files could be read: {first.file}: {first.why}{others}"
+
+
+def _print(made: "FleetReport", limit: int | None) -> None:
+    """Print the report as tables. limit: rows of each, 0: all; None: the usual number."""
+    from biotrail.text.columns import console
+    from biotrail.text.fleet import parts
+
+    screen = console()
+    for part in parts(made, screen.width, limit):
+        screen.print(part)
+        screen.print()

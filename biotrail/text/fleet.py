@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show a fleet's report in tables for people."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.fleet.deviations import FAR, LEAST_PEERS
+from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
+from biotrail.text import units
+from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.report.cells import TIMES, WORK, stage_rows, tail, times, with_tail, work
+from biotrail.text.rows import first
+
+MOST_ROWS = 15
+"""Rows of each table by default."""
+_PER_CENT = 100
+
+
+def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[RenderableType]:
+    """Yield what to print, with a blank line between two parts.
+
+    width: characters. limit: rows of each table, 0: all; None: MOST_ROWS.
+    """
+    most = MOST_ROWS if limit is None else limit
+    yield block(head(report))
+    yield _operations(report, width)
+    yield _stages(report.total, width)
+    yield _groups(report, width, most)
+    yield from _outliers(report, width, most)
+    if report.incomplete:
+        yield _incomplete(report, width, most)
+    if report.left_out:
+        rows, more = first([[one.file, one.why] for one in report.left_out], most)
+        columns = [Column("file", left=True), Column("why", left=True)]
+        yield with_more(table("Left out", columns, rows, width), more)
+
+
+def head(report: FleetReport) -> list[str]:
+    """Return lines on what was read, and what was not."""
+    total = report.total
+    lost = sum(report.lost_records.values())
+    found = [
+        f"{units.plural(len(report.hosts), 'host')}, "
+        f"{units.plural(len(report.recordings), 'recording')} of "
+        f"{units.plural(report.files, 'file')}, {units.size(report.bytes)}, "
+        f"{units.plural(report.events, 'event')}",
+        f"from {report.begin or 'an unknown time'}; {units.duration(total.span_ns)} of recording "
+        "in all, which rates are per",
+        f"{units.plural(total.total.bios.counters['ios'], 'bio')}, "
+        f"{units.size(total.total.bios.counters['bytes'])}, "
+        f"{units.plural(total.total.requests.counters['ios'], 'request')}",
+    ]
+    incomplete = len(report.incomplete)
+    if incomplete or report.left_out:
+        found.append(
+            f"{units.plural(len(report.left_out), 'file')} left out; "
+            f"{units.plural(incomplete, 'recording')} not complete; "
+            f"{units.plural(lost, 'record')} lost: see below"
+        )
+    else:
+        found.append("every file was read, and nothing is missing from them")
+    return found
+
+
+def _operations(report: FleetReport, width: int) -> RenderableType:
+    """Return the table of operations with their latencies."""
+    rows = [
+        [
+            str(one.bios.name["operation"]),
+            *work(one.bios),
+            *times(one.bios.latency),
+            *tail(one.bios),
+        ]
+        for one in report.total.operations
+    ]
+    columns = [Column("operation", left=True), *WORK, *TIMES]
+    return with_tail("From queue to completion (Q2C), of all hosts", columns, rows, width)
+
+
+def _stages(total: FleetGroup, width: int) -> RenderableType:
+    """Return the table of stages of each operation."""
+    rows = [
+        row
+        for one in total.operations
+        for row in stage_rows(one.bios, [str(one.bios.name["operation"])])
+    ]
+    columns = [
+        Column("operation", left=True),
+        Column("stage", left=True),
+        Column("count", 1),
+        Column("share"),
+        *TIMES,
+    ]
+    return table("Where the time goes", columns, without_repeats(rows, 1), width)
+
+
+def _groups(report: FleetReport, width: int, limit: int) -> RenderableType:
+    """Return the table of the groups of --by. limit: rows, 0: all."""
+    shown, more = first(report.groups, limit)
+    rows = [
+        [
+            "(others)" if one.rest else one.name,
+            units.count(one.hosts),
+            *work(one.total.bios),
+            *times(one.total.bios.latency),
+            *tail(one.total.bios),
+        ]
+        for one in shown
+    ]
+    columns = [Column(report.by, left=True), Column("hosts", 1), *WORK, *TIMES]
+    return with_more(with_tail(f"By {report.by}", columns, rows, width), more)
+
+
+def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the table of outliers, or why there is none. limit: rows, 0: all."""
+    if not report.deviations:
+        yield block(
+            [
+                "hosts are not compared: that needs "
+                f"{LEAST_PEERS + 1} hosts with recordings that are long enough for intervals"
+            ]
+        )
+        return
+    outliers = report.outliers
+    head = (
+        f"{units.plural(len(report.deviations), 'figure')} of hosts compared with the median of "
+        f"their peers; {len(outliers)} differ surely, and by {FAR:g} spreads or more"
+    )
+    yield block([head])
+    if outliers:
+        shown, more = first(outliers, limit)
+        columns = [
+            Column("host", left=True),
+            Column("operation", left=True),
+            Column("of", left=True),
+            Column("figure", left=True),
+            Column("host's"),
+            Column("peers'"),
+            Column("change"),
+            Column("interval", 1),
+            Column("spreads", 2),
+        ]
+        made = table("Hosts that differ", columns, [_row(one) for one in shown], width)
+        yield with_more(made, more)
+
+
+def _row(one: Deviation) -> list[str]:
+    """Return the cells of an outlier."""
+    figure = one.figure
+    interval = ""
+    if figure.relative_low is not None and figure.relative_high is not None:
+        interval = (
+            f"{_PER_CENT * figure.relative_low:+.1f} to {_PER_CENT * figure.relative_high:+.1f} %"
+        )
+    return [
+        one.host,
+        one.operation,
+        figure.stage or "",
+        figure.name,
+        units.duration(figure.b or 0),
+        units.duration(figure.a or 0),
+        "" if figure.relative is None else f"{_PER_CENT * figure.relative:+.1f} %",
+        interval,
+        "-" if one.spreads is None else f"{one.spreads:+.1f}",
+    ]
+
+
+def _incomplete(report: FleetReport, width: int, limit: int) -> RenderableType:
+    """Return the table of recordings in which something is missing. limit: rows, 0: all."""
+    shown, more = first(report.incomplete, limit)
+    rows: list[Sequence[str]] = [
+        [
+            one.host,
+            one.files[0],
+            units.count(one.lost_records),
+            "no end" if one.interrupted else "",
+            *([one.problems[0]] if one.problems else [""]),
+        ]
+        for one in shown
+    ]
+    columns = [
+        Column("host", left=True),
+        Column("file", left=True),
+        Column("lost"),
+        Column("end", left=True),
+        Column("damage", left=True),
+    ]
+    return with_more(table("Recordings that are not complete", columns, rows, width), more)

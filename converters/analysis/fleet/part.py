@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one recording, one host, or many of them add to a fleet's report."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from biotrail.converters.analysis.distributions.blocks import Slots
+from biotrail.converters.analysis.distributions.extent import begin_text, extent
+from biotrail.converters.analysis.fleet.host_times import HostTimes
+from biotrail.converters.analysis.fleet.sums import (
+    REST,
+    Both,
+    Groups,
+    Sums,
+    device_sums,
+    merge_groups,
+)
+from biotrail.converters.analysis.fleet.tree import FleetGroup, HostReport, LeftOut, RecordingFacts
+from biotrail.converters.analysis.report.report import Reporter
+from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.pipeline import Trace
+
+UNKNOWN = "unknown"
+"""Name of the group of devices (hosts, cgroups) whose model (kernel, path) is not known."""
+MOST_PROBLEMS = 10
+"""Sentences about damage that are kept of a recording; the number of all is kept, too."""
+
+OF_RECORDINGS: dict[str, Callable[[RecordingFacts], str]] = {
+    "host": lambda facts: facts.host,
+    "kernel": lambda facts: facts.kernel,
+    "machine": lambda facts: facts.machine,
+}
+"""Word of --by → what all I/O of a recording is grouped by."""
+OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
+    "device": lambda context, dev: context.device_name(dev),
+    "model": lambda context, dev: str(context.devices.get(dev, {}).get("model") or ""),
+    "firmware": lambda context, dev: str(context.devices.get(dev, {}).get("firmware") or ""),
+}
+"""Word of --by → what the I/O of a device is grouped by."""
+OF_BIOS = ("cgroup",)
+"""Words of --by that group bios alone; requests are of no cgroup."""
+WORDS = (*OF_RECORDINGS, *OF_DEVICES, *OF_BIOS)
+"""Words that --by takes beside the columns of the table of hosts."""
+
+
+@dataclass
+class Part:
+    """Figures of one recording, of one host or of many, which add up (`merge`)."""
+
+    whole: Sums = field(default_factory=Sums)
+    groups: Groups = field(default_factory=dict)
+    """Groups of --by, as long as more recordings can add to them."""
+    closed: list[FleetGroup] = field(default_factory=list)
+    """Groups of --by host to which nothing can be added any more."""
+    recordings: list[RecordingFacts] = field(default_factory=list)
+    hosts: list[HostReport] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    certainty: Counter[str] = field(default_factory=Counter)
+    """Name of the certainty, lower case → number of bios."""
+    lost_records: Counter[str] = field(default_factory=Counter)
+    """Letter of the record's kind → number of records lost."""
+    models: set[str] = field(default_factory=set)
+    """Models of the devices with I/O, which add up, too."""
+    times: list[HostTimes] = field(default_factory=list)
+    """Latencies by slot of time, of each recording of one host; empty once that is closed."""
+
+    def merge(self, other: "Part") -> None:
+        """Add the figures of other recordings, which are not changed."""
+        self.whole.merge(other.whole)
+        merge_groups(self.groups, other.groups)
+        self.closed += other.closed
+        self.recordings += other.recordings
+        self.hosts += other.hosts
+        self.left_out += other.left_out
+        self.certainty.update(other.certainty)
+        self.lost_records.update(other.lost_records)
+        self.models |= other.models
+        self.times += other.times
+
+
+def merged(parts: Iterable[Part]) -> Part:
+    """Return a new part with the sums of all parts, which are not changed."""
+    whole = Part()
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+def read_part(
+    trace: Trace,
+    windows: Iterable[Lifecycles],
+    by: str,
+    columns: dict[str, str],
+    files: list[str],
+) -> Part:
+    """Read a recording to its end and return what it adds to the fleet's report.
+
+    windows: of `trace`, of which some I/Os may have been left out. by: a word of WORDS, or a key of
+    `columns`. columns: what the user's table says of the recording's host. files: paths
+    or URLs of the recording.
+    """
+    reporter, slots = Reporter(trace.context), Slots()
+    for window in windows:
+        reporter.add(window)
+        slots.add(window, trace.context)
+        del window  # not kept while the next is made
+    report = reporter.finish(trace)
+    facts = _facts(trace, report, columns, files)
+    devices = device_sums(reporter, trace.context)
+    for (dev, letter), count in trace.account.devices.items():
+        if dev in devices:
+            devices[dev].events[letter] = count
+    for sums in devices.values():
+        sums.hosts.add(facts.host)
+    part = Part(
+        groups=_groups(by, facts, report, devices, trace.context),
+        recordings=[facts],
+        certainty=Counter(report.certainty),
+        lost_records=Counter(report.loss.lost_records),
+        models={OF_DEVICES["model"](trace.context, dev) for dev in devices if dev >= 0} - {""},
+        times=[HostTimes.of(slots, extent(trace)[1], trace.context)],
+    )
+    for sums in devices.values():
+        part.whole.merge(sums)
+    for sums in (part.whole, *part.groups.values()):
+        sums.recordings, sums.span_ns = 1, facts.span_ns
+        sums.hosts.add(facts.host)
+    return part
+
+
+def _groups(
+    by: str, facts: RecordingFacts, report: Report, devices: dict[int, Sums], context: Context
+) -> Groups:
+    """Return the groups of one recording: its own, or those of its devices or cgroups.
+
+    `recordings` and `span_ns` of them are not set.
+    """
+    found: Groups = {}
+    if by in OF_BIOS:
+        for group in report.cgroups:
+            name = str(group.name.get("cgroup") or (REST if "others" in group.name else UNKNOWN))
+            into = found.setdefault(name, Sums()).operations.setdefault("all", Both())
+            into.bios.merge(group.group)
+        return found
+    for dev, sums in devices.items():
+        if by in OF_DEVICES:
+            name = REST if dev < 0 else OF_DEVICES[by](context, dev)
+        elif by in OF_RECORDINGS:
+            name = OF_RECORDINGS[by](facts)
+        else:
+            name = facts.columns.get(by, "")
+        found.setdefault(name if dev < 0 else name or UNKNOWN, Sums()).merge(sums)
+    return found
+
+
+def _facts(
+    trace: Trace, report: Report, columns: dict[str, str], files: list[str]
+) -> RecordingFacts:
+    """Return the facts about a recording that was read to its end; arguments as of read_part."""
+    account, loss = trace.account, report.loss
+    return RecordingFacts(
+        host=report.host,
+        kernel=report.kernel,
+        machine=trace.context.machine,
+        log_id=report.log_id,
+        files=files,
+        bytes=max(0, trace.reader.size),
+        events=account.total,
+        begin=begin_text(trace),
+        span_ns=report.span_ns,
+        lost_records=sum(loss.lost_records.values()),
+        interrupted=loss.interrupted,
+        problems=loss.problems[:MOST_PROBLEMS],
+        problem_count=len(loss.problems),
+        damaged_windows=loss.damaged_windows,
+        columns=columns,
+    )

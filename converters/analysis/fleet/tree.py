@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a fleet as plain data. Units: ns, bytes, and shares from 0 to 1."""
+
+from dataclasses import dataclass, field
+
+from biotrail.converters.analysis.diff.figures import Estimate
+from biotrail.converters.analysis.diff.tree import Figure
+from biotrail.converters.analysis.report.tree.tree import (
+    DepthReport,
+    FlushReport,
+    OperationReport,
+    PatternReport,
+)
+
+FORMAT = 1
+"""Format number of the JSON. Later versions may add keys without changing the number."""
+
+
+@dataclass(frozen=True)
+class RecordingFacts:
+    """What is known of a recording that was read."""
+
+    host: str
+    kernel: str
+    machine: str
+    log_id: str
+    files: list[str]
+    bytes: int
+    """Of its files together."""
+    events: int
+    begin: str | None
+    """Wall-clock time of the first event, UTC; None: not known."""
+    span_ns: int
+    """From the first event to the last."""
+    lost_records: int
+    interrupted: bool
+    """Whether the log has no end."""
+    problems: list[str]
+    """The first sentences about damage."""
+    problem_count: int
+    """Number of all of them."""
+    damaged_windows: int
+    columns: dict[str, str]
+    """What the user's table says of the host, by column."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was read, nothing was lost, and the log has an end."""
+        return not (
+            self.problem_count or self.damaged_windows or self.lost_records or self.interrupted
+        )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file that is not in the figures."""
+
+    file: str
+    why: str
+
+
+@dataclass
+class FleetGroup:
+    """Figures of the devices of one group: a host, a model, a kernel, or the whole fleet."""
+
+    name: str
+    """"" for the whole fleet, and for what was too much to be kept apart (`rest`)."""
+    rest: bool
+    """Whether it holds the I/O of all groups past groups.MOST_GROUPS."""
+    hosts: int
+    recordings: int
+    devices: int
+    """Devices with I/O; one that is in several recordings counts in each."""
+    span_ns: int
+    """Sum of the recordings' lengths; rates are per this time, so they are means of one host."""
+    total: OperationReport
+    operations: list[OperationReport]
+    """Those with most bios first."""
+    queue: DepthReport
+    """Bios from Q to C; mean and active time of one device."""
+    issued: DepthReport
+    """Requests from D to C, likewise."""
+    q2q: PatternReport
+    d2d: PatternReport
+    flushes: FlushReport | None
+    """None where no device had flushes."""
+    events: dict[str, int]
+    """Name as in summaries.EVENT_NAMES → number of such events."""
+
+
+@dataclass
+class HostReport:
+    """What is known of one host, and its figures that are compared with those of others."""
+
+    host: str
+    kernels: list[str]
+    models: list[str]
+    columns: dict[str, str]
+    """What the user's table says of the host, by column."""
+    recordings: int
+    span_ns: int
+    ios: int
+    bytes: int
+    lost_records: int
+    estimates: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, repr=False)
+    """(operation, stage, figure) → the host's value with its draws."""
+
+
+@dataclass
+class Deviation:
+    """One figure of a host beside those of its peers, the other hosts.
+
+    figure.a: the median of the peers' values; figure.b: the host's.
+    """
+
+    host: str
+    operation: str
+    peers: int
+    """Hosts that it is compared with."""
+    figure: Figure
+    spreads: float | None
+    """Distance of the host's value from the median of all hosts, on a logarithmic scale, in
+    standard deviations as the median absolute deviation estimates them; None: all hosts but a few
+    have the same value."""
+    outlier: bool
+    """Whether the figure changed, and is at least deviations.FAR spreads away."""
+
+
+@dataclass
+class FleetReport:
+    """The whole report of a fleet."""
+
+    by: str
+    total: FleetGroup
+    groups: list[FleetGroup]
+    """Groups of `by`, those with most bios first."""
+    hosts: list[HostReport]
+    """By name."""
+    recordings: list[RecordingFacts]
+    """By host, begin and files."""
+    deviations: list[Deviation]
+    """Outliers first, those with the largest relative difference first."""
+    left_out: list[LeftOut]
+    certainty: dict[str, int]
+    lost_records: dict[str, int]
+    files: int
+    """Files in the figures."""
+    bytes: int
+    """Of these files."""
+    events: int
+    begin: str | None
+    """Wall-clock time of the first event of all, UTC; None: no recording has one."""
+
+    @property
+    def outliers(self) -> list[Deviation]:
+        """The deviations that are outliers."""
+        return [one for one in self.deviations if one.outlier]
+
+    @property
+    def incomplete(self) -> list[RecordingFacts]:
+        """Recordings in which something is missing."""
+        return [one for one in self.recordings if not one.complete]
+
+    @property
+    def host_names(self) -> list[str]:
+        """Names of the hosts."""
+        return [one.host for one in self.hosts]

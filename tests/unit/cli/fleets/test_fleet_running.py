@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet's report by Dask's workers: hosts that disagree, workers that end, storage elsewhere."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from biotrail.cli.fleets import running, tasks
+from biotrail.cli.fleets.analysing import analyse, hosts_of
+from biotrail.cli.fleets.finding import find
+from biotrail.cli.fleets.running import client_of
+from biotrail.cli.fleets.tasks import Asked, Seen
+from biotrail.converters.analysis.fleet.closing import make_report
+from biotrail.converters.analysis.fleet.json import as_dict
+from biotrail.converters.analysis.fleet.part import Part
+from biotrail.converters.analysis.fleet.tree import LeftOut
+from biotrail.recorder.schema.errors import TraceError
+from tests.support.cli_runner import Cli
+from tests.support.fleet_archives import archive_of, fleet, host_archive, log_of
+from tests.support.hosts_logs import SECOND, Machine
+
+KEYS = {"AWS_ACCESS_KEY_ID": "biotrail", "AWS_SECRET_ACCESS_KEY": "biotrail"}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def no_columns(host: str) -> dict[str, str]:
+    return {}
+
+
+def here(files: list[str], asked: Asked) -> Part:
+    """What the workers would do, in this process."""
+    seen, left_out = [], []
+    for one in map(tasks.look, files):
+        (seen if isinstance(one, Seen) else left_out).append(one)
+    hosts, double = hosts_of(seen)
+    parts = [
+        tasks.close([tasks.read(files, {}, asked) for files in host.recordings], asked)
+        for host in hosts.values()
+    ]
+    part = tasks.add_up(parts)
+    part.left_out += [*left_out, *double]
+    return part
+
+
+def shown(part: Part) -> str:
+    return json.dumps(as_dict(make_report(part, "host", 0.95)))
+
+
+def test_a_worker_killed_midway_changes_nothing(tmp_path: Path) -> None:
+    # GIVEN twelve hosts, and two workers
+    files = list(map(str, fleet(tmp_path / "set", 12, log_of(tmp_path / "a.biotrail"))))
+    asked, killed = Asked("host"), []
+    with client_of(None, 2) as client:
+
+        def told(words: str) -> None:
+            # WHEN one of them is killed once two recordings have been read
+            if words.startswith("2 of 12 recordings"):
+                pids = client.run(os.getpid)
+                killed.append(next(iter(pids.values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        part = analyse(client, files, no_columns, asked, told)
+    # THEN the report is the same as without workers
+    assert killed
+    assert not part.left_out
+    assert shown(part) == shown(here(files, asked))
+
+
+def test_files_that_cannot_be_read_are_named_and_the_others_reported(
+    tmp_path: Path, cli: Cli
+) -> None:
+    # GIVEN two good archives, a cut one, a copy, a text, one of a newer format, and a damaged one
+    good = [host_archive(tmp_path, name, times=3) for name in ("db1", "db2")]
+    data = good[0].read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
+    (tmp_path / "db2x.parquet").write_bytes(good[1].read_bytes())
+    (tmp_path / "text.parquet").write_text("no archive\n" * 100)
+    (tmp_path / "newer.parquet").write_bytes(newer(data))
+    damaged = bytearray(host_archive(tmp_path, "db3", times=3).read_bytes())
+    damaged[2000:2100] = bytes(100)
+    (tmp_path / "db3.parquet").write_bytes(damaged)
+    # WHEN the directory is reported
+    done = cli("fleet", "report", tmp_path, "--json", "--workers", "1")
+    # THEN the good ones are in the figures, the damaged one as far as it goes, the others named
+    assert (done.status, done.err) == (0, "")
+    report = json.loads(done.out)
+    assert [one["host"] for one in report["hosts"]] == ["db1", "db2", "db3"]
+    left_out = {Path(one["file"]).name: one["why"] for one in report["left_out"]}
+    assert set(left_out) == {"cut.parquet", "db2x.parquet", "text.parquet", "newer.parquet"}
+    assert "same log" in left_out["db2x.parquet"]
+    assert "newer biotrail" in left_out["newer.parquet"]
+    (incomplete,) = [one for one in report["incomplete"] if one["problem_count"]]
+    assert incomplete["host"] == "db3"
+    assert "cannot be read" in incomplete["problems"][0]
+
+
+def newer(data: bytes) -> bytes:
+    """The archive with a later format's number in its metadata, of the same length."""
+    name = b"biotrail.format"
+    at = data.index(name)
+    place = data.index(b"1", at + len(name))
+    return data[:place] + b"9" + data[place + 1 :]
+
+
+def test_files_of_a_rotated_run_are_one_recording(tmp_path: Path) -> None:
+    # GIVEN a rotated recording, with a bio in flight at each border, as archives
+    queued = sorted(
+        [*range(1000, 4 * SECOND, 7_000_000), *(at * SECOND // 4 - 20_000 for at in range(1, 16))]
+    )
+    logs = Machine("db1").write_rotated(tmp_path / "a.biotrail", queued, span=(0, 4 * SECOND))
+    for log in logs:
+        archive_of(log, log.with_suffix(".parquet"))
+    # WHEN they are read
+    part = here(find([str(tmp_path / "*.parquet")]), Asked("host"))
+    # THEN they are one recording, in which every bio is whole
+    (facts,) = part.recordings
+    assert len(facts.files) == len(logs)
+    assert facts.complete
+    (total,) = make_report(part, "host", 0.95).total.operations
+    assert total.bios.counters["ended"] == len(queued)
+
+
+def test_a_host_without_the_chosen_time_is_left_out(tmp_path: Path) -> None:
+    # GIVEN two hosts that recorded at other times WHEN a time of the first is chosen
+    (tmp_path / "set").mkdir()
+    for host, begin in (("db1", 0), ("db2", 3600 * SECOND)):
+        Machine(host).write(
+            tmp_path / "set" / f"{host}.biotrail",
+            range(begin + 1000, begin + SECOND, 7_000_000),
+            span=(begin, begin + SECOND),
+        )
+    from biotrail.cli.options.cuts import Cut
+    from biotrail.cli.options.moments import Times, parse
+
+    times = Times(parse("2026-09-21T14:13:20Z"), parse("2026-09-21T14:13:21Z"))
+    part = here(find([str(tmp_path / "set")]), Asked("host", Cut(times)))
+    # THEN the other is left out, with the reason
+    assert [one.host for one in part.recordings] == ["db1"]
+    assert [Path(one.file).name for one in part.left_out] == ["db2.biotrail"]
+
+
+def test_no_scheduler_is_one_message(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a port at which nothing listens
+    monkeypatch.setattr(running, "_PATIENCE", 1)
+    path = host_archive(tmp_path, "db1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        # WHEN it is given as the scheduler
+        done = cli("fleet", "report", path, "--scheduler", address)
+    # THEN there is one line, and nothing else
+    assert done.status == 1
+    assert done.err.startswith(f"biotrail: error: {address}: no Dask scheduler answers there")
+    assert (done.err.count("\n"), done.out) == (1, "")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An S3 server with the bucket "logs"; yields the options of its URLs."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
+    client.create_bucket(Bucket="logs")
+    try:
+        yield f"?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+    finally:
+        client.close()
+        server.stop()
+
+
+def test_archives_are_read_from_object_storage(tmp_path: Path, s3: str) -> None:
+    # GIVEN two archives in a bucket
+    paths = [host_archive(tmp_path, name, times=3) for name in ("db1", "db2")]
+    endpoint = "http://" + s3.partition("endpoint_override=")[2].partition("&")[0]
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    for path in paths:
+        client.upload_file(str(path), "logs", f"2026-11/{path.name}")
+    client.close()
+    # WHEN they are found by a glob, and read
+    urls = find([f"s3://logs/2026-11/*.parquet{s3}"])
+    part = here(urls, Asked("host"))
+    # THEN the figures are those of the files
+    assert len(urls) == len(paths)
+    local = here(list(map(str, paths)), Asked("host"))
+    theirs, ours = (make_report(one, "host", 0.95) for one in (part, local))
+    assert as_dict(theirs) == as_dict(ours)
+
+
+def test_a_missing_bucket_is_one_message(s3: str) -> None:
+    # GIVEN no bucket of that name WHEN it is listed THEN the message says which
+    with pytest.raises(TraceError, match="nowhere"):
+        find([f"s3://nowhere/*.parquet{s3}"])
+
+
+def test_a_copy_of_a_log_is_left_out() -> None:
+    # GIVEN one log twice, in two files
+    seen = [Seen(name, "db1", "1" * 32, "1" * 32) for name in ("a", "b")]
+    # WHEN recordings are made of them
+    hosts, double = hosts_of(seen)
+    # THEN the second is left out
+    assert hosts["db1"].recordings == [["a"]]
+    assert double == [LeftOut("b", "is the same log as a")]
+
+
+def test_a_scheduler_that_goes_is_one_message(tmp_path: Path) -> None:
+    # GIVEN a cluster WHEN its scheduler ends after the first recording
+    files = list(map(str, fleet(tmp_path / "set", 6, log_of(tmp_path / "a.biotrail"))))
+    with client_of(None, 1) as client:
+
+        def told(words: str) -> None:
+            if words.startswith("1 of 6 recordings"):
+                client.cluster.sync(client.cluster.scheduler.close)
+
+        # THEN the message says so
+        with pytest.raises(TraceError, match="connection to the scheduler was lost"):
+            analyse(client, files, no_columns, Asked("host"), told)
+
+
+def test_the_page_holds_the_report(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a host whose name could be markup
+    nasty = "<img src=x onerror=alert(1)>"
+    log = log_of(tmp_path / "db1.log", host={"name": nasty})
+    archive_of(log, tmp_path / "db1.parquet")
+    out = tmp_path / "fleet.html"
+    # WHEN its page is written
+    done = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
+    # THEN the page has the host as data, and no markup
+    assert (done.status, done.err) == (0, "")
+    page = out.read_text()
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert [one["host"] for one in data["report"]["hosts"]] == [nasty]
+    assert nasty not in page
+    # and it is not replaced without --force
+    again = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
+    assert (again.status, "--force" in again.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("name,rack\ndb1,r1\n", "one of them 'host'"),
+        ("host,rack\ndb1,r1\ndb1,r2\n", ":3: the host 'db1' is in the table twice"),
+    ],
+)
+def test_a_wrong_table_of_hosts_is_one_message(
+    tmp_path: Path, cli: Cli, table: str, message: str
+) -> None:
+    # GIVEN a table WHEN it is used THEN the message says what is wrong with it
+    path = tmp_path / "hosts.csv"
+    path.write_text(table)
+    done = cli("fleet", "report", "--hosts", path, "--by", "rack", tmp_path)
+    assert done.status == 1
+    assert message in done.err
