@@ -61,8 +61,8 @@ def settled_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     settle = settler.Settler.settle
 
-    def watched(self, events, settled, reused):
-        found = settle(self, events, settled, reused)
+    def watched(self, events, settled, reused, *, holds):
+        found = settle(self, events, settled, reused, holds=holds)
         counts.append(0 if found is None else sum(found.counts.values()))
         return found
 
