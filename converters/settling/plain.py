@@ -1317,8 +1317,7 @@ class Lives:
                 self.requests[i].doubt = late
         for i in range(self.bio_count):
             if self.bios[i].doubt == 0 and (
-                self.bios[i].state != ENDED
-                or (self.bios[i].root == i and self.bios[i].pieces < 1)
+                self.bios[i].state != ENDED or (self.bios[i].root == i and self.bios[i].pieces < 1)
             ):
                 self.bios[i].doubt = NEEDED
             last = self.bios[i].ended

@@ -256,4 +256,57 @@ BUGS = (
         "what earlier windows know of reused addresses is passed over",
         (("                if end < 0 or numbers[end] > again[i]:", "                if False:"),),
     ),
+    Bug(
+        "bios that follow odd ones are held back, not the model's",
+        (
+            (
+                "if after < 0 or self.bios[after].doubt >= NEEDED:",
+                "if after < 0 or self.bios[after].doubt >= HELD:",
+            ),
+        ),
+    ),
+    Bug(
+        "requests that follow odd ones are held back, not the model's",
+        (
+            (
+                "after >= 0 and self.requests[after].doubt < NEEDED:",
+                "after >= 0 and self.requests[after].doubt < HELD:",
+            ),
+        ),
+    ),
+    Bug(
+        "clones are held back though their bio above is not sure",
+        (
+            (
+                "if self.bios[i].doubt >= NEEDED or self.bios[i].clone == 0:",
+                "if self.bios[i].doubt >= HELD or self.bios[i].clone == 0:",
+            ),
+            (
+                "if bio >= 0 and self.bios[bio].doubt < NEEDED:",
+                "if bio >= 0 and self.bios[bio].doubt < HELD:",
+            ),
+        ),
+    ),
+    Bug(
+        "what is open is held back",
+        (
+            (
+                "            ) and self.requests[i].doubt == 0:\n                self.requests[i].doubt = NEEDED",
+                "            ) and self.requests[i].doubt == 0:\n                self.requests[i].doubt = late",
+            ),
+        ),
+    ),
+    Bug(
+        "what is held back is settled as well",
+        (
+            (
+                "            if self.bios[i].doubt != doubt or",
+                "            if self.bios[i].doubt > HELD or",
+            ),
+        ),
+    ),
+    Bug(
+        "a life whose address was used again is held back with its family",
+        (("        self.doubt_held(times, settled)\n", ""),),
+    ),
 )
