@@ -33,6 +33,12 @@ def _is_complete(clocks: Mapping[str, int]) -> bool:
     return {"monotonic", "boottime", "realtime"} <= clocks.keys()
 
 
+def _records_bios(header: Mapping[str, Any]) -> bool:
+    """Return whether a header says that Q is recorded; blktrace's files do not say what is."""
+    letters = header.get("events", {}).get("letters")
+    return letters is None or ("Q" in letters and header.get("backend") != "blktrace")
+
+
 class Context:
     """Names and facts from one log's header, and what notes add to them while the log is read.
 
@@ -45,7 +51,8 @@ class Context:
     first ("": not known), `site_stacks` the frames (function, module, offset) of those of followed
     objects' hits; they grow likewise. `call_timing` is the note that says when the recorder
     ceased to time calls, as that took more than `--call-budget`; None: it did not, as far as the
-    log was read.
+    log was read. `records_bios` is whether Q is recorded; where the header does not say so, whether
+    one was met so far.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -56,6 +63,7 @@ class Context:
         without "dev".
         """
         self.header = cast(Header, header)
+        self.records_bios = _records_bios(header)
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
         self._op_names = {number: name.lower() for name, number in ops.items()}

@@ -14,6 +14,11 @@ from biotrail.recorder.schema.records import schema
 
 MAX_NS = 1 << 62
 """Largest valid time: sums of such a time and a duration still fit int64."""
+WITHOUT_BIOS = (
+    "a request stands for its bios, from when it is allocated, inserted or issued on; which thread "
+    "it is for is not known"
+)
+"""What it costs that Q was not recorded."""
 
 
 class ForeignSource:

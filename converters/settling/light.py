@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the tables of a light log, where one record says all that is known of a request.
 
-Bios are not recorded. One row of `Bios` stands for all bios of a request, from its start to its
-end: so whatever shows or adds up bios works on a light log as well. Requests without bios (the
-flush machinery's, passthrough) have no such row, as in other logs.
+Bios are not recorded. One row of `Bios` stands for all bios of a request (`standing`), from its
+start to its end. Requests without bios (the flush machinery's, passthrough) have no such row, as in
+other logs.
 """
 
 from dataclasses import replace
@@ -17,16 +17,12 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    NO_CPU,
     OP_MASK,
     U8,
-    U32,
     Bios,
     Bool,
     Certainty,
-    Edges,
     EventRows,
-    PageKind,
     RequestKind,
     Requests,
     Stage,
@@ -36,6 +32,7 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.settling.light_requests import LightRequests, light_requests
+from biotrail.converters.settling.standing import standing_bios, standing_edges
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_TAG, Kind
 
 LAG_NS = 1_000_000_000
@@ -91,7 +88,7 @@ class LightBuilder:
             kept=replace(result.kept, events=result.kept.events | waiting),
             bios=bios,
             requests=requests,
-            edges=_edges(bios),
+            edges=standing_edges(bios),
             open_bios=in_flight[0],
             open_requests=in_flight[1],
             bio_stages=stages.take(np.isin(stages.owner, bios.number)),
@@ -164,59 +161,14 @@ def _has_bios(events: Events, found: LightRequests, requests: Requests) -> Bool:
     return np.asarray((requests.bios > 0) & (requests.kind == RequestKind.NORMAL), np.bool_)
 
 
-def _partitions(requests: Requests, context: Context) -> U32:
-    """Return the partition (dev_t) in which each request begins, by its sector; else its disk."""
-    found = requests.dev.copy()
-    for part, entry in context.devices.items():
-        disk = context.disk_of(part)
-        first, sectors = context.partition_start(part, disk), entry.get("sectors")
-        if first is None or sectors is None:
-            continue
-        within = (requests.dev == disk) & (requests.sector >= first)
-        found[within & (requests.sector - np.uint64(first) < int(sectors))] = part
-    return found
-
-
 def _bios(
     events: Events, found: LightRequests, requests: Requests, shown: Bool, context: Context
 ) -> Bios:
     """Return a row for all bios of each request that `shown` marks."""
     found, requests = found.take(shown), requests.take(shown)
-    count = len(found)
-    nothing = np.full(count, NEVER, np.int64)
-    return Bios(
-        number=found.number,
-        dev=requests.dev,
-        part=_partitions(requests, context),
-        sector=requests.sector,
-        bytes=requests.bytes,
-        opf=requests.opf,
-        tid=np.zeros(count, np.uint32),
-        task=np.full(count, -1, np.int32),
-        cgroup=events.field(Kind.LIGHT, "cgroup", found.first),
-        ioprio=np.zeros(count, np.uint16),
-        hint=np.zeros(count, np.uint8),
-        page=np.full(count, PageKind.UNKNOWN, np.uint8),
-        stack=np.full(count, -1, np.int32),
-        file=np.full(count, -1, np.int32),
-        cpu=np.full(count, NO_CPU, np.uint16),
-        queue=found.start,
-        getrq=found.start.copy(),
-        merge=nothing,
-        insert=nothing.copy(),
-        issue=found.issue,
-        complete=found.complete,
-        fragments=np.ones(count, np.uint32),
-        requests=np.ones(count, np.uint32),
-        requeues=np.zeros(count, np.uint32),
-        status=found.status,
-        done_bytes=requests.done_bytes,
-        request=found.number.copy(),
-        parent=nothing.copy(),
-        family=found.number.copy(),
-        certainty=requests.certainty,
-        own=requests.own,
-        cut=nothing.copy(),
+    cgroup = events.field(Kind.LIGHT, "cgroup", found.first)
+    return standing_bios(
+        requests, context, queue=found.start, getrq=found.start.copy(), cgroup=cgroup
     )
 
 
@@ -234,11 +186,6 @@ def _in_flight(
     requests = _requests(events, known, context)
     shown = _has_bios(events, known, requests)
     return _bios(events, known, requests, shown, context), requests
-
-
-def _edges(bios: Bios) -> Edges:
-    """Return the edge of each bio's row to its request."""
-    return Edges(bios.number, bios.request, bios.sector, bios.bytes, bios.certainty)
 
 
 def _stages(found: LightRequests, context: Context, requests: Requests) -> Stages:

@@ -28,6 +28,7 @@ from biotrail.converters.lifecycles.submitters import Submitters
 from biotrail.converters.settling.light import LightBuilder
 from biotrail.converters.settling.lives import PlainLives
 from biotrail.converters.settling.settler import Settled, Settler
+from biotrail.converters.settling.standing import StandingBuilder
 
 T = TypeVar("T", bound=Table)
 
@@ -42,11 +43,14 @@ def builder(
 ) -> "AnyBuilder":
     """Return what builds a log's windows: plain I/O is settled first, but not without pointers.
 
-    module: None: nothing is compiled. Light logs have a builder of their own.
+    There a request stands for its bios where these were not recorded. module: None: nothing is
+    compiled. Light logs have a builder of their own.
     """
     if context.is_light:
         return LightBuilder(context, tasks, stacks)
-    if module is None or by_intervals:
+    if by_intervals:
+        return StandingBuilder(context, tasks, stacks)
+    if module is None:
         return Builder(context, tasks, stacks)
     return SettlingBuilder(context, tasks, stacks, module)
 
@@ -155,5 +159,5 @@ def _merged(plain: T, rest: T, plain_key: I64, rest_key: I64) -> T:
     return type(plain)(**columns)
 
 
-AnyBuilder = Builder | SettlingBuilder | LightBuilder
+AnyBuilder = Builder | SettlingBuilder | LightBuilder | StandingBuilder
 """What builds the tables of a log's windows, one after the other."""

@@ -66,6 +66,16 @@ CASES = (
         25 C W 0+8 r1 b1""",
     ),
     Case(
+        "a flush sequence whose flush behind the data fails",
+        """
+        1 Q FWF 0+8 b1
+        2 G FWF 0+8 b1
+        3 s FWF 0+8 r1 b1
+        9 D WF 0+8 r1 b1
+        12 C WF 0+8 r1 b1
+        15 C FWF 8+0 r1 b1 status=10""",
+    ),
+    Case(
         "FUA without the flush behind it",
         """
         1 Q WF 0+8 b1

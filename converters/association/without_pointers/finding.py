@@ -25,6 +25,7 @@ class Finding:
         The mask of a flag that the kernel lacks is 0, the number of an operation -1. No identity is
         made up so far.
         """
+        self._context = context
         self._next = 0
         self._unended: list[int] = []
         """Identities of requests whose completion was not recorded, free to be reused."""
@@ -37,6 +38,11 @@ class Finding:
         self.discard_op = context.op_number("discard")
         # blktrace has one letter for the end of bios and of requests.
         self.bios_end_by_c = context.header.get("backend") == "blktrace"
+
+    @property
+    def has_bios(self) -> bool:
+        """Whether bios are recorded: a request that none waits for then lacks one."""
+        return self._context.records_bios
 
     def new_bio(self, event: Event) -> InFlight:
         """Return a new bio with the event's range, operation and thread."""

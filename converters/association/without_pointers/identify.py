@@ -77,8 +77,9 @@ class Identifier:
         rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
         an m (`_write`). `members` is this object's own dict: event number → identities of the bios
         that a request without a recorded beginning serves; `forget` shortens it. The other columns
-        are those of `events`, not copied.
+        are those of `events`, not copied. Sets the context's `records_bios` where there is a Q.
         """
+        self._context.records_bios |= len(events.rows(Kind.Q)) > 0
         raw = events.raw.copy()
         doubt = np.zeros(len(events), dtype=np.uint8)
         zero_pointers(events, raw)

@@ -217,9 +217,10 @@ class RequestRules:
         ends, are its members (of several without bytes only the oldest): they leave
         `device.waiting` and go to `event.members`; flags, doubt and head bio of the request are
         theirs. The request and all bios within its range become ambiguous if the members do not
-        cover the range exactly, other bios lie within it (then recorded by `add_guess`), an earlier
-        guess overlaps it, or there are `_shorter_discards` or, unless one member has the whole
-        range, `_smaller_discards`, which become ambiguous as well. Also sets `device.has_requests`.
+        cover the range exactly, where bios are recorded, other bios lie within it (then recorded by
+        `add_guess`), an earlier guess overlaps it, or there are `_shorter_discards` or, unless one
+        member has the whole range, `_smaller_discards`, which become ambiguous as well. Also sets
+        `device.has_requests`.
         The caller adds the request to the device.
         """
         request = self._find.new_request(event)
@@ -235,7 +236,8 @@ class RequestRules:
         left = [bio for bio in inside if bio not in members]
         if len(members) != 1 or at != event.end:
             grown += self._smaller_discards(event, device, inside)
-        if grown or left or at != event.end or device.overlaps_guess(event.sector, event.end):
+        uncovered = at != event.end and self._find.has_bios
+        if grown or left or uncovered or device.overlaps_guess(event.sector, event.end):
             for io in (request, *inside, *grown):
                 io.doubt = Certainty.AMBIGUOUS
         if left:
@@ -297,8 +299,9 @@ class RequestRules:
     def issue(self, event: Event, device: Device) -> None:
         """Apply D: identify the request with exactly this range, not issued so far, and issue it.
 
-        It has the event's operation, too; of several the oldest, and all become ambiguous. So does
-        a single one where the D may be of others (`_doubt_waiting_bios`, `_doubt_grown_discards`,
+        Where bios are not recorded, it may have grown to that range (`_issuable`). It has the
+        event's operation, too; of several the oldest, and all become ambiguous. So does a single
+        one where the D may be of others (`_doubt_waiting_bios`, `_doubt_grown_discards`,
         `_doubt_range`). Without one, it is made of the waiting bios in the range
         (`_unknown_request`). A flush request or passthrough command is always a new request without
         bios. The request moves from `device.allocated` to `device.issued`; `sequence` is set if its
@@ -315,14 +318,14 @@ class RequestRules:
             request = self._find.new_request(event)
             device.has_requests = True
         else:
-            exact = device.allocated.exact(event.sector, event.end, event.op)
-            chosen = self._find.choose(event, exact)
+            chosen = self._find.choose(event, self._issuable(event, device))
             request = chosen or self._unknown_request(event, device)
             if chosen is not None:
                 self._doubt_waiting_bios(event, device, chosen)
                 self._doubt_grown_discards(event, device, chosen)
                 self._doubt_range(event, device, chosen)
                 device.allocated.remove(chosen)
+                chosen.sector, chosen.end = event.sector, event.end
         self._find.set_request(event, request)
         # blk_insert_flush clears REQ_FUA where it emulates FUA by a flush after the data. A
         # pre-flush is a request of its own on every device.
@@ -333,6 +336,16 @@ class RequestRules:
         device.issued.add(request)
         if event.slot is not None:
             self._free_identities(device.assign_tag(request, TagUse.FLIGHT, event.slot))
+
+    def _issuable(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the requests that a D may issue: of its range; without bios, within its range.
+
+        Where bios are not recorded, bios that were merged into a request since its I are not, too.
+        """
+        exact = device.allocated.exact(event.sector, event.end, event.op)
+        if exact or self._find.has_bios:
+            return exact
+        return device.allocated.within(event.sector, event.end, event.op)
 
     def _free_identities(self, ended: list[InFlight]) -> None:
         """Give these requests up as lost: they ended, and no completion was recorded."""

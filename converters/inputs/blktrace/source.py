@@ -17,9 +17,15 @@ from biotrail.converters.inputs.blktrace.files import Batch, RecordFile, find, i
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.rows import Message, Rows, Translator
-from biotrail.converters.inputs.foreign import ForeignSource, foreign_header, sorted_by_time
+from biotrail.converters.inputs.foreign import (
+    WITHOUT_BIOS,
+    ForeignSource,
+    foreign_header,
+    sorted_by_time,
+)
 from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
 
 __all__ = ["BlktraceSource", "find", "is_blktrace"]
 
@@ -66,6 +72,7 @@ class BlktraceSource(ForeignSource):
         self._repeats: Counter[str] = Counter()
         self._begun_again: Counter[str] = Counter()
         self._reported = [0] * len(self._files)
+        self._met: set[int] = set()
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
         """Return the files of the set that `path` is of, by CPU; else the one file or stream.
@@ -210,9 +217,12 @@ class BlktraceSource(ForeignSource):
         """Add what is known at the end only.
 
         To `problems` repeats and steps back of sequence numbers, to `remarks` the counts of records
-        left out by action and, if not all were kept, of messages.
+        left out by action and, if not all were kept, of messages, and what it costs that there was
+        no bio.
         """
         self._report_numbers()
+        if Kind.D in self._met and Kind.Q not in self._met:
+            self.remarks.append(f"{self.name}: Q (queue) does not occur: {WITHOUT_BIOS}")
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
             self.remarks.append(f"{self.name}: records left out, as a log has no such kind: {what}")
@@ -236,6 +246,7 @@ class BlktraceSource(ForeignSource):
         self.messages += kept
         self.notes += [("message", vars(message)) for message in kept]
         self._add_losses(batch, file)
+        self._met.update(np.unique(rows.events.kind).tolist())
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:

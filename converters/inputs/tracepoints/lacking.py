@@ -3,6 +3,8 @@
 
 from collections.abc import Collection
 
+from biotrail.converters.inputs.foreign import WITHOUT_BIOS
+
 _BEGINNINGS = ("block_getrq", "block_io_start", "block_rq_insert")
 """Tracepoints of requests that are not issued yet."""
 
@@ -14,8 +16,7 @@ _COSTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device"),
     (
         ("block_bio_queue",),
-        "bios are not recorded: requests stand for them, and begin when they are allocated, "
-        "inserted or issued",
+        WITHOUT_BIOS,
     ),
     (
         _BEGINNINGS,
