@@ -266,28 +266,6 @@ BUGS = (
         ),
     ),
     Bug(
-        "requests that follow odd ones are held back, not the model's",
-        (
-            (
-                "after >= 0 and self.requests[after].doubt < NEEDED:",
-                "after >= 0 and self.requests[after].doubt < HELD:",
-            ),
-        ),
-    ),
-    Bug(
-        "clones are held back though their bio above is not sure",
-        (
-            (
-                "if self.bios[i].doubt >= NEEDED or self.bios[i].clone == 0:",
-                "if self.bios[i].doubt >= HELD or self.bios[i].clone == 0:",
-            ),
-            (
-                "if bio >= 0 and self.bios[bio].doubt < NEEDED:",
-                "if bio >= 0 and self.bios[bio].doubt < HELD:",
-            ),
-        ),
-    ),
-    Bug(
         "what is open is held back",
         (
             (
@@ -304,9 +282,5 @@ BUGS = (
                 "            if self.bios[i].doubt > HELD or",
             ),
         ),
-    ),
-    Bug(
-        "a life whose address was used again is held back with its family",
-        (("        self.doubt_held(times, settled)\n", ""),),
     ),
 )
