@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor_pb2 import DescriptorProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    FtraceEvent,
     FtraceEventBundle,
     FtraceStats,
     Trace,
@@ -21,6 +23,15 @@ SERVICE, PROBES = 1, 2
 """Sequences of the recorder's service, and of its probes."""
 Event = tuple[int, int, str, dict[str, Any]]
 """Time (ns, BOOTTIME), thread id, tracepoint, its fields."""
+
+
+def _varint(value: int) -> bytes:
+    """A number as protobuf writes it."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 @dataclass
@@ -69,6 +80,28 @@ class SystemTrace:
             tree.processes.add(pid=pid, ppid=1, cmdline=[names.get(pid, (pid, "?"))[1]])
         for tid, (pid, name) in names.items():
             tree.threads.add(tid=tid, tgid=pid, name=name)
+
+    def describe(self, number: int, name: str, fields: dict[str, int], damage: bytes = b"") -> None:
+        """A descriptor of an event without a message of its own: its fields' numbers by name."""
+        message = DescriptorProto(name=name)
+        for key, at in fields.items():
+            text = key in ("comm", "rwbs")
+            message.field.add(name=key, number=at, type="TYPE_STRING" if text else "TYPE_UINT64")
+        bundle = self.add(PROBES).ftrace_events
+        bundle.generic_event_descriptors.add(
+            field_id=number, event_descriptor=damage or message.SerializeToString()
+        )
+
+    def described(self, at: int, tid: int, number: int, fields: dict[int, int | str]) -> None:
+        """An event by such a descriptor's number: its values by their fields' numbers."""
+        body = b""
+        for key, value in fields.items():
+            data = value.encode() if isinstance(value, str) else None
+            body += _varint(key << 3 | (data is not None) * 2)
+            body += _varint(value) if data is None else _varint(len(data)) + data
+        event = FtraceEvent(timestamp=at, pid=tid)
+        event.MergeFromString(_varint(number << 3 | 2) + _varint(len(body)) + body)
+        self.add(PROBES).ftrace_events.event.append(event)
 
     def compressed(self) -> "SystemTrace":
         """The same packets in one that holds them compressed."""

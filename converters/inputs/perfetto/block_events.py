@@ -6,6 +6,7 @@ generic.proto); tests hold them against the published descriptors.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,8 @@ it has none)."""
 GENERIC = 327
 """FtraceEvent.generic: an event that Perfetto has no message for, with the names of its fields."""
 _DEVICES = ("dev", "old_dev")
-_WIDTHS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
+TEXTS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
+"""Fields of text that are read, with their widths (bytes)."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +65,21 @@ class Found:
     """The event's own message."""
 
 
-def rows_of(found: Found) -> tuple[list[TracepointRows], Counter[int]]:
-    """Return (rows of the block's tracepoints, number of other events by the kind of message)."""
+def rows_of(
+    found: Found, messages: Mapping[int, tuple[str, dict[str, int]]]
+) -> tuple[list[TracepointRows], Counter[int]]:
+    """Return (rows of the block layer's tracepoints, number of other events by kind of message).
+
+    messages: MESSAGES, and those that the trace describes.
+    """
     rows = []
     kinds, _, of = distinct_values(found.kind)
     counts = np.bincount(of, minlength=len(kinds))
     passed = Counter(dict(zip(kinds.tolist(), counts.tolist(), strict=True)))
     for number, kind in enumerate(kinds.tolist()):
-        if kind not in MESSAGES:
+        name, numbers = messages.get(kind, ("", {}))
+        if not name.startswith("block_"):
             continue
-        name, numbers = MESSAGES[kind]
         at = np.flatnonzero(of == number)
         rows.append(_rows(found, at, name, _columns(found.body.take(at), numbers)))
         del passed[kind]
@@ -113,8 +120,8 @@ def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
 
 def _column(fields: Fields, name: str, number: int) -> Column:
     """Return one field's values (n,)."""
-    if name in _WIDTHS:
-        width = _WIDTHS[name]
+    if name in TEXTS:
+        width = TEXTS[name]
         return fields.texts(number, width).view(f"S{width}")[:, 0]
     values = fields.values(number)
     return kernel_dev(values) if name in _DEVICES else values
@@ -161,9 +168,9 @@ def _generic_columns(events: Messages) -> dict[str, Column]:
     for raw in np.unique(names[owner == 0]):
         name = raw.decode("ascii", "replace")
         of = names == raw
-        if name in _WIDTHS:
-            column: Column = np.zeros(len(events), f"S{_WIDTHS[name]}")
-            column[owner[of]] = fields.texts(3, _WIDTHS[name]).view(column.dtype)[:, 0][of]
+        if name in TEXTS:
+            column: Column = np.zeros(len(events), f"S{TEXTS[name]}")
+            column[owner[of]] = fields.texts(3, TEXTS[name]).view(column.dtype)[:, 0][of]
         elif (fields.length[1][of] != MISSING).any():
             continue
         else:

@@ -14,6 +14,8 @@ from biotrail.converters.inputs.perfetto.wire import Fields, Messages, loops
 
 FTRACE = 1
 """TracePacket.ftrace_events."""
+_DESCRIPTORS = 11
+"""FtraceEventBundle.generic_event_descriptors, of Perfetto 50 and later."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Ftrace:
     """That message."""
     broken: int
     """Number of events that end in something that is no field."""
+    descriptors: Messages
+    """Descriptions of events that Perfetto has no message for (GenericEventDescriptor)."""
 
 
 def ftrace_of(fields: Fields) -> Ftrace:
@@ -46,14 +50,16 @@ def ftrace_of(fields: Fields) -> Ftrace:
     heads = np.empty((5, len(events)), dtype=np.int64)
     scratch = np.zeros(4, dtype=np.int64)
     broken = loops.ftrace_events(events.data, events.begin, events.end, heads, scratch)
-    inner = bundles.fields([1, 3, 5, 6, 7])
+    inner = bundles.fields([1, 3, 5, 6, 7, _DESCRIPTORS])
     cpu, lost = inner.values(1), inner.values(3) != 0
     moved = _shifts(inner)
     time = heads[0]
     if moved.any():
         time = np.where(time >= 0, time + moved[owner], -1)
     body = Messages(fields.data, heads[3], heads[4])
-    return Ftrace(packet, cpu, lost, owner, time, heads[1], heads[2], body, broken)
+    described, _ = inner.messages(_DESCRIPTORS)
+    _, descriptors = bundles.take(described).repeated(_DESCRIPTORS)
+    return Ftrace(packet, cpu, lost, owner, time, heads[1], heads[2], body, broken, descriptors)
 
 
 def _shifts(bundles: Fields) -> I64:

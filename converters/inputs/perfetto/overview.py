@@ -13,6 +13,7 @@ import numpy as np
 
 from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.converters.inputs.perfetto.block_events import GENERIC, MESSAGES
+from biotrail.converters.inputs.perfetto.described import described
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace
 from biotrail.converters.inputs.perfetto.survey import CONFIG, STATS, TREE
 from biotrail.converters.inputs.perfetto.wire import Fields, Messages
@@ -22,8 +23,8 @@ _END_OF_TRACE = 2
 """FtraceStats.phase; 1 is its start."""
 _LOST = (3, 4, 8)
 """FtraceCpuStats: overrun, commit_overrun, dropped_events."""
-_MAYBE_BLOCK = np.array([*MESSAGES, GENERIC])
 _MOST_THREADS = 1 << 20
+_MOST_MESSAGES = 1 << 16
 
 
 @dataclass
@@ -40,13 +41,18 @@ class Overview:
     """Process id by thread id."""
     has_block_events: bool = False
     """Whether there are events that may be the block layer's."""
+    messages: dict[int, tuple[str, dict[str, int]]] = field(default_factory=MESSAGES.copy)
+    """MESSAGES, and those that the trace describes."""
 
     def add(self, fields: Fields, ftrace: Ftrace) -> None:
         """Take a block of packets, by its PACKET_FIELDS and ftrace events."""
         times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
         self.earliest.append(int(times.min()) if len(times) else MAX_NS)
+        if len(ftrace.descriptors) and len(self.messages) < _MOST_MESSAGES:
+            self.messages = {**described(ftrace.descriptors), **self.messages}
         if not self.has_block_events:
-            self.has_block_events = bool(np.isin(ftrace.kind, _MAYBE_BLOCK).any())
+            block = [kind for kind, (name, _) in self.messages.items() if name.startswith("block_")]
+            self.has_block_events = bool(np.isin(ftrace.kind, [*block, GENERIC]).any())
         _, configs = fields.messages(CONFIG)
         if len(configs):
             self.patterns += _patterns(configs)

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perfetto.block_events import MESSAGES, Found, rows_of
+from biotrail.converters.inputs.perfetto.block_events import Found, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
 from biotrail.converters.inputs.perfetto.overview import Overview
@@ -122,8 +122,9 @@ class PerfettoSource(TracepointSource):
             ftrace.body.take(timed),
         )
         self._count += len(ftrace.time)
-        batch, others = rows_of(found)
-        passed = Counter({_event_name(kind): count for kind, count in others.items()})
+        messages = self.overview.messages
+        batch, others = rows_of(found, messages)
+        passed = Counter({_event_name(kind, messages): count for kind, count in others.items()})
         return Batch(batch, complete_to, offset, losses, passed)
 
     def _tgids(self, tids: I64) -> I64:
@@ -231,10 +232,13 @@ def _reading(clocks: dict[int, int]) -> dict[str, int]:
     }
 
 
-def _event_name(kind: int) -> str:
-    """Return the tracepoint of a message's number in FtraceEvent, by Perfetto's descriptor."""
-    if kind in MESSAGES:
-        return MESSAGES[kind][0]
+def _event_name(kind: int, messages: Mapping[int, tuple[str, dict[str, int]]]) -> str:
+    """Return the tracepoint of a message's number in FtraceEvent, by Perfetto's descriptor.
+
+    messages: those that are known without it.
+    """
+    if kind in messages:
+        return messages[kind][0]
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
 
     known: dict[int, Any] = FtraceEvent.DESCRIPTOR.fields_by_number

@@ -19,6 +19,7 @@ from biotrail.converters.inputs.perfetto.block_events import MESSAGES, kernel_de
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.pipeline import Trace as Lifecycle
 from biotrail.recorder.schema.errors import LogFormatError, TraceError
+from biotrail.recorder.schema.records import Kind
 from tests.support.paths import DATA
 from tests.support.system_traces import Event, SystemTrace
 from tests.support.traced_events import makedev
@@ -179,6 +180,42 @@ def test_events_without_a_message_of_their_own() -> None:
     assert events.ts.tolist() == [T + 1, T + 1, T + 2]
     assert source.header["events"]["letters"] == ["m", "E"]
     assert any("generic 1" in remark for remark in source.remarks)
+
+
+def test_events_that_the_trace_describes() -> None:
+    # GIVEN a trace of Perfetto 50 or later: descriptors of events that it has no message for
+    merge = {"dev": 1, "sector": 2, "nr_sector": 3, "rwbs": 4, "bytes": 5}
+    trace = trace_of(read_of(1000, 8))
+    trace.describe(70_000, "block_rq_merge", merge)
+    trace.describe(70_001, "vendor_event", {"len": 1})
+    trace.described(T + 5, 42, 70_000, {1: 8 << 8, 2: 2000, 3: 8, 4: "WS", 5: 4096})
+    trace.described(T + 6, 42, 70_001, {1: 3})
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN it is read
+    events = events_of(source)
+    # THEN those of the block layer are events, with their fields
+    (row,) = np.flatnonzero(events.kind == Kind.RQ_MERGE)
+    assert (events.ts[row], events.dev[row], events.sector[row]) == (T + 5, 8 << 20, 2000)
+    assert events.bytes[row] == 4096
+    # AND others are counted by their names
+    assert any("vendor_event 1" in remark for remark in source.remarks)
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xff", b"\x0a\x7fx"])
+def test_descriptors_that_are_damaged_are_passed_over(damage: bytes) -> None:
+    # GIVEN a descriptor that is none, one of Perfetto's own numbers, and one of far fields
+    trace = trace_of(read_of(1000, 8))
+    trace.describe(70_000, "block_rq_merge", {}, damage)
+    trace.describe(45, "block_rq_merge", {"dev": 1})
+    trace.describe(70_002, "block_rq_merge", {"dev": 1, "sector": 500_000_000})
+    trace.described(T + 5, 42, 70_000, {1: 3})
+    trace.described(T + 6, 42, 70_002, {1: 3})
+    source = PerfettoSource(io.BytesIO(trace.bytes()))
+    # WHEN it is read / THEN the trace's other events are there, and these are counted
+    whole = PerfettoSource(io.BytesIO(trace_of(read_of(1000, 8)).bytes()))
+    assert len(events_of(source)) == len(events_of(whole))
+    assert any("event 70000 1" in remark for remark in source.remarks)
+    assert any("without the field" in problem for problem in source.problems)
 
 
 def test_another_clock_of_ftrace_is_moved() -> None:
