@@ -297,10 +297,10 @@ class Trace:
                 kept = events
                 continue
             result = made_by.build(events, settled=until - (not light) * SETTLE_NS, final=False)
-            events = result.association.events
-            kept = events.take(result.kept.events)
+            kept = result.carried()
             self._kept = len(kept)
             if identifier:
+                events = result.association.events
                 identifier.forget(events.number[~result.kept.events])
             found = [(fresh, result, begin, until)]
             del fresh, block, events, result
@@ -308,7 +308,7 @@ class Trace:
             begin = until
         if begin < end:
             result = made_by.build(kept, settled=end, final=False)
-            kept = result.association.events.take(result.kept.events)
+            kept = result.carried()
             yield Events.empty(), result, begin, end
         yield Events.empty(), made_by.build(kept, settled=end, final=True), end, end
 

@@ -16,20 +16,23 @@ class PlainEvents(NamedTuple):
     """Events of a window whose I/O was settled before the association."""
 
     events: Events
-    """The window's, sorted by time; all but those at `rest` and `beside` are plain."""
+    """The window's, sorted by time; all but those at `rest`, `beside` and `held` are settled."""
     rest: EventRows
     """Ascending."""
     counts: dict[tuple[int, int], int]
     """Number of plain events by (dev_t, kind)."""
     beside: EventRows = np.zeros(0, np.int64)
     """Records of the path (`path.KINDS`), ascending: they name no bio or request of their own."""
+    held: EventRows = np.zeros(0, np.int64)
+    """Events of plain I/O that the next window gets again, ascending."""
 
     @property
     def mask(self) -> Bool:
-        """Per event, whether it is plain."""
+        """Per event, whether it is of I/O that was settled."""
         plain = np.ones(len(self.events), np.bool_)
         plain[self.rest] = False
         plain[self.beside] = False
+        plain[self.held] = False
         return plain
 
 

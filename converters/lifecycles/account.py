@@ -186,8 +186,9 @@ class Account:
             used = np.ones(len(events), np.bool_)
             self.add_events(events, used, ~used)
             return
-        last = len(mask) - 1 - int(np.argmax(mask[::-1]))
-        self._widen(int(ts[np.argmax(mask)]), int(ts[last]))
+        if mask.any():
+            last = len(mask) - 1 - int(np.argmax(mask[::-1]))
+            self._widen(int(ts[np.argmax(mask)]), int(ts[last]))
         for (dev, kind), count in plain.counts.items():
             letter = BY_KIND[Kind(kind)].letter
             self.events[letter, Reason.USED] = self.events.get((letter, Reason.USED), 0) + count

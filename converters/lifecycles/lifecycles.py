@@ -111,6 +111,13 @@ class Result:
     settled: SettledLives | None = None
     """The lives of `plain`."""
 
+    def carried(self) -> Events:
+        """Return the events that the next window must have again; a copy."""
+        if self.plain is None or not len(self.plain.held):
+            return self.association.events.take(self.kept.events)
+        rows = np.concatenate([self.plain.rest[self.kept.events], self.plain.held])
+        return self.plain.events.take(np.sort(rows))
+
 
 class Builder:
     """Builder of one log's tables, window after window, in order.

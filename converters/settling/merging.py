@@ -65,6 +65,8 @@ class SettlingBuilder:
         self._context, self._tasks, self._stacks = context, tasks, stacks
         self._builder = Builder(context, tasks, stacks)
         self._settler = Settler(context, Submitters(tasks, stacks), module)
+        # The tables of the path, and followed objects, need what the model knows of I/O in flight.
+        self._holds = not context.header.get("sites")
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
         """As `Builder.build`, with the same tables; the order of edges differs.
@@ -72,10 +74,12 @@ class SettlingBuilder:
         `association`, `kept`, `own`, `bio_number` and `request_number` of the result are of the
         events that are not plain, which were associated alone; `settled` is asked for the others.
         """
-        plain = self._settler.settle(events, settled, self._builder.reused.bios)
+        holds = self._holds and not final and not has_path(events)
+        plain = self._settler.settle(events, settled, self._builder.reused.bios, holds=holds)
         if plain is None:
             return self._builder.build(events, settled=settled, final=final)
-        self._builder.request_devices.add(plain.requests.dev, plain.requests.number)
+        for requests in (plain.requests, plain.open_requests):
+            self._builder.request_devices.add(requests.dev, requests.number)
         rest = events.take(plain.rest)
         result = self._builder.build(rest, settled=settled, final=final)
         lives = PlainLives(events, plain.lives, self._modelled)
@@ -98,9 +102,18 @@ def _with_plain(result: Result, plain: Settled, events: Events) -> Result:
             plain.requests, result.requests, plain.requests.number, result.requests.number
         ),
         edges=Edges.concatenate([plain.edges, result.edges]),
+        open_bios=_merged(
+            plain.open_bios, result.open_bios, plain.open_bios.number, result.open_bios.number
+        ),
+        open_requests=_merged(
+            plain.open_requests,
+            result.open_requests,
+            plain.open_requests.number,
+            result.open_requests.number,
+        ),
         bio_stages=_merged_stages(plain.bio_stages, result.bio_stages),
         request_stages=_merged_stages(plain.request_stages, result.request_stages),
-        plain=PlainEvents(events, plain.rest, plain.counts, plain.beside),
+        plain=PlainEvents(events, plain.rest, plain.counts, plain.beside, plain.held),
     )
 
 

@@ -51,10 +51,12 @@ ISSUED = cython.declare(cython.longlong, 4)
 DATA_DONE = cython.declare(cython.longlong, 5)  # of a flush sequence: its end is to come
 ENDED = cython.declare(cython.longlong, 6)
 
-# Why a life is not plain. NEEDED: the column model needs it to judge others, as the one that
-# follows an odd life at its address; it makes its own family NEEDED, but not its successor.
-NEEDED = cython.declare(cython.longlong, 1)
-ODD = cython.declare(cython.longlong, 2)
+# Why a life is not settled. HELD: it is plain and over, but so near the window's end that the next
+# window has to see its family again. NEEDED: the column model needs it to judge others, as the one
+# that follows an odd life at its address; it makes its own family NEEDED, but not its successor.
+HELD = cython.declare(cython.longlong, 1)
+NEEDED = cython.declare(cython.longlong, 2)
+ODD = cython.declare(cython.longlong, 3)
 
 # The stages of converters.events.tables.Stage that plain I/O has.
 _Q2G = cython.declare(cython.longlong, 0)
@@ -84,7 +86,7 @@ Bio = cython.struct(
     joined=cython.longlong,  # row of M or F; -1
     request=cython.longlong,  # index of its request; -1
     state=cython.longlong,
-    doubt=cython.longlong,  # 0: plain so far; NEEDED; ODD
+    doubt=cython.longlong,  # 0: plain so far; HELD; NEEDED; ODD
     successor=cython.longlong,  # the next life at the address; -1
     root=cython.longlong,  # the bio that it was split from; itself
     sector=cython.longlong,  # of what is left after splits
@@ -570,7 +572,7 @@ class Lives:
     @cython.exceptval(check=False)
     def need(self, bio: cython.longlong) -> cython.void:
         """Make a life NEEDED that is plain so far."""
-        if bio >= 0 and self.bios[bio].doubt == 0:
+        if bio >= 0 and self.bios[bio].doubt < NEEDED:
             self.bios[bio].doubt = NEEDED
 
     @cython.cfunc
@@ -1264,34 +1266,44 @@ class Lives:
             elif of < -1:
                 self.requests[-2 - of].doubt = ODD
 
-    def families(self, times: cython.longlong[::1], settled: cython.longlong):
-        """Give the doubts of each life to its family; return the numbers of plain lives.
+    def families(
+        self, times: cython.longlong[::1], settled: cython.longlong, holds: cython.longlong
+    ):
+        """Give the doubts of each life to its family.
 
         A family: bios that were split from each other, those of one request, and clones with the
-        bio above. Lives that did
-        not end, or had an event at `settled` (ns) or later, are needed again. times: ns, of the
-        events. Returns (bios and pieces, requests).
+        bio above. Lives that did not end are needed again; those that had an event at `settled`
+        (ns) or later are held back, or with `holds` 0 needed, too. times: ns, of the events.
         """
-        self.doubt_unended(times, settled)
+        self.doubt_unended(times, settled, HELD if holds else NEEDED)
         self.doubt_clones()
         self.spread()
         self.doubt_successors()
+        self.doubt_held(times, settled)
         self.spread()
+
+    def count_of(self, doubt: cython.longlong):
+        """Return the numbers of lives with this doubt: (bios and pieces, requests)."""
         i: cython.longlong
         bios: cython.longlong = 0
         requests: cython.longlong = 0
         for i in range(self.bio_count):
-            if self.bios[i].doubt == 0:
+            if self.bios[i].doubt == doubt:
                 bios += 1
         for i in range(self.request_count):
-            if self.requests[i].doubt == 0:
+            if self.requests[i].doubt == doubt:
                 requests += 1
         return bios, requests
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def doubt_unended(self, times: cython.longlong[::1], settled: cython.longlong) -> cython.void:
-        """Make lives NEEDED that are not over before `settled`, or of which a piece is missing."""
+    def doubt_unended(
+        self, times: cython.longlong[::1], settled: cython.longlong, late: cython.longlong
+    ) -> cython.void:
+        """Make lives NEEDED that are not over, or of which a piece is missing.
+
+        late: HELD or NEEDED, for those that are over, but not before `settled`.
+        """
         i: cython.longlong
         last: cython.longlong
         for i in range(self.request_count):
@@ -1299,16 +1311,18 @@ class Lives:
             if (
                 self.requests[i].state != ENDED
                 or (self.requests[i].first < 0 and not self.requests[i].flush)
-                or (last >= 0 and times[last] >= settled)
             ) and self.requests[i].doubt == 0:
                 self.requests[i].doubt = NEEDED
+            if self.requests[i].doubt == 0 and last >= 0 and times[last] >= settled:
+                self.requests[i].doubt = late
         for i in range(self.bio_count):
             if self.bios[i].doubt == 0 and (
-                self.bios[i].state != ENDED
-                or (self.bios[i].root == i and self.bios[i].pieces < 1)
-                or (self.bios[i].ended >= 0 and times[self.bios[i].ended] >= settled)
+                self.bios[i].state != ENDED or (self.bios[i].root == i and self.bios[i].pieces < 1)
             ):
                 self.bios[i].doubt = NEEDED
+            last = self.bios[i].ended
+            if self.bios[i].doubt == 0 and last >= 0 and times[last] >= settled:
+                self.bios[i].doubt = late
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -1320,13 +1334,13 @@ class Lives:
         i: cython.longlong
         j: cython.longlong
         for i in range(self.bio_count):
-            if self.bios[i].doubt != 0 or self.bios[i].clone == 0:
+            if self.bios[i].doubt >= NEEDED or self.bios[i].clone == 0:
                 continue
             for j in range(self.unknown_count):
                 if self.may_have_sent(self.unknown[j], self.bios[i].remap):
                     self.bios[i].doubt = NEEDED
         for i in range(self.request_count):
-            if self.requests[i].doubt == 0 and self.stands_on_others(self.requests[i].dev):
+            if self.requests[i].doubt < NEEDED and self.stands_on_others(self.requests[i].dev):
                 self.requests[i].doubt = NEEDED
         if self.crowded:
             for i in range(self.bio_count):
@@ -1367,14 +1381,37 @@ class Lives:
         after: cython.longlong
         for i in range(self.bio_count):
             after = self.bios[i].successor
-            if after < 0 or self.bios[after].doubt != 0:
+            if after < 0 or self.bios[after].doubt >= NEEDED:
                 continue
             if self.bios[i].doubt == ODD or (self.bios[i].root == i and self.bios[i].pieces < 1):
                 self.bios[after].doubt = NEEDED
         for i in range(self.request_count):
             after = self.requests[i].successor
-            if self.requests[i].doubt == ODD and after >= 0 and self.requests[after].doubt == 0:
+            if self.requests[i].doubt == ODD and after >= 0 and self.requests[after].doubt < NEEDED:
                 self.requests[after].doubt = NEEDED
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def doubt_held(self, times: cython.longlong[::1], settled: cython.longlong) -> cython.void:
+        """Make lives NEEDED whose family is held, but which were over before `settled` themselves.
+
+        Only where their address was used again: the next window may not have the life that did so,
+        and what the model knows of that (`ReusedAddresses`) is of its own events.
+        """
+        i: cython.longlong
+        end: cython.longlong
+        for i in range(self.bio_count):
+            if self.bios[i].doubt != HELD or self.bios[i].successor < 0:
+                continue
+            end = self.bios[i].ended
+            if self.bios[i].request >= 0:
+                end = self.requests[self.bios[i].request].complete
+            if times[end] < settled:
+                self.bios[i].doubt = NEEDED
+        for i in range(self.request_count):
+            if self.requests[i].doubt == HELD and self.requests[i].successor >= 0:
+                if times[self.requests[i].last] < settled:
+                    self.requests[i].doubt = NEEDED
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -1414,30 +1451,42 @@ class Lives:
                     self.bios[upper].doubt = most
                     changed = 1
 
-    def rest(self, counts: cython.longlong[:, ::1], rows: cython.longlong[::1]):
-        """Fill `rows` with those of events that are not of plain lives; return how many.
+    def rest(
+        self,
+        counts: cython.longlong[:, ::1],
+        rows: cython.longlong[::1],
+        held: cython.longlong[::1],
+    ):
+        """Fill `rows` with those of events that are not of plain lives, `held` with those held.
 
-        counts: (devices + 1, 256) zeros, gets the numbers of plain events by device (in the order
-        of the devices whose I/O may be plain) and kind.
+        Returns how many each are. counts: (devices + 1, 256) zeros, gets the numbers of all other
+        events by device (in the order of the devices whose I/O may be plain) and kind.
         """
         row: cython.longlong
         of: cython.longlong
         left: cython.longlong = 0
+        waiting: cython.longlong = 0
+        doubt: cython.longlong
         dev: cython.longlong
         for row in range(self.raw.shape[1]):
             of = self.owner[row]
+            doubt = ODD
             dev = -1
             if of < -1:
-                if self.requests[-2 - of].doubt == 0:
-                    dev = self.requests[-2 - of].dev
-            elif of >= 0 and self.bios[of].doubt == 0:
+                doubt = self.requests[-2 - of].doubt
+                dev = self.requests[-2 - of].dev
+            elif of >= 0:
+                doubt = self.bios[of].doubt
                 dev = self.bios[of].dev
-            if dev < 0:
+            if doubt == 0:
+                counts[self.device_index(dev), (self.raw[0, row] >> 56) & 0xFF] += 1
+            elif doubt == HELD:
+                held[waiting] = row
+                waiting += 1
+            else:
                 rows[left] = row
                 left += 1
-            else:
-                counts[self.device_index(dev), (self.raw[0, row] >> 56) & 0xFF] += 1
-        return left
+        return left, waiting
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -1528,11 +1577,12 @@ class Lives:
         numbers: cython.const[cython.longlong][::1],
         out: cython.longlong[:, ::1],
         stages: cython.longlong[:, ::1],
+        doubt: cython.longlong,
     ):
-        """Fill `out` and `stages` with the plain whole bios, by number; return how many of each.
+        """Fill `out` and `stages` with whole bios, by number; return how many of each.
 
         times, numbers: of the events. out: `settler.BIO_COLUMNS`. stages: owner, stage, start, end;
-        a bio has five at most.
+        a bio has five at most. doubt: 0, of those that are settled, or HELD.
         """
         i: cython.longlong
         at: cython.longlong = 0
@@ -1549,7 +1599,7 @@ class Lives:
         self.stages = stages
         self.stage_count = 0
         for i in range(self.bio_count):
-            if self.bios[i].doubt != 0 or self.bios[i].root != i:
+            if self.bios[i].doubt != doubt or self.bios[i].root != i:
                 continue
             number = numbers[self.first_row_of_bio(i)]
             queue = times[self.bios[i].queue]
@@ -1623,10 +1673,12 @@ class Lives:
         numbers: cython.const[cython.longlong][::1],
         out: cython.longlong[:, ::1],
         stages: cython.longlong[:, ::1],
+        doubt: cython.longlong,
     ):
-        """Fill `out` and `stages` with the plain requests, by number; return how many of each.
+        """Fill `out` and `stages` with requests, by number; return how many of each.
 
-        out: `settler.REQUEST_COLUMNS`. stages: as of bios; a request has four at most.
+        out: `settler.REQUEST_COLUMNS`. stages: as of bios; a request has four at most. doubt: as
+        of bios.
         """
         i: cython.longlong
         at: cython.longlong = 0
@@ -1642,7 +1694,7 @@ class Lives:
         self.stages = stages
         self.stage_count = 0
         for i in range(self.request_count):
-            if self.requests[i].doubt != 0:
+            if self.requests[i].doubt != doubt:
                 continue
             first = self.first_row(i)
             number = numbers[first]

@@ -61,6 +61,8 @@ _REQUEST = _struct(
     "lowest named sequence flush data_end dev"
 )
 """`plain.Request`."""
+_SETTLED, _HELD = 0, 1
+"""`doubt` of lives, as in `plain`."""
 _FEWEST_SLOTS = 1 << 12
 _MOST_FLYING, _MOST_UNKNOWN = 1024, 256
 """As in `plain`."""
@@ -166,11 +168,16 @@ class Settled:
 
     bios: Bios
     requests: Requests
+    open_bios: Bios
+    """Those held back for the next window, which ended too near this one's end."""
+    open_requests: Requests
     edges: Edges
     bio_stages: Stages
     request_stages: Stages
     rest: EventRows
     """Rows of all other events, which are the model's, ascending."""
+    held: EventRows
+    """Rows of events of `open_bios` and `open_requests`, ascending."""
     counts: dict[tuple[int, int], int]
     """Number of plain events by (dev_t, kind)."""
     queued: EventRows
@@ -194,10 +201,13 @@ class Settler:
         self._context = context
         self._work = Work()
 
-    def settle(self, events: Events, settled: int, reused: ReusedGenerations) -> Settled | None:
+    def settle(
+        self, events: Events, settled: int, reused: ReusedGenerations, *, holds: bool
+    ) -> Settled | None:
         """Return the plain I/O among a window's events that is over before `settled` (ns).
 
-        reused: of bios, what the model knows from earlier windows. None: there is none.
+        reused: of bios, what the model knows from earlier windows. holds: whether to hold back
+        plain I/O that is over later; otherwise it is the model's. None: there is no plain I/O.
         """
         devices = plain_devices(self._context, events)
         if not len(devices) or not len(events):
@@ -206,24 +216,30 @@ class Settler:
         known = np.flatnonzero(np.isin(events.number, reused.birth))
         again = reused.again[np.searchsorted(reused.birth, events.number[known])]
         lives.hand_over(known, again, events.number)
-        pieces, requests = lives.families(events.ts, settled)
-        if not pieces:
+        lives.families(events.ts, settled, holds)
+        pieces, requests = lives.count_of(_SETTLED)
+        waiting = lives.count_of(_HELD)
+        if not pieces and not waiting[0]:
             return None
-        rest = np.empty(len(events), np.int64)
+        rest, held = np.empty(len(events), np.int64), np.empty(len(events), np.int64)
         counts = np.zeros((len(devices), 256), np.int64)
-        rest, beside = path_apart(events, rest[: lives.rest(counts, rest)])
+        left, held_back = lives.rest(counts, rest, held)
+        rest, beside = path_apart(events, rest[:left])
         used = np.argwhere(counts)
         named, kinds = used.T.tolist()
         keys = zip(devices[named].tolist(), kinds, strict=True)
-        bios, bio_stages, queued = _bios(events, lives, pieces, self._submitters)
-        rows, request_stages, completed = _requests(events, lives, requests)
+        bios, bio_stages, queued = _bios(events, lives, pieces, self._submitters, _SETTLED)
+        rows, request_stages, completed = _requests(events, lives, requests, _SETTLED)
         return Settled(
             bios,
             rows,
+            _bios(events, lives, waiting[0], self._submitters, _HELD)[0],
+            _requests(events, lives, waiting[1], _HELD)[0],
             _edges(events, lives, pieces),
             bio_stages,
             request_stages,
             rest,
+            held[:held_back].copy(),
             dict(zip(keys, counts[tuple(used.T)].tolist(), strict=True)),
             queued,
             completed,
@@ -247,15 +263,15 @@ class Settler:
 
 
 def _bios(
-    events: Events, lives: Any, pieces: int, submitters: Submitters
+    events: Events, lives: Any, pieces: int, submitters: Submitters, doubt: int
 ) -> tuple[Bios, Stages, EventRows]:
-    """Return the whole plain bios, their stages, and the row of each one's Q.
+    """Return the whole bios with a doubt, their stages, and the row of each one's Q.
 
-    pieces: as many bios at most.
+    pieces: as many bios at most. doubt: _SETTLED or _HELD.
     """
     out = np.empty((len(BIO_COLUMNS), pieces), np.int64)
     stages = np.empty((4, 5 * pieces), np.int64)
-    rows, stage_rows = lives.bio_rows(events.ts, events.number, out, stages)
+    rows, stage_rows = lives.bio_rows(events.ts, events.number, out, stages, doubt)
     of = dict(zip(BIO_COLUMNS, out[:, :rows], strict=True))
     queued, number = of["row"], of["number"]
     dev = of["dev"].astype(np.uint32)
@@ -290,11 +306,16 @@ def _bios(
     return bios, _stages(stages[:, :stage_rows]), queued
 
 
-def _requests(events: Events, lives: Any, count: int) -> tuple[Requests, Stages, EventRows]:
-    """Return the plain requests, `count` of them, their stages, and the row of each one's C."""
+def _requests(
+    events: Events, lives: Any, count: int, doubt: int
+) -> tuple[Requests, Stages, EventRows]:
+    """Return the `count` requests with a doubt, their stages, and the row of each one's C.
+
+    doubt: _SETTLED or _HELD.
+    """
     out = np.empty((len(REQUEST_COLUMNS), count), np.int64)
     stages = np.empty((4, 4 * count), np.int64)
-    rows, stage_rows = lives.request_rows(events.ts, events.number, out, stages)
+    rows, stage_rows = lives.request_rows(events.ts, events.number, out, stages, doubt)
     of = dict(zip(REQUEST_COLUMNS, out, strict=True))
     issued = of["row"]
     size = events.field(Kind.D, "bytes", issued)  # where s has it, too

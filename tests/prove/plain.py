@@ -62,8 +62,8 @@ def outcome(seed: int, stacked: bool = False) -> Outcome:
     settled = [0]
     settle = settler.Settler.settle
 
-    def counted(self, events, before, reused):
-        found = settle(self, events, before, reused)
+    def counted(self, events, before, reused, *, holds):
+        found = settle(self, events, before, reused, holds=holds)
         settled[0] += 0 if found is None else sum(found.counts.values())
         return found
 

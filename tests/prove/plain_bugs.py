@@ -80,7 +80,12 @@ BUGS = (
     ),
     Bug(
         "what has events at the window's end is settled",
-        (("or (last >= 0 and times[last] >= settled)", "or False"),),
+        (
+            (
+                "if self.requests[i].doubt == 0 and last >= 0 and times[last] >= settled:",
+                "if False:",
+            ),
+        ),
     ),
     Bug(
         "s and bio need not have the same size",
@@ -150,7 +155,7 @@ BUGS = (
         "doubts do not spread to families",
         (
             (
-                "        self.spread()\n        self.doubt_successors()\n        self.spread()\n",
+                "        self.spread()\n        self.doubt_successors()\n        self.doubt_held(times, settled)\n        self.spread()\n",
                 "        self.doubt_successors()\n",
             ),
         ),
@@ -240,10 +245,42 @@ BUGS = (
     ),
     Bug(
         "what is bio-based is settled though it ends at the window's end",
-        (("or (self.bios[i].ended >= 0 and times[self.bios[i].ended] >= settled)", "or False"),),
+        (
+            (
+                "if self.bios[i].doubt == 0 and last >= 0 and times[last] >= settled:",
+                "if False:",
+            ),
+        ),
     ),
     Bug(
         "what earlier windows know of reused addresses is passed over",
         (("                if end < 0 or numbers[end] > again[i]:", "                if False:"),),
+    ),
+    Bug(
+        "bios that follow odd ones are held back, not the model's",
+        (
+            (
+                "if after < 0 or self.bios[after].doubt >= NEEDED:",
+                "if after < 0 or self.bios[after].doubt >= HELD:",
+            ),
+        ),
+    ),
+    Bug(
+        "what is open is held back",
+        (
+            (
+                "            ) and self.requests[i].doubt == 0:\n                self.requests[i].doubt = NEEDED",
+                "            ) and self.requests[i].doubt == 0:\n                self.requests[i].doubt = late",
+            ),
+        ),
+    ),
+    Bug(
+        "what is held back is settled as well",
+        (
+            (
+                "            if self.bios[i].doubt != doubt or",
+                "            if self.bios[i].doubt > HELD or",
+            ),
+        ),
     ),
 )
