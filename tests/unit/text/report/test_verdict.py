@@ -74,8 +74,8 @@ def test_no_io(tmp_path: Path) -> None:
 
 
 def test_requests_alone(tmp_path: Path) -> None:
-    # GIVEN a recording of perf with issue and completion alone
-    made = Perf(names=("block_rq_issue", "block_rq_complete"))
+    # GIVEN a recording of perf with completions alone, which stand for no bio
+    made = Perf(names=("block_rq_complete",))
     path = tmp_path / "perf.data"
     path.write_bytes(made.file([record for i in range(3) for record in made.io(10**9 + i, 8 * i)]))
     # WHEN it is judged THEN it is not said that there was no I/O
