@@ -18,6 +18,9 @@ from tests.support.record_command import biotrail, remove_cgroup
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
+ALWAYS = "--call-budget=0"
+"""Calls of other processes, whatever they cost, do not end the timing."""
+
 READ = """
 import mmap, os, sys
 def name(text):
@@ -87,7 +90,17 @@ read(sys.argv[1], 64)
         loop_device.path,
     )
     biotrail(
-        "record", "--path", "--call-over", "1us", "--comm", "this-name", "-o", log, "--", *both
+        "record",
+        "--path",
+        ALWAYS,
+        "--call-over",
+        "1us",
+        "--comm",
+        "this-name",
+        "-o",
+        log,
+        "--",
+        *both,
     )
     # THEN calls and waits are of that name alone, each read with its bio
     found = recorded_path(log)
@@ -125,7 +138,7 @@ open(sys.argv[3], "w").close()
     wait = f"echo > {go}; until [ -e {done} ]; do sleep 0.1; done"
     try:
         arguments = ["--pid", load.pid, *more, "-o", log, "--", "sh", "-c", wait]
-        biotrail("record", "--path", "--call-over", "1us", *map(str, arguments))
+        biotrail("record", "--path", ALWAYS, "--call-over", "1us", *map(str, arguments))
         assert load.wait(60) == 0
     finally:
         load.kill()
@@ -156,7 +169,7 @@ for text in ("left-out", "chosen"):
         loop_device.path,
         cgroup,
     )
-    arguments = ["--path", "--call-over", "1us", "--cgroup", str(cgroup), "-o", str(log)]
+    arguments = ["--path", ALWAYS, "--call-over", "1us", "--cgroup", str(cgroup), "-o", str(log)]
     biotrail("record", *arguments, "--", *both)
     # THEN calls and waits are of the program in it alone
     found = recorded_path(log)
@@ -187,7 +200,7 @@ assert os.read(mine, 1) == b""
         here.path,
         there.path,
     )
-    biotrail("record", "--path", "-d", here.path, "-o", log, "--", *load)
+    biotrail("record", "--path", ALWAYS, "-d", here.path, "-o", log, "--", *load)
     # WHEN its calls are read
     found = recorded_path(log)
     reads = found.calls_of("the-load", "preadv", "preadv2")
@@ -217,7 +230,7 @@ def test_the_recorders_own_calls_are_left_out(
         # Its parent is the recorder.
         text = "read(sys.argv[1], 64); print(os.getppid(), file=open(sys.argv[2], 'w'))"
         load = program(text, loop_device.path, tmp_path / "recorder")
-        arguments = ["--path", "--call-over", "1us", "--sync", *asked, "-o", str(log)]
+        arguments = ["--path", ALWAYS, "--call-over", "1us", "--sync", *asked, "-o", str(log)]
         biotrail("record", *arguments, "--", *load)
         calls = recorded_path(log).calls
         tasks = recorded_path(log).trace.tasks.table()
