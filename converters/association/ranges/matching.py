@@ -29,7 +29,7 @@ from biotrail.converters.association.ranges.queries import (
 from biotrail.converters.association.rules import Rule, all_mark
 from biotrail.converters.events.array_steps import same_operation
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES
+from biotrail.converters.events.tables import I64, NEVER, OP_MASK, SECTOR_BYTES, Certainty
 from biotrail.recorder.schema.records import Kind
 
 
@@ -104,8 +104,9 @@ def upper_bios(a: Association, context: Context) -> Findings:
     A clone is a bio whose first event is an A that is no partition's and may be no parity write.
     Candidates are the bios queued above that hold UPPER_CONDITIONS; all are found as `rival_bios`.
     A clone without data (a flush) has those without data. `upper` stays -1 with several candidates,
-    for all clones of one bio that overlap on one device, and where a bio whose Q was not recorded
-    may be the upper one. Certainty stays: each of the bios is known.
+    for all clones of one bio that overlap on one device, where a bio whose Q was not recorded may
+    be the upper one, or one that seems to have ended, but by a c that may be the candidate's.
+    Certainty stays: each of the bios is known.
     """
     rows, of_partition = partition_remaps(a, context)
     # A clone's first event is its A. A bio with an earlier event (Q) was itself resubmitted.
@@ -115,6 +116,7 @@ def upper_bios(a: Association, context: Context) -> Findings:
         return Findings()
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
     upper = a.upper.copy()
+    alike, (since, until) = _alike(a), _in_flight(a)
     rivals: Rivals = ()
     for with_data in (True, False):
         here = (remaps["bytes"] > 0) == with_data
@@ -123,12 +125,49 @@ def upper_bios(a: Association, context: Context) -> Findings:
         candidates, pairs = _fitting(a, UPPER_CONDITIONS, covering)
         rivals += pairs
         refused = _maybe_of_unrecorded(a, questions, with_data)
+        asked = {q.asker: q for q in questions}
         for bio, ids in candidates.items():
-            if len(ids) == 1 and bio not in refused:
+            if len(ids) != 1 or bio in refused:
+                continue
+            if not _maybe_of_another(asked[bio], ids[0], alike, since, until):
                 upper[bio] = ids[0]
         if with_data:
             upper[_overlapping_clones(a, upper, questions)] = -1
     return Findings(upper=upper, rival_bios=rivals)
+
+
+def _alike(a: Association) -> dict[int, I64]:
+    """Return bio → the others above with its end that may have ended instead of it.
+
+    Only without pointers: bios with an event that may be another's, of one device, operation and
+    last sector, as a c may name that alone. Empty if no two are alike.
+    """
+    if a.events.doubt is None:
+        return {}
+    doubted = np.zeros(len(a.bios), np.bool_)
+    ambiguous = a.events.doubt[a.bios.row_event] >= Certainty.AMBIGUOUS
+    doubted[a.bios.row_gen[ambiguous]] = True
+    bios = np.flatnonzero(doubted & (a.queued >= 0))
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    end = a.facts.sector.astype(np.int64) + a.facts.bytes // SECTOR_BYTES
+    for bio in bios.tolist():
+        key = int(a.facts.dev[bio]), int(a.facts.opf[bio]) & OP_MASK, int(end[bio])
+        groups.setdefault(key, []).append(bio)
+    alike = [np.array(group) for group in groups.values() if len(group) > 1]
+    return {bio: group[group != bio] for group in alike for bio in group.tolist()}
+
+
+def _maybe_of_another(
+    question: Question, candidate: int, alike: dict[int, I64], since: I64, until: I64
+) -> bool:
+    """Return whether a clone may be of a bio that seems to have ended before, by its own c.
+
+    alike: as `_alike` returns it. since, until: as `_in_flight`.
+    """
+    others = alike.get(candidate)
+    if others is None:
+        return False
+    return bool(((since[others] <= question.ts) & (until[others] >= since[candidate])).any())
 
 
 def _queued_above(a: Association, with_data: bool) -> Pending:
