@@ -29,6 +29,7 @@ class Recording:
         self.probes = probes
         self.segments: list[Segment] = []
         self.lost = 0
+        self.lost_by_kind = np.zeros(256, np.int64)
         self.too_deep = 0
         self.programs: list[ProgramInfo] = []
         self.left_out = LeftOut()
@@ -44,7 +45,8 @@ class Recording:
         self._thread.join()
         self.probes.detach()
         self.segments += self.probes.drain()
-        self.lost = int(self.probes.lost().sum())
+        self.lost_by_kind = self.probes.lost().sum(axis=(0, 1))
+        self.lost = int(self.lost_by_kind.sum())
         self.too_deep = int(self.probes.too_deep().sum())
         self.programs = self.probes.programs()
         self.left_out = self.probes.left_out()

@@ -43,7 +43,7 @@ class Block:
     data: bytes, a multiple of 8, at an address that is one. at: offset of each record in `data`.
     rounds: offsets in `data` at which a round ended: records behind it are not older than what came
     before the round before. start: a number that grows from block to block by their lengths.
-    offset: bytes of the recording read so far. packed: whether the records were compressed.
+    offset: bytes of the recording read so far.
     """
 
     data: U8
@@ -51,7 +51,6 @@ class Block:
     rounds: list[int]
     start: int
     offset: int
-    packed: bool
 
 
 class RecordStream:
@@ -146,7 +145,6 @@ class RecordStream:
             ends,
             start,
             self.offset,
-            rounds is None,
         )
 
     def _read(self, count: int) -> bytes:

@@ -148,8 +148,7 @@ class PerfSource(TracepointSource):
         types = words.type(block.at)
         passed_over: Counter[str] = Counter()
         rows = self._events.rows(block, words, block.at[types == RecordType.SAMPLE], passed_over)
-        if block.packed:
-            rows = [self._repeats.without(part) for part in rows]
+        rows = [self._repeats.without(part) for part in rows]
         self._rounds.add(rows, block.start, block.rounds)
         if rows:
             newest = max(int(part.time.max()) for part in rows)
@@ -176,7 +175,7 @@ class PerfSource(TracepointSource):
             )
         if self._repeats.count:
             self.remarks.append(
-                f"{self.name}: {self._repeats.count} records are there twice, as `perf record -z` "
+                f"{self.name}: {self._repeats.count} records are there twice, as perf "
                 "sometimes writes them; the second ones were left out"
             )
         super()._report_rest()

@@ -107,6 +107,15 @@ def test_a_record_that_a_compressed_recording_has_twice() -> None:
     assert [r for r in source.remarks if "2 records are there twice" in r]
 
 
+def test_records_that_follow_a_second_time() -> None:
+    """GIVEN a recording with all that a round ended with again behind it; THEN it counts once."""
+    made = Perf()
+    records_ = reads(made)
+    source, events = read(made.file([*records_[:6], made.round(), *records_[2:]]))
+    assert told(events) == WANTED
+    assert [r for r in source.remarks if "4 records are there twice" in r]
+
+
 def test_a_pipe() -> None:
     """GIVEN what perf writes into a pipe, with data that follow records; THEN it is read."""
     made = Perf(features={perf.HOSTNAME: Perf().text("machine")})
