@@ -29,7 +29,7 @@ from biotrail.converters.association.ranges.queries import (
 from biotrail.converters.association.rules import Rule, all_mark
 from biotrail.converters.events.array_steps import same_operation
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES
+from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Certainty
 from biotrail.recorder.schema.records import Kind
 
 
@@ -103,9 +103,9 @@ def upper_bios(a: Association, context: Context) -> Findings:
 
     A clone is a bio whose first event is an A that is no partition's and may be no parity write.
     Candidates are the bios queued above that hold UPPER_CONDITIONS; all are found as `rival_bios`.
-    A clone without data (a flush) has those without data. `upper` stays -1 with several candidates,
-    for all clones of one bio that overlap on one device, and where a bio whose Q was not recorded
-    may be the upper one. Certainty stays: each of the bios is known.
+    A clone without data (a flush) has those without data. `upper` stays -1 where the candidates
+    leave it open (`_decided`), for all clones of one bio that overlap on one device, and where a
+    bio whose Q was not recorded may be the upper one. Certainty stays: each of the bios is known.
     """
     rows, of_partition = partition_remaps(a, context)
     # A clone's first event is its A. A bio with an earlier event (Q) was itself resubmitted.
@@ -123,12 +123,39 @@ def upper_bios(a: Association, context: Context) -> Findings:
         candidates, pairs = _fitting(a, UPPER_CONDITIONS, covering)
         rivals += pairs
         refused = _maybe_of_unrecorded(a, questions, with_data)
-        for bio, ids in candidates.items():
-            if len(ids) == 1 and bio not in refused:
-                upper[bio] = ids[0]
+        for bio, above in _decided(a, candidates).items():
+            if bio not in refused:
+                upper[bio] = above
         if with_data:
             upper[_overlapping_clones(a, upper, questions)] = -1
     return Findings(upper=upper, rival_bios=rivals)
+
+
+def _decided(a: Association, candidates: dict[int, list[int]]) -> dict[int, int]:
+    """Return the upper bio of each clone that its candidates decide, by clone.
+
+    candidates: bios above that may be the clone's, by clone. One alone decides. Without pointers
+    several are decided by the thread of the clone's A, if it queued exactly one of them: dm and md
+    map a bio in the thread that submits it, or in a worker (dm_submit_bio). One alone that is
+    ambiguous, and that another thread queued, decides nothing then: the clone's own may be thought
+    to have ended by the completion of this one.
+    """
+    if a.events.doubt is None:
+        return {bio: ids[0] for bio, ids in candidates.items() if len(ids) == 1}
+    found = {}
+    for bio, ids in candidates.items():
+        sender = _thread(a, int(a.bios.birth[bio]))
+        own = [above for above in ids if _thread(a, int(a.queued[above])) == sender]
+        if len(own) == 1 and (sender or len(ids) == 1):  # thread 0: an interrupt of anyone's
+            found[bio] = own[0]
+        elif len(ids) == 1 and a.certainty[ids[0]] < Certainty.AMBIGUOUS:
+            found[bio] = ids[0]
+    return found
+
+
+def _thread(a: Association, event: int) -> int:
+    """Return the thread id of a Q or A event; 0: an interrupt's of the idle thread."""
+    return int(a.events.raw[event, 4]) >> 32
 
 
 def _queued_above(a: Association, with_data: bool) -> Pending:
