@@ -53,9 +53,6 @@ class IntervalChecker(Checker):
         self._served_by(row, bio)
         allowed, _ = self.truth.parent(bio)
         parent = next((r for r in self.tables.bios if r["number"] == row["parent"]), None)
-        unsure = {r["dev"] for r in self.tables.bios if r["certainty"] >= Certainty.AMBIGUOUS}
-        if parent is not None and parent["dev"] in unsure:
-            return  # who was there above is itself not sure
         if parent is not None and self.truth.queued.get(parent["queue"]) not in allowed:
             self._say(row, bio, f"parent is {row['parent']}, not its own")
 

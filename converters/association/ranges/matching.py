@@ -29,7 +29,7 @@ from biotrail.converters.association.ranges.queries import (
 from biotrail.converters.association.rules import Rule, all_mark
 from biotrail.converters.events.array_steps import same_operation
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, OP_MASK, SECTOR_BYTES, Certainty
+from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Certainty
 from biotrail.recorder.schema.records import Kind
 
 
@@ -103,10 +103,9 @@ def upper_bios(a: Association, context: Context) -> Findings:
 
     A clone is a bio whose first event is an A that is no partition's and may be no parity write.
     Candidates are the bios queued above that hold UPPER_CONDITIONS; all are found as `rival_bios`.
-    A clone without data (a flush) has those without data. `upper` stays -1 with several candidates,
-    for all clones of one bio that overlap on one device, where a bio whose Q was not recorded may
-    be the upper one, or one that seems to have ended, but by a c that may be the candidate's.
-    Certainty stays: each of the bios is known.
+    A clone without data (a flush) has those without data. `upper` stays -1 where the candidates
+    leave it open (`_decided`), for all clones of one bio that overlap on one device, and where a
+    bio whose Q was not recorded may be the upper one. Certainty stays: each of the bios is known.
     """
     rows, of_partition = partition_remaps(a, context)
     # A clone's first event is its A. A bio with an earlier event (Q) was itself resubmitted.
@@ -116,7 +115,6 @@ def upper_bios(a: Association, context: Context) -> Findings:
         return Findings()
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
     upper = a.upper.copy()
-    alike, (since, until) = _alike(a), _in_flight(a)
     rivals: Rivals = ()
     for with_data in (True, False):
         here = (remaps["bytes"] > 0) == with_data
@@ -125,49 +123,39 @@ def upper_bios(a: Association, context: Context) -> Findings:
         candidates, pairs = _fitting(a, UPPER_CONDITIONS, covering)
         rivals += pairs
         refused = _maybe_of_unrecorded(a, questions, with_data)
-        asked = {q.asker: q for q in questions}
-        for bio, ids in candidates.items():
-            if len(ids) != 1 or bio in refused:
-                continue
-            if not _maybe_of_another(asked[bio], ids[0], alike, since, until):
-                upper[bio] = ids[0]
+        for bio, above in _decided(a, candidates).items():
+            if bio not in refused:
+                upper[bio] = above
         if with_data:
             upper[_overlapping_clones(a, upper, questions)] = -1
     return Findings(upper=upper, rival_bios=rivals)
 
 
-def _alike(a: Association) -> dict[int, I64]:
-    """Return bio → the others above with its end that may have ended instead of it.
+def _decided(a: Association, candidates: dict[int, list[int]]) -> dict[int, int]:
+    """Return the upper bio of each clone that its candidates decide, by clone.
 
-    Only without pointers: bios with an event that may be another's, of one device, operation and
-    last sector, as a c may name that alone. Empty if no two are alike.
+    candidates: bios above that may be the clone's, by clone. One alone decides. Without pointers
+    several are decided by the thread of the clone's A, if it queued exactly one of them: dm and md
+    map a bio in the thread that submits it, or in a worker (dm_submit_bio). One alone that is
+    ambiguous, and that another thread queued, decides nothing then: the clone's own may be thought
+    to have ended by the completion of this one.
     """
     if a.events.doubt is None:
-        return {}
-    doubted = np.zeros(len(a.bios), np.bool_)
-    ambiguous = a.events.doubt[a.bios.row_event] >= Certainty.AMBIGUOUS
-    doubted[a.bios.row_gen[ambiguous]] = True
-    bios = np.flatnonzero(doubted & (a.queued >= 0))
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    end = a.facts.sector.astype(np.int64) + a.facts.bytes // SECTOR_BYTES
-    for bio in bios.tolist():
-        key = int(a.facts.dev[bio]), int(a.facts.opf[bio]) & OP_MASK, int(end[bio])
-        groups.setdefault(key, []).append(bio)
-    alike = [np.array(group) for group in groups.values() if len(group) > 1]
-    return {bio: group[group != bio] for group in alike for bio in group.tolist()}
+        return {bio: ids[0] for bio, ids in candidates.items() if len(ids) == 1}
+    found = {}
+    for bio, ids in candidates.items():
+        sender = _thread(a, int(a.bios.birth[bio]))
+        own = [above for above in ids if _thread(a, int(a.queued[above])) == sender]
+        if len(own) == 1 and (sender or len(ids) == 1):  # thread 0: an interrupt of anyone's
+            found[bio] = own[0]
+        elif len(ids) == 1 and a.certainty[ids[0]] < Certainty.AMBIGUOUS:
+            found[bio] = ids[0]
+    return found
 
 
-def _maybe_of_another(
-    question: Question, candidate: int, alike: dict[int, I64], since: I64, until: I64
-) -> bool:
-    """Return whether a clone may be of a bio that seems to have ended before, by its own c.
-
-    alike: as `_alike` returns it. since, until: as `_in_flight`.
-    """
-    others = alike.get(candidate)
-    if others is None:
-        return False
-    return bool(((since[others] <= question.ts) & (until[others] >= since[candidate])).any())
+def _thread(a: Association, event: int) -> int:
+    """Return the thread id of a Q or A event; 0: an interrupt's of the idle thread."""
+    return int(a.events.raw[event, 4]) >> 32
 
 
 def _queued_above(a: Association, with_data: bool) -> Pending:

@@ -2,7 +2,7 @@
 """Counterexamples to intervals alone that generated histories found, shrunk and named."""
 
 from biotrail.converters.events.tables import NEVER, Certainty
-from tests.scenarios.cases_more import DM, REQUEST_BASED
+from tests.scenarios.cases_more import REQUEST_BASED
 from tests.scenarios.tools import events_of, tables_of
 from tests.support.captures import BASE_NS
 
@@ -357,33 +357,3 @@ def test_intervals_nothing_merges_into_a_fua_write() -> None:
         (3, 90, Certainty.INTERVAL),
         (6, 90, Certainty.INTERVAL),
     ]
-
-
-def test_intervals_a_parent_whose_end_may_be_another_s_is_not_named() -> None:
-    # GIVEN two identical reads of a dm device at once, of which the later one ends before the other
-    # goes on to the disk: whose end that is cannot be told
-    t = tables_of(
-        events_of(
-            """
-            0   Q 252:0 R 0+8 bio=1
-            1   Q 252:0 R 0+8 bio=2
-            2   A 254:0 R 2048+8 bio=3 from=252:0+0
-            3   Q 254:0 R 2048+8 bio=3
-            4   D 254:0 R 2048+8 bio=3 rq=1
-            9   C 254:0 R 2048+8 bio=3 rq=1
-            10  c 252:0 R 0+8 bio=2
-            20  A 254:0 R 2048+8 bio=4 from=252:0+0
-            21  Q 254:0 R 2048+8 bio=4
-            22  D 254:0 R 2048+8 bio=4 rq=1
-            29  C 254:0 R 2048+8 bio=4 rq=1
-            30  c 252:0 R 0+8 bio=1
-            """
-        ),
-        devices=(DM, REQUEST_BASED),
-        header={"backend": "bcc"},
-    )
-    # THEN neither clone names a parent
-    lower = t.bios.dev == 254 << 20
-    assert t.bios.parent[lower].tolist() == [NEVER, NEVER]
-    # AND both reads of the device above are ambiguous
-    assert t.bios.certainty[~lower].tolist() == [Certainty.AMBIGUOUS] * 2
