@@ -104,6 +104,9 @@ class Beside:
                 "  note: it has no readings of the wall clock, so that it is of the same boot is "
                 "not checked"
             )
+        if theirs.unplaced and not self.joined.itself:
+            what = units.plural(theirs.unplaced, "packet")
+            found.append(f"  note: {what} of it have times on clocks of its own: not compared")
         found += [] if self.joined.itself else [f"  {text}" for text in theirs.problems()]
         return found
 

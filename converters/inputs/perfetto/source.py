@@ -25,8 +25,8 @@ from biotrail.converters.inputs.perfetto.overview import Overview
 from biotrail.converters.inputs.perfetto.packets import Packets
 from biotrail.converters.inputs.perfetto.survey import (
     DROPPED,
-    PACKET_FIELDS,
     Survey,
+    fields_of_host,
     survey,
 )
 from biotrail.converters.inputs.perfetto.wire import Fields
@@ -82,6 +82,11 @@ class PerfettoSource(TracepointSource):
         if (recorded := self.overview.recorded()) is not None:
             self.set_recorded(recorded)
         self.problems += found.problems()
+        if found.elsewhere:
+            self.remarks.append(
+                f"{self.name}: {found.elsewhere} packets are of other machines (machine_id): "
+                "their events are not read"
+            )
 
     @contextmanager
     def again(self) -> Iterator[BinaryIO]:
@@ -97,7 +102,7 @@ class PerfettoSource(TracepointSource):
         self._stream.seek(0)
         packets = Packets(self._stream)
         for index, block in enumerate(packets.blocks()):
-            fields = block.fields(PACKET_FIELDS)
+            fields, _ = fields_of_host(block)
             complete_to = self._complete_to[min(index, len(self._complete_to) - 1)]
             yield self._batch(fields, complete_to, packets.whole)
         yield Batch([], max(self._last.values(), default=0), packets.whole, self._undated())

@@ -15,18 +15,20 @@ from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, BUILTIN
 from biotrail.converters.inputs.perfetto.ftrace import FTRACE, Ftrace, ftrace_of
 from biotrail.converters.inputs.perfetto.packets import Packets
-from biotrail.converters.inputs.perfetto.wire import Fields, Messages
+from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages
 from biotrail.recorder.schema.errors import LogFormatError
 
 TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT = 2, 6, 8, 10, 11
-CONFIG, STATS, DROPPED, _SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE = (
-    *(33, 34, 42, 45, 58, 59, 60, 69),
+CONFIG, STATS, DROPPED, _SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE, _MACHINE = (
+    *(33, 34, 42, 45, 58, 59, 60, 69, 98),
 )
 PACKET_FIELDS = (
     *(FTRACE, TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT, CONFIG, STATS, DROPPED),
-    *(_SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE),
+    *(_SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE, _MACHINE),
 )
 """Fields of a TracePacket that are looked at."""
+_IDS = (SEQUENCE, _EVENT, _DEFAULTS, _DESCRIPTOR)
+"""Those with ids, which the packets of all machines share."""
 Watcher = Callable[[Fields, Ftrace], None]
 """A callback that gets each block of packets in their order: PACKET_FIELDS and ftrace events."""
 _UTSNAME = {1: "sysname", 2: "version", 3: "release", 4: "machine"}
@@ -47,6 +49,8 @@ class Survey:
     """Why nothing behind `whole` can be read; None: nothing is there."""
     not_inflated: int = 0
     """Number of packets whose compressed packets cannot be read."""
+    elsewhere: int = 0
+    """Number of packets of other machines than the one that recorded; their ids alone are taken."""
     damaged: int = 0
     """Number of packets that end in something that is no field; they are read up to there."""
     sequences: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -56,7 +60,7 @@ class Survey:
     readings: list[dict[int, int]] = field(default_factory=list)
     """Clock snapshots: builtin clock's id → ns."""
     primary: int = BOOTTIME
-    """Id of the primary trace clock."""
+    """Id of the primary trace clock: the first that a snapshot names."""
     kernel: dict[str, str] = field(default_factory=dict)
     """sysname, release, version, machine, as far as the trace has them."""
     first: int = _LATEST
@@ -65,8 +69,12 @@ class Survey:
     read_on: bool = False
     """Whether buffers were read while it recorded: a reader may have sorted a part of its events
     before the trace's end."""
-    _own_clock: set[int] = field(default_factory=set)
-    """Sequences whose packets' times are by default on another clock than the primary one."""
+    _named: int = 0
+    """Id of the clock that a snapshot named as the primary one; 0: none has so far."""
+    unplaced: int = 0
+    """Number of packets whose times are on clocks that no snapshot has beside the primary one."""
+    _defaults: dict[int, int] = field(default_factory=dict)
+    """By sequence: the clock that its packets' times are on by default, where one is named."""
 
     def problems(self) -> list[str]:
         """Return what cannot be read of the trace, a sentence each."""
@@ -99,9 +107,10 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
     found = Survey(path)
     packets = Packets(stream)
     for block in packets.blocks():
-        fields = block.fields(PACKET_FIELDS)
+        fields, elsewhere = fields_of_host(block)
         ftrace = ftrace_of(fields)
         found.packets += len(block)
+        found.elsewhere += elsewhere
         found.damaged += fields.broken
         _add(found, fields, ftrace)
         if watch is not None:
@@ -114,6 +123,21 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
             "recorder or trace_processor's formats call proto"
         )
     return found
+
+
+def fields_of_host(block: Messages) -> tuple[Fields, int]:
+    """Return (PACKET_FIELDS of packets, number of packets of other machines).
+
+    Perfetto's recorder also takes in what the recorders of other machines, such as virtual ones,
+    send it, with a machine_id. Such packets have other clocks, CPUs and devices: of them the fields
+    with ids alone are returned.
+    """
+    fields = block.fields(PACKET_FIELDS)
+    elsewhere = fields.values(_MACHINE) != 0
+    if elsewhere.any():
+        rest = [row for row, number in enumerate(fields.numbers) if number not in _IDS]
+        fields.length[np.ix_(rest, elsewhere)] = MISSING
+    return fields, int(np.count_nonzero(elsewhere))
 
 
 def known_packets(found: Survey) -> bool:
@@ -139,12 +163,14 @@ def _add(found: Survey, fields: Fields, ftrace: Ftrace) -> None:
 
 
 def _add_defaults(found: Survey, fields: Fields, sequences: I64) -> None:
-    """Note sequences with another default clock, and the tracks that defaults name."""
+    """Note sequences that name a default clock, and the tracks that defaults name."""
     rows, defaults = fields.messages(_DEFAULTS)
     inner = defaults.fields([_CLOCK, 11])
     clocks = inner.values(_CLOCK)
-    own = sequences[rows[(clocks != 0) & (clocks != found.primary)]]
-    found._own_clock.update(own.tolist())
+    named = clocks != 0
+    found._defaults.update(
+        zip(sequences[rows[named]].tolist(), clocks[named].tolist(), strict=True)
+    )
     _, tracks = inner.messages(11)
     _add_uuids(found, tracks.fields([11]).values(11))
 
@@ -166,8 +192,9 @@ def _add_uuids(found: Survey, uuids: I64) -> None:
 
 def _add_snapshot(found: Survey, snapshot: Messages) -> None:
     """Add a ClockSnapshot's builtin clocks, and what it names as the primary clock."""
-    primary = int(snapshot.fields([2]).values(2)[0])
-    found.primary = primary or found.primary
+    if not found._named:
+        found._named = int(snapshot.fields([2]).values(2)[0])
+        found.primary = found._named or BOOTTIME
     reading = clock_reading(snapshot)
     if not reading:
         return
@@ -206,13 +233,45 @@ def kernel_of(systems: Messages) -> dict[str, str]:
 
 
 def _add_times(found: Survey, fields: Fields, sequences: I64, ftrace: Ftrace) -> None:
-    """Widen `found`'s span by the times of packets and of ftrace's events."""
-    times, clocks = fields.values(TIME), fields.values(_CLOCK)
-    own = np.isin(sequences, np.fromiter(found._own_clock, np.int64))
-    usual = (clocks == found.primary) | ((clocks == 0) & ~own)
-    _add_span(found, times[usual & (times > 0)])
+    """Widen `found`'s span by the times of packets and of ftrace's events; count those unplaced.
+
+    Times on another builtin clock are moved by the last snapshot that has both: near enough to
+    compare spans, and exact for MONOTONIC and BOOTTIME until the machine sleeps.
+    """
+    times = fields.values(TIME)
+    clocks = _clocks(found, fields.values(_CLOCK), sequences)
+    timed = times > 0
+    for clock in np.unique(clocks[timed]).tolist():
+        here = times[timed & (clocks == clock)]
+        moved = 0 if clock == found.primary else _distance(found, clock)
+        if moved is None:
+            found.unplaced += len(here)
+        else:
+            _add_span(found, here + moved)
     if found.primary == BOOTTIME:
         _add_span(found, ftrace.time[ftrace.time > 0])
+
+
+def _clocks(found: Survey, named: I64, sequences: I64) -> I64:
+    """Return the clock of each packet's time: named by it, else its sequence's default.
+
+    named: 0 where the packet names none.
+    """
+    clocks = np.where(named != 0, named, found.primary)
+    unnamed = np.flatnonzero(named == 0)
+    if found._defaults and len(unnamed):
+        distinct, of = np.unique(sequences[unnamed], return_inverse=True)
+        default = [found._defaults.get(sequence, found.primary) for sequence in distinct.tolist()]
+        clocks[unnamed] = np.array(default, dtype=np.int64)[of]
+    return clocks
+
+
+def _distance(found: Survey, clock: int) -> int | None:
+    """Return what makes a time of a builtin clock one of the primary clock (ns); None: unknown."""
+    for reading in reversed(found.readings):
+        if clock in reading and found.primary in reading:
+            return reading[found.primary] - reading[clock]
+    return None
 
 
 def _add_span(found: Survey, times: I64) -> None:

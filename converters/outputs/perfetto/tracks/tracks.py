@@ -69,7 +69,7 @@ class Identity:
         """
         beside = beside or Ids()
         self._uuids = beside.uuids
-        if self._has(_hash(f"{key} track host") >> 1 | 1):
+        while self._has(_hash(f"{key} track host") >> 1 | 1):
             key = f"{key} again"  # The other trace has this log, too: flows have to differ as well.
         self._key = key
         self._first = _hash(f"{trace or key} sequences")

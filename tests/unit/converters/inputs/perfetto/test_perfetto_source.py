@@ -229,6 +229,28 @@ def test_another_clock_of_ftrace_is_moved() -> None:
     assert bios_of(io.BytesIO(trace.bytes())) == [wanted(T + 1000, 8)]
 
 
+def test_events_of_another_machine_are_counted_and_passed_over() -> None:
+    # GIVEN a trace that a guest's recorder sent its packets to: clocks, kernel and the same reads
+    host = trace_of(read_of(T, 64))
+    host.kernel("6.1.0")
+    guest = trace_of(read_of(T + 5, 64) + read_of(T + 200_000, 640))
+    guest.kernel("5.4.0-guest")
+    for packet in guest.packets:
+        packet.machine_id = 77
+    # WHEN both are read, in either order
+    for packets in ([*host.packets, *guest.packets], [*guest.packets, *host.packets]):
+        data = SystemTrace(packets).bytes()
+        source = PerfettoSource(io.BytesIO(data))
+        # THEN the host's events alone are there, and how many packets are not is said
+        assert len(events_of(source)) == len(events_of(PerfettoSource(io.BytesIO(host.bytes()))))
+        assert source.header["kernel"]["release"] == "6.1.0"
+        assert any(f"{len(guest.packets)} packets are of other" in r for r in source.remarks)
+        assert bios_of(io.BytesIO(data)) == [wanted(T, 64)]
+    # AND a trace in which only the guest has block events is refused
+    with pytest.raises(LogFormatError, match="without block events"):
+        PerfettoSource(io.BytesIO(guest.bytes()))
+
+
 def test_what_was_not_enabled_is_said() -> None:
     # GIVEN a trace whose configuration has two block events
     trace = trace_of([e for e in read_of(T + 10, 8) if e[1][2].startswith("block_rq")])
