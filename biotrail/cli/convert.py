@@ -170,11 +170,16 @@ def _beside(log: str, source: Opened, form: str, asked: Asked) -> "Beside | None
 def _checked(log: str, asked: Asked) -> tuple[str, str]:
     """Return (format, output path). Raises click.UsageError for options that do not fit."""
     form, target = checked(log, asked.target, asked.form, asked.cut, asked.drawing)
+    _check_beside(form, asked)
+    return form, target
+
+
+def _check_beside(form: str, asked: Asked) -> None:
+    """Raise click.UsageError if another trace is asked for that the output cannot hold."""
     if asked.beside is not None:
         if asked.alone:
             raise click.UsageError("--with and --alone exclude each other")
         check_beside(form, asked.beside, asked.drawing)
-    return form, target
 
 
 def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
@@ -186,12 +191,12 @@ def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]
     from biotrail.cli.converting import merging
 
     target = asked.target
-    if asked.beside is not None:
-        raise click.UsageError("--with takes the logs of one recording")
-    if asked.cut != Cut() or asked.drawing.max_size is not None:
+    if asked.cut != Cut():
         raise click.UsageError(
             "a part of several recordings cannot be chosen: convert parts one by one"
         )
+    if asked.drawing.max_size is not None:
+        raise click.UsageError("several recordings go into one file: leave --max-size out")
     if target is None:
         raise click.UsageError("logs of several recordings have no default output: give -o OUT")
     form, target = format_and_path(target, target, asked.form)
@@ -200,4 +205,5 @@ def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    return merging.convert(recordings, target, asked.force, asked.drawing)
+    _check_beside(form, asked)
+    return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside)

@@ -6,9 +6,9 @@ ours comes first: a reader may sort such a trace piece by piece, and drops older
 follow.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -41,12 +41,16 @@ class Beside:
 
     def place(self, trace: Trace) -> Place:
         """Return the log's place in the trace of both: its own ids, the other's clock."""
-        alone = Place.alone(trace.context)
+        return self.placed(Place.alone(trace.context))
+
+    def placed(self, alone: Place) -> Place:
+        """Return a log's place beside the other trace: its own ids, the other's clock.
+
+        alone: its place in a trace without the other.
+        """
         ids = Ids(self.theirs.sequences, self.theirs.uuids)
         clock = self.joined.clock
-        return Place(
-            alone.key, alone.label, facts=self._facts(), aligned=True, clock=clock, beside=ids
-        )
+        return replace(alone, facts=self._facts(), aligned=True, clock=clock, beside=ids)
 
     def _facts(self) -> Facts:
         return {
@@ -112,14 +116,20 @@ class Beside:
 
 
 def beside(path: str, log: str, trace: Trace) -> Beside:
-    """Return how the log's tracks stand beside the trace at `path`, which is read once.
+    """Return how the log's tracks stand beside the trace at `path`, as `each_beside` does."""
+    return each_beside(path, [(log, trace)])[0]
 
-    log: the log's path, for messages. Raises LogFormatError: `path` cannot be read or is no
-    Perfetto trace. ConversionError: another boot, clock or time (`joined`).
+
+def each_beside(path: str, logs: Sequence[tuple[str, Trace]]) -> list[Beside]:
+    """Return how each log's tracks stand beside the trace at `path`, which is read once.
+
+    logs: each one's path, for messages, and trace. Raises LogFormatError: `path` cannot be read or
+    is no Perfetto trace. ConversionError: another boot, clock or time (`joined`) than a log's.
     """
     with opened_trace(path) as stream:
         theirs = survey(stream, path)
-    return Beside(path, theirs, joined(log, trace, theirs), partial(opened_trace, path))
+    again = partial(opened_trace, path)
+    return [Beside(path, theirs, joined(log, trace, theirs), again) for log, trace in logs]
 
 
 def beside_itself(source: PerfettoSource) -> Beside:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail convert` of several recordings to one Perfetto trace with a common timeline."""
+"""`biotrail convert` of several recordings to one Perfetto trace with a common timeline.
+
+The timeline is that of one of them, or of another program's trace that they are written beside.
+"""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
@@ -19,6 +22,9 @@ from biotrail.text import tallies, units
 from biotrail.text.alignment import alignment_lines
 from biotrail.text.progress import progress
 
+if TYPE_CHECKING:  # imported where another trace is given
+    from biotrail.cli.converting.beside import Beside
+
 
 @dataclass
 class Aligned:
@@ -28,6 +34,9 @@ class Aligned:
     label: str
     clocks: Clocks
     alignment: Alignment | None = None
+    beside: "Beside | None" = None
+    """How it stands beside another program's trace, whose clock is the timeline; None: there is no
+    such trace."""
 
 
 def align(recordings: Sequence[Recording]) -> list[Aligned]:
@@ -43,28 +52,58 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
     ]
 
 
+def align_beside(recordings: Sequence[Recording], path: str) -> list[Aligned]:
+    """Align all recordings on the clock of the Perfetto trace at `path`, as `align` does on one's.
+
+    Raises LogFormatError: `path` is no such trace. ConversionError: a recording has no clock
+    readings, or is of another boot or time than the trace.
+    """
+    from biotrail.cli.converting.beside import each_beside
+
+    found = each_beside(path, [(each.paths[0], each.trace) for each in recordings])
+    return [
+        Aligned(
+            each, "", Clocks.from_trace(each.paths[0], each.trace), beside.joined.alignment, beside
+        )
+        for each, beside in zip(recordings, found, strict=True)
+    ]
+
+
 def convert(
-    recordings: Sequence[Recording], target: str, force: bool, drawing: Drawing
+    recordings: Sequence[Recording],
+    target: str,
+    force: bool,
+    drawing: Drawing,
+    beside: str | None = None,
 ) -> tuple[Result, list[str]]:
     """Write all recordings to one trace, `target` (`-`: standard output).
 
-    drawing: detail and colours; its `max_size` is not used.
+    drawing: detail and colours; its `max_size` is not used. beside: path of a Perfetto trace that
+    goes into the same file.
     Returns (result, lines about it). Raises TraceError.
     """
-    logs = align(recordings)
+    logs = align(recordings) if beside is None else align_beside(recordings, beside)
     if target == "-":
-        result = to_stdout(lambda out: _write(logs, out, drawing).warning)
+        result = to_stdout(lambda out: _write_all(logs, out, drawing).warning)
     else:
         with (
             output.replacing(target, force=force) as stream,
             compressing.compressed(stream, target) as packed,
         ):
-            total = _write(logs, packed, drawing)
+            total = _write_all(logs, packed, drawing)
         size = os.stat(target).st_size
         result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
         log.clocks.compare(log.recording.trace.context.clocks)
     return result, report_lines(logs, result)
+
+
+def _write_all(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
+    """Write the logs, and the trace that they stand beside; return what `_write` does."""
+    beside = logs[0].beside
+    if beside is None:
+        return _write(logs, out, drawing)
+    return beside.written(out, lambda: _write(logs, out, drawing))
 
 
 def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
@@ -85,9 +124,10 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
     for log, alone in zip(logs, places(named), strict=True):
         log.label = alone.host
         trace, alignment = log.recording.trace, log.alignment
-        place = replace(
-            alone, facts=_facts(log), sequences=total.sequences, families=total.families
-        )
+        placed = replace(alone, facts=_facts(log))
+        if log.beside is not None:
+            placed = log.beside.placed(placed)
+        place = replace(placed, sequences=total.sequences, families=total.families)
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
             part = perfetto.convert(
@@ -116,6 +156,14 @@ def _facts(log: Aligned) -> dict[str, str | int]:
     return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
 
 
+def _timeline_lines(logs: Sequence[Aligned]) -> list[str]:
+    """Return lines on whose clock the timeline is, and how exactly the logs' times are on it."""
+    besides = [log.beside for log in logs if log.beside is not None]
+    if not besides:
+        return alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
+    return max(besides, key=lambda beside: beside.joined.within).lines()
+
+
 def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
     """Return lines that say what was written, how certain each log is and how logs are aligned."""
     where = "standard output" if result.path is None else str(result.path)
@@ -127,7 +175,7 @@ def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
         found += [f"  {line}" for line in tallies.certainty_lines(trace)]
         found += [f"  {line}" for line in tallies.own_lines(trace)]
         found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
-    found += alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
+    found += _timeline_lines(logs)
     if result.warning:
         found.append(result.warning)
     if result.path is not None:

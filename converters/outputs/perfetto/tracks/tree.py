@@ -162,7 +162,7 @@ class Tree:
         """
         if not self.place.above:
             return 0
-        uuid = Identity(self.place.above_key).uuid("host")
+        uuid = Identity(self.place.above_key, beside=self.place.beside).uuid("host")
         self._group(uuid, self.place.above).child_ordering = _EXPLICIT
         return uuid
 
