@@ -5,7 +5,6 @@ perf records them, and the published protobuf classes write them as Perfetto's r
 """
 
 import os
-import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Packets
 from biotrail.cli.main import main
 from biotrail.converters.clocks.wall_clock import SLEPT
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.host import clocks
 from tests.support import block_loads, devices, record_command
 from tests.support.beside_others import held
 from tests.support.devices import LoopDevice
@@ -33,13 +33,6 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 Fio = Callable[..., dict[str, Any]]
 
 
-def reading() -> dict[str, int]:
-    """The clocks, one after the other, as Perfetto's recorder reads them."""
-    clocks = {"boottime": time.CLOCK_BOOTTIME, "monotonic": time.CLOCK_MONOTONIC}
-    clocks["realtime"] = time.CLOCK_REALTIME
-    return {name: time.clock_gettime_ns(clock) for name, clock in clocks.items()}
-
-
 @contextmanager
 def both(tmp_path: Path, device: str, *options: str) -> Iterator[tuple[Path, Path]]:
     """Record a device with biotrail, and everything with perf; give (log, Perfetto trace)."""
@@ -47,7 +40,7 @@ def both(tmp_path: Path, device: str, *options: str) -> Iterator[tuple[Path, Pat
     log, data = tmp_path / "ours.biotrail", tmp_path / "perf.data"
     trace = SystemTrace()
     system = os.uname()
-    begin = reading()
+    begin = clocks.reading()  # the shortest of several: a busy machine is none that slept
     with record_command.recorder("-o", log, "-d", device, *options) as process:
         with perf_record(data, events=EVENTS):
             yield log, tmp_path / "system.pftrace"
@@ -58,7 +51,7 @@ def both(tmp_path: Path, device: str, *options: str) -> Iterator[tuple[Path, Pat
     if abs(apart) > SLEPT:
         pytest.skip("perf has no CLOCK_BOOTTIME, and this machine has slept")
     add_all(trace, events(script(data)))
-    trace.clocks(reading())
+    trace.clocks(clocks.reading())
     trace.write(tmp_path / "system.pftrace")
 
 

@@ -50,7 +50,9 @@ class Beside:
         """
         ids = Ids(self.theirs.sequences, self.theirs.uuids)
         clock = self.joined.clock
-        return replace(alone, facts=self._facts(), aligned=True, clock=clock, beside=ids)
+        above = alone.above and f"{alone.above}: block I/O"  # a host's name says it of all tracks
+        placed = replace(alone, above=above, aligned=True, clock=clock, beside=ids)
+        return replace(placed, facts=self._facts())
 
     def _facts(self) -> Facts:
         return {

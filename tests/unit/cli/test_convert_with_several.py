@@ -47,7 +47,8 @@ def test_each_log_is_on_the_clock_of_the_other_trace(cli, logs, tmp_path, clock)
     assert done.status == 0, done.err
     data = both.read_bytes()
     assert data.startswith(theirs)
-    bios = read(data[len(theirs) :]).slices("bio")
+    ours = read(data[len(theirs) :])
+    bios = ours.slices("bio")
     at = getattr(SLEPT, clock)
     blur = 0 if clock == "monotonic" else 100
     wanted = [at(true) for true in sorted([*FIRST, *SECOND_LOG])]
@@ -55,6 +56,10 @@ def test_each_log_is_on_the_clock_of_the_other_trace(cli, logs, tmp_path, clock)
     assert all(abs(a - b) <= blur for a, b in zip(found, wanted, strict=True))
     assert {bio.dur for bio in bios} == {LATENCY}
     assert "2 recordings on one timeline" in done.out
+    # AND in the UI each log is a group of its own, below one that says what it is
+    roots = {t.descriptor.uuid for t in ours.tracks.values() if t.name == "db1: block I/O"}
+    groups = {t.name for t in ours.tracks.values() if t.descriptor.parent_uuid in roots}
+    assert groups == {"first", "second"}
     assert f"one clock: {'within 100 ns' if blur else 'exact'}" in done.out
 
 
