@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's log on its host's timeline, by requests that both recorded."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from biotrail.converters.clocks.alignment import Alignment, Clocks
 from biotrail.converters.clocks.corridor import Line
@@ -12,7 +12,7 @@ from biotrail.converters.events.tables import I64
 class ByRequests(Alignment):
     """Conversion of a guest's CLOCK_MONOTONIC times to the host's CLOCK_BOOTTIME."""
 
-    line: Line = Line(0, 0, 0.0, 0)
+    line: Line = field(kw_only=True)
     """The host's CLOCK_MONOTONIC for the guest's."""
 
     @classmethod

@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from biotrail.cli.converting.crossing import crossings
 from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording
+from biotrail.converters.analysis.guests.figures import figures
+from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
+from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.outputs.perfetto.tracks.crossing import Crossing
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
 from biotrail.text import tallies, units
 from biotrail.text.alignment import alignment_lines
+from biotrail.text.guests import guest_lines
 from biotrail.text.progress import progress
 
 
@@ -28,14 +34,25 @@ class Aligned:
     label: str
     clocks: Clocks
     alignment: Alignment | None = None
+    crossing: Crossing | None = None
+    """What is drawn between a guest and its host; None: the recording is neither."""
 
 
-def align(recordings: Sequence[Recording]) -> list[Aligned]:
+def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[Aligned]:
     """Align all recordings on the timeline of one of them; labels are empty until `_write`.
 
-    Raises ConversionError if a recording has no clock readings.
+    guest: the first recording joined with the second, its host, whose timeline it then is. Raises
+    ConversionError if a recording has no clock readings.
     """
     clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
+    if guest is not None:
+        (mine, host), (own, its) = recordings, clocks
+        crossing = crossings(guest)
+        by_requests = ByRequests.on(its, guest.agreement.fit.line)
+        return [
+            Aligned(mine, "", own, by_requests, crossing[0]),
+            Aligned(host, "", its, None, crossing[1]),
+        ]
     reference = choose_reference(clocks)
     return [
         Aligned(each, "", own, None if i == reference else own.align_to(clocks[reference]))
@@ -44,14 +61,18 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
 
 
 def convert(
-    recordings: Sequence[Recording], target: str, force: bool, drawing: Drawing
+    recordings: Sequence[Recording],
+    target: str,
+    force: bool,
+    drawing: Drawing,
+    guest: Guest | None = None,
 ) -> tuple[Result, list[str]]:
     """Write all recordings to one trace, `target` (`-`: standard output).
 
-    drawing: detail and colours; its `max_size` is not used.
+    drawing: detail and colours; its `max_size` is not used. guest: as for `align`.
     Returns (result, lines about it). Raises TraceError.
     """
-    logs = align(recordings)
+    logs = align(recordings, guest)
     if target == "-":
         result = to_stdout(lambda out: _write(logs, out, drawing).warning)
     else:
@@ -64,7 +85,8 @@ def convert(
         result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
         log.clocks.compare(log.recording.trace.context.clocks)
-    return result, report_lines(logs, result)
+    found = report_lines(logs, result)
+    return result, found if guest is None else [*found, *guest_lines(figures(guest))]
 
 
 def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
@@ -86,7 +108,11 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
         log.label = alone.host
         trace, alignment = log.recording.trace, log.alignment
         place = replace(
-            alone, facts=_facts(log), sequences=total.sequences, families=total.families
+            alone,
+            facts=_facts(log),
+            sequences=total.sequences,
+            families=total.families,
+            crossing=log.crossing,
         )
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
@@ -113,6 +139,7 @@ def _facts(log: Aligned) -> dict[str, str | int]:
     if alignment is None:
         return {"aligned_by": "its own clock: the trace's"}
     how = "the same boot's clock" if alignment.same_boot else "wall clock"
+    how = "requests that both recorded" if isinstance(alignment, ByRequests) else how
     return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
 
 

@@ -74,8 +74,8 @@ def agree(asked: Asked, served: Served) -> Agreement | None:
     left = int((~found.kept).sum())
     if len(chosen) - left < LEAST or left > len(chosen) // 10:
         raise ConversionError(
-            f"--guest-of: {left:,} of {len(chosen):,} requests contradict a steady clock of the guest: "
-            "it was set, or slept, while recording; give recordings without that, or shorter ones"
+            f"--guest-of: {left:,} of {len(chosen):,} requests contradict a steady clock of the "
+            "guest: it was set, or slept, while recording; give shorter recordings"
         )
     return Agreement(found, len(chosen) - left, left)
 

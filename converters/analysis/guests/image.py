@@ -68,7 +68,9 @@ def _moved(served: "Served", step: Extents) -> "Served":
     begin = np.maximum(served.sector[row], step.there[extent])
     until = np.minimum(end[row], (step.there + step.sectors)[extent])
     pieces = replace(
-        served.take(row), sector=begin - step.there[extent] + step.here[extent], sectors=until - begin
+        served.take(row),
+        sector=begin - step.there[extent] + step.here[extent],
+        sectors=until - begin,
     )
     return type(served).concatenate([pieces, served.take(plain)])
 
@@ -87,7 +89,9 @@ def read_mapping(paths: tuple[str, ...]) -> Mapping:
         except (OSError, UnicodeDecodeError) as error:
             raise ConversionError(f"{path}: cannot be read: {error}") from error
         is_json = text.lstrip().startswith("[")
-        (disk if is_json else file).append(_qemu_map(path, text) if is_json else _filefrag(path, text))
+        (disk if is_json else file).append(
+            _qemu_map(path, text) if is_json else _filefrag(path, text)
+        )
     if len(disk) > 1 or len(file) > 1:
         raise ConversionError("--image: one map of qemu-img and one of filefrag at most")
     return Mapping((*disk, *file))
@@ -115,7 +119,9 @@ def _qemu_map(path: str, text: str) -> Extents:
 def _filefrag(path: str, text: str) -> Extents:
     """Return the extents of `filefrag -v`: image file to the device of its file system."""
     unit = _BLOCK.search(text)
-    found = [tuple(map(int, match.groups())) for match in map(_EXTENT.match, text.splitlines()) if match]
+    found = [
+        tuple(map(int, match.groups())) for match in map(_EXTENT.match, text.splitlines()) if match
+    ]
     if unit is None or not found:
         raise ConversionError(
             f"{path}: is no map of an image: make it by qemu-img map --output=json IMAGE or "

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.analysis.guests.sides import FLUSHES, OTHER, Asked, Served
 from biotrail.converters.clocks.corridor import Line
@@ -190,10 +189,3 @@ def _reasons(
     reasons[asked.op == OTHER] = Unlinked.COMMAND
     reasons[found] = Unlinked.LINKED
     return reasons
-
-
-def shares(stages: I64) -> NDArray[np.float64]:
-    """Return the share (n, 2) of guest and host in requests' D2C: stages (n, 4) as in `Links`."""
-    host = stages[:, 1] + stages[:, 2]
-    total = np.maximum(stages.sum(axis=1), 1)
-    return np.stack([1 - host / total, host / total], axis=1)

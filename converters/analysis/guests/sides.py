@@ -16,8 +16,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     SECTOR_BYTES,
     U32,
-    U64,
-    Bios,
     Bool,
     Lifecycles,
     Table,
@@ -87,9 +85,14 @@ def guest_side(trace: Trace) -> Asked:
 
 
 def _asked(context: Context, window: Lifecycles) -> Asked:
-    """Return the window's requests that were not merged into another one."""
+    """Return the window's requests that a driver was given, or may have been given.
+
+    Left out are those that were merged into another one, and an fsync's own request, for which
+    the kernel issues a flush request instead (blk-flush.c).
+    """
     table = window.requests
-    table = table.take(table.absorbed_by == NEVER)
+    replaced = (table.bytes == 0) & (table.issue == NEVER)
+    table = table.take((table.absorbed_by == NEVER) & ~replaced)
     op, sector = _codes(context, table.opf, table.bytes), table.sector
     return Asked(
         number=table.number,
@@ -162,7 +165,9 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
     names: dict[int, set[str]] = {}
     mains: dict[int, str] = {}
     if tasks is not None:
-        for tid, tgid, comm in zip(*(c.tolist() for c in (tasks.tid, tasks.tgid, tasks.comm)), strict=True):
+        for tid, tgid, comm in zip(
+            *(c.tolist() for c in (tasks.tid, tasks.tgid, tasks.comm)), strict=True
+        ):
             names.setdefault(tgid, set()).add(comm)
             if tid == tgid or tgid not in mains:
                 mains[tgid] = comm
@@ -177,7 +182,9 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
         )
     if len(found) > 1:
         pids = ", ".join(map(str, found))
-        raise ConversionError(f"--guest-of {wanted}: several processes are called so: give one of {pids}")
+        raise ConversionError(
+            f"--guest-of {wanted}: several processes are called so: give one of {pids}"
+        )
     return Process(found[0], mains.get(found[0], ""))
 
 
