@@ -157,9 +157,7 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
     biotrail report guest.biotrail host.biotrail --guest-of qemu-system-x86
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check(cut)
-    guest.check()
-    if guest.guest_of is not None and (asked.page is not None or asked.as_csv):
-        raise click.UsageError("--guest-of: as text or --json")
+    guest.check(asked.page is not None or asked.as_csv, "is reported as text or --json")
     if asked.page is not None:
         _write_pages(logs, associate, cut, asked.page, asked.force)
         return

@@ -183,9 +183,7 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if asked.target is not None:
         output.ensure_free(asked.target, asked.force)
-    guest.check()
-    if guest.guest_of is not None and (asked.calls or asked.pairs):
-        raise click.UsageError("--guest-of is about I/Os: leave out --calls and --pairs")
+    guest.check(asked.calls or asked.pairs, "is about I/Os: leave out --calls and --pairs")
     if asked.calls and asked.functions:
         raise click.UsageError("--functions shows what I/Os passed: give it without --calls")
     with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():

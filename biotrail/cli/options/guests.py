@@ -25,8 +25,13 @@ class GuestOf:
     image: tuple[str, ...] = ()
     """Paths of maps of the image."""
 
-    def check(self) -> None:
-        """Raise click.UsageError for --image without --guest-of."""
+    def check(self, refused: bool = False, why: str = "") -> None:
+        """Raise click.UsageError for --image without --guest-of.
+
+        Also, with the words `why`, for --guest-of beside other options, if `refused`.
+        """
+        if self.guest_of is not None and refused:
+            raise click.UsageError(f"--guest-of {why}")
         if self.image and self.guest_of is None:
             raise click.UsageError("--image is of a guest's disk: give --guest-of, too")
 

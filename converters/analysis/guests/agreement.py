@@ -90,7 +90,8 @@ def candidates(asked: Asked, served: Served) -> Pairs:
     first = np.searchsorted(others[order], keys, side="left")
     count = np.searchsorted(others[order], keys, side="right") - first
     count[count > _MOST_ALIKE] = 0
-    count[np.cumsum(count) > _MOST_CANDIDATES] = 0
+    few = np.arange(len(count)) % (int(count.sum()) // _MOST_CANDIDATES + 1) == 0
+    count[~few] = 0  # evenly, so that the bounds still span the recording
     row = np.repeat(np.arange(len(mine)), count)
     bio = theirs[order[spread(first, count)]]
     request = mine[row]

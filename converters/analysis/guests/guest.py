@@ -7,7 +7,7 @@ import numpy as np
 
 from biotrail.converters.analysis.guests.agreement import Agreement, agree
 from biotrail.converters.analysis.guests.image import Mapping
-from biotrail.converters.analysis.guests.links import Links, link
+from biotrail.converters.analysis.guests.links import Links, Recorded, link
 from biotrail.converters.analysis.guests.sides import (
     Asked,
     Process,
@@ -72,13 +72,20 @@ def join(guest: Trace, host: Trace, wanted: str, mapping: Mapping) -> Guest:
             "host recorded? An image in a file or of qcow2 needs --image (docs/guests.md)"
         )
     agreement = min((one for *_, one in found), key=lambda one: one.fit.line.within)
-    lost = [(int(w["start"]), int(w["end"])) for w in host.losses]
+    recorded = _recorded(host)
     disks = []
     for dev, part, own in found:
         mine = asked.take(asked.dev == dev), served.take(served.part == part)
-        links = link(*mine, agreement.fit.line, lost)
+        links = link(*mine, agreement.fit.line, recorded)
         disks.append(Disk(dev, part, *mine, links, own))
     return Guest(process, guest.context, host.context, disks, agreement, unmatched)
+
+
+def _recorded(host: Trace) -> Recorded:
+    """Return what a log covers, once it was read to its end; all time without clock readings."""
+    clocks = [reading["monotonic"] for reading in host.context.clocks]
+    begin, end = (clocks[0], clocks[-1]) if clocks else (0, int(np.iinfo(np.int64).max))
+    return Recorded(begin, end, [(int(w["start"]), int(w["end"])) for w in host.losses])
 
 
 def _image_of(asked: Asked, served: Served) -> tuple[int, Agreement] | None:

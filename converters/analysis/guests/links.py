@@ -26,7 +26,7 @@ class Unlinked(IntEnum):
     NO_HOST_IO = 1
     """The process queued nothing for it: the host's page cache, or the image, answered."""
     OUTSIDE = 2
-    """The host's recording has no bios of the process at that time."""
+    """The host was not recording then."""
     NOT_ENDED = 3
     """Its issue or completion is not in the guest's log."""
     COMMAND = 4
@@ -38,7 +38,7 @@ class Unlinked(IntEnum):
 REASONS = {
     Unlinked.NO_HOST_IO: "the host sent nothing to its device (its page cache, or a hole in the "
     "image)",
-    Unlinked.OUTSIDE: "the host has no I/O of the process at that time",
+    Unlinked.OUTSIDE: "the host was not recording then",
     Unlinked.NOT_ENDED: "issue or completion is not in the guest's log",
     Unlinked.COMMAND: "a command without data for the image",
     Unlinked.HOST_LOST: "the host's log lost records at that time",
@@ -81,11 +81,21 @@ class Links:
     """Issue by the host's CLOCK_MONOTONIC; NEVER where not known."""
 
 
-def link(asked: Asked, served: Served, line: Line, lost: list[tuple[int, int]]) -> Links:
+@dataclass(frozen=True)
+class Recorded:
+    """What the host's log covers; ns of its CLOCK_MONOTONIC."""
+
+    begin: int
+    end: int
+    lost: list[tuple[int, int]]
+    """(begin, end) of times in which records were lost."""
+
+
+def link(asked: Asked, served: Served, line: Line, recorded: Recorded) -> Links:
     """Return the links of all requests.
 
-    asked, served: of one virtual disk and its image. line: the host's clock by the guest's. lost:
-    times (ns of the host's clock) in which the host's log lost records.
+    asked, served: of one virtual disk and its image. line: the host's clock by the guest's.
+    recorded: of the host.
     """
     issue, complete = line.times(asked.issue), line.times(asked.complete)
     known = (asked.issue != NEVER) & (asked.complete != NEVER) & (asked.op != OTHER)
@@ -94,7 +104,7 @@ def link(asked: Asked, served: Served, line: Line, lost: list[tuple[int, int]]) 
     stages, timed = _stages(edges, served, issue, complete, found)
     return Links(
         edges=edges,
-        unlinked=_reasons(asked, served, found, issue, complete, lost),
+        unlinked=_reasons(asked, found, issue, complete, recorded),
         certainty=_certainty(asked, served, edges, timed),
         stages=stages,
         timed=timed,
@@ -170,20 +180,11 @@ def _stages(
     return stages, timed
 
 
-def _reasons(
-    asked: Asked,
-    served: Served,
-    found: Bool,
-    issue: I64,
-    complete: I64,
-    lost: list[tuple[int, int]],
-) -> U8:
+def _reasons(asked: Asked, found: Bool, issue: I64, complete: I64, recorded: Recorded) -> U8:
     """Return per request why it has no bio, an Unlinked value."""
     reasons = np.full(len(asked), Unlinked.NO_HOST_IO, dtype=np.uint8)
-    if len(served):
-        begin, end = int(served.queue.min()), int(max(served.complete.max(), served.queue.max()))
-        reasons[(complete < begin) | (issue > end)] = Unlinked.OUTSIDE
-    for start, stop in lost:
+    reasons[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
+    for start, stop in recorded.lost:
         reasons[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
     reasons[(asked.issue == NEVER) | (asked.complete == NEVER)] = Unlinked.NOT_ENDED
     reasons[asked.op == OTHER] = Unlinked.COMMAND
