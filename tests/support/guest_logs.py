@@ -98,9 +98,17 @@ def _io(dev: int, op: str, place: tuple[int, int], times: tuple[int, int, int], 
 
 
 def write(
-    directory: Path, moved: Sequence[Transfer], clock: Clock = Clock(), *, name: str = HOST_NAME
+    directory: Path,
+    moved: Sequence[Transfer],
+    clock: Clock = Clock(),
+    *,
+    name: str = HOST_NAME,
+    losses: Sequence[dict[str, int]] = (),
 ) -> tuple[Path, Path]:
-    """Write both logs; return the guest's and the host's. name: of the host's process."""
+    """Write both logs; return the guest's and the host's.
+
+    name: of the host's process. losses: of the host's log, as `captures.write_log` takes them.
+    """
     guest, host, number = [], [], 0
     for count, one in enumerate(moved, 1):
         place = one.sector, one.sectors
@@ -114,15 +122,22 @@ def write(
             host += _io(LOOP, one.op, piece, span, number, (one.pid, name))
     return (
         _log(directory / "guest.biotrail", guest, "guest", "a"),
-        _log(directory / "host.biotrail", host, "host", "b"),
+        _log(directory / "host.biotrail", host, "host", "b", losses),
     )
 
 
-def _log(path: Path, events: list[Event], host: str, letter: str) -> Path:
+def _log(
+    path: Path,
+    events: list[Event],
+    host: str,
+    letter: str,
+    losses: Sequence[dict[str, int]] = (),
+) -> Path:
     """Write a log of a machine of its own."""
     machine = {"name": host, "boot_id": letter * 32}
     events = sorted(events, key=lambda event: event["ns"])
-    return captures.write_log(path, events, {"host": machine, "log_id": letter * 32}, chunks=4)
+    header = {"host": machine, "log_id": letter * 32}
+    return captures.write_log(path, events, header, chunks=4, losses=losses)
 
 
 def merged(first: Transfer, second: Transfer) -> tuple[Transfer, Transfer]:

@@ -14,6 +14,7 @@ from biotrail.converters.analysis.guests.links import Unlinked
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
+from tests.support.captures import BASE_NS
 from tests.support.guest_logs import (
     HOST_NAME,
     HOST_PID,
@@ -126,6 +127,30 @@ def test_what_the_hosts_page_cache_answers_is_named(tmp_path: Path) -> None:
     assert int(unlinked.sum()) == 25
     assert (disk.links.unlinked[~unlinked] == Unlinked.LINKED).all()
     assert list(figures(found).unlinked.values()) == [25]
+
+
+def test_requests_outside_of_the_hosts_recording_are_named(tmp_path: Path) -> None:
+    # GIVEN three requests after the end of the host's recording
+    late = [replace(one, at=one.at + SECOND, pieces=()) for one in transfers(3, seed=9)]
+    # WHEN the logs are joined
+    (disk,) = joined(tmp_path, [*transfers(50), *late]).disks
+    # THEN these are said to be outside of it
+    assert (disk.links.unlinked[disk.asked.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
+
+
+def test_requests_in_a_loss_of_the_host_are_named(tmp_path: Path) -> None:
+    # GIVEN a request whose bio the host's log lost
+    moved = transfers(50)
+    moved[20] = replace(moved[20], pieces=())
+    guest, _ = write(tmp_path, moved)
+    begin = BASE_NS + moved[20].at
+    (tmp_path / "lossy").mkdir()
+    lost = {"start": begin, "end": begin + MILLISECOND, "cpu": 0, "kind": 0, "count": 3}
+    _, host = write(tmp_path / "lossy", moved, losses=[lost])
+    # WHEN the logs are joined  THEN that is the reason
+    (disk,) = join(Trace(guest), Trace(host), HOST_NAME, Mapping()).disks
+    unlinked = disk.links.unlinked
+    assert unlinked[unlinked != Unlinked.LINKED].tolist() == [Unlinked.HOST_LOST]
 
 
 def test_a_partly_cached_request_is_incomplete(tmp_path: Path) -> None:
