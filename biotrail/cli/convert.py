@@ -20,6 +20,7 @@ from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
 from biotrail.cli.options.drawing import Drawing, drawing_options
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import associate_option, own_io_option
 from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
@@ -82,6 +83,7 @@ class Asked:
 @drawing_options
 @associate_option
 @own_io_option
+@guest_options
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")
 def command(
@@ -89,6 +91,7 @@ def command(
     asked: Asked,
     associate: str,
     own_io: bool,
+    guest: GuestOf,
 ) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
@@ -109,6 +112,7 @@ def command(
     biotrail convert disk.biotrail -o disk.otf2     # → disk.otf2/traces.otf2
     biotrail convert sda                            # sda.blktrace.* → sda.pftrace
     biotrail convert db1.biotrail db2.biotrail -o both.pftrace
+    biotrail convert guest.biotrail host.biotrail --guest-of qemu-system-x86 -o vm.pftrace
     biotrail convert disk-*.biotrail                # a rotated recording: one trace
     biotrail convert system.pftrace                 # → system-bios.pftrace: the trace, and bios
     biotrail convert disk.biotrail --with system.pftrace -o both.pftrace
@@ -116,12 +120,12 @@ def command(
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with terminated_as_interrupted():
-        result, lines = _convert(logs, asked, associate, own_io)
+        result, lines = _convert(logs, asked, associate, own_io, guest)
     say_all(lines, err=result.path is None)
 
 
 def _convert(
-    logs: tuple[str, ...], asked: Asked, associate: str, own_io: bool
+    logs: tuple[str, ...], asked: Asked, associate: str, own_io: bool, guest: GuestOf
 ) -> tuple[Result, list[str]]:
     """Convert the logs to one output; return the result and lines about it.
 
@@ -130,13 +134,14 @@ def _convert(
     click.UsageError for options that do not fit, TraceError.
     """
     how = associate, own_io
-    if len(logs) == 1:
+    guest.check()
+    if len(logs) == 1 and guest.guest_of is None:
         form, target = _checked(logs[0], asked)  # before a pipe is read
         with opened(logs[0], asked.cut, *how) as source:
             return _one(logs[0], source, form, target, asked)
     recordings = open_recordings(logs, *how)
-    if len(recordings) > 1:
-        return _merge(recordings, asked)
+    if len(recordings) > 1 or guest.guest_of is not None:
+        return _merge(recordings, asked, guest, associate)
     form, target = _checked(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, *how)[0].trace, asked.cut)
     return _one(recordings[0].paths[0], source, form, target, asked)
@@ -182,11 +187,14 @@ def _check_beside(form: str, asked: Asked) -> None:
         check_beside(form, asked.beside, asked.drawing)
 
 
-def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
+def _merge(
+    recordings: list[Recording], asked: Asked, guest: GuestOf, associate: str
+) -> tuple[Result, list[str]]:
     """Merge recordings into one trace; return the result and lines about it.
 
-    Raises click.UsageError if a cut or parts (--max-size) are asked for, without a target, or for
-    another format than Perfetto; TraceError.
+    guest: whether they are a guest's and its host's. associate: as for `opened`. Raises
+    click.UsageError if a cut or parts (--max-size) are asked for, without a target, or for another
+    format than Perfetto; TraceError.
     """
     from biotrail.cli.converting import merging
 
@@ -206,4 +214,9 @@ def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]
             "by one"
         )
     _check_beside(form, asked)
-    return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside)
+    joined = None
+    if guest.guest_of is not None:
+        if asked.beside is not None:
+            raise click.UsageError("--with and --guest-of exclude each other")
+        joined = guest.join([one.paths for one in recordings], associate)
+    return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from biotrail.cli.options import report_scope
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
 from biotrail.cli.options.opening import associate_option
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import (
@@ -36,6 +37,10 @@ from biotrail.text.report.rows import arranged, shortened
 from biotrail.text.report.verdict import as_dicts, lines, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.units import Duration
+
+if TYPE_CHECKING:  # imported where a guest is asked for
+    from biotrail.converters.analysis.guests.figures import Figures
+    from biotrail.converters.analysis.guests.guest import Guest
 
 LEAST_INTERVAL = 1e-6
 """Shortest --interval in seconds."""
@@ -113,6 +118,7 @@ class Asked:
 @sort_option("count")
 @limit_option("15; --json and --csv have all")
 @associate_option
+@guest_options
 @click.option(
     "--html",
     "page",
@@ -125,7 +131,7 @@ class Asked:
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 @guard_option
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> None:
+def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, asked: Asked) -> None:
     """Show where I/O time goes, by device, operation and process.
 
     For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
@@ -148,24 +154,51 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     biotrail report --html disk.html disk.biotrail
     biotrail report disk-*.biotrail                  # a rotated recording
     biotrail report db1.biotrail db2.biotrail        # hosts beside each other
+    biotrail report guest.biotrail host.biotrail --guest-of qemu-system-x86
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check(cut)
+    guest.check(asked.page is not None or asked.as_csv, "is reported as text or --json")
     if asked.page is not None:
         _write_pages(logs, associate, cut, asked.page, asked.force)
         return
     with recordings(logs, associate, twice=cut.needs_file()) as given:
-        lined = lined_up(given)
+        joined = joined_guest(guest, given, associate)
+        lined = lined_up(given, None if joined is None else joined.agreement.fit.line)
         answers = of_each(given, lambda one: _read(one, cut, asked.interval_ns, asked.by))
     reported = [
         Reported(one, source, arranged(report, asked.order), report_scope.facts(source.trace, cut))
         for one, (source, report) in answers
     ]
     if asked.as_json:
-        say_json(_as_dict(reported, lined, asked.limit), indent=2)
+        made = _as_dict(reported, lined, asked.limit)
+        if joined is not None:
+            made["guest"] = _figures(joined).as_dict()
+        say_json(made, indent=2)
     elif asked.as_csv:
         _write_csv(reported, asked)
     else:
         _print_all(reported, lined, asked.limit, asked.order)
+        if joined is not None:
+            _print_guest(joined)
+
+
+def _figures(joined: "Guest") -> "Figures":
+    from biotrail.converters.analysis.guests.figures import figures
+
+    return figures(joined)
+
+
+def _print_guest(joined: "Guest") -> None:
+    """Print where the time of a guest's requests went on its host."""
+    from biotrail.text.columns import console
+    from biotrail.text.guests import guest_lines, stage_table
+
+    screen, found = console(), _figures(joined)
+    screen.print()
+    screen.print(stage_table(found, screen.width))
+    screen.print()
+    for line in guest_lines(found):
+        screen.print(line)
 
 
 @dataclass

@@ -12,6 +12,7 @@ import click
 from biotrail.cli.options.cut_options import choice_options, nanoseconds
 from biotrail.cli.options.cuts import Cut, read_lines
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
 from biotrail.cli.options.opening import associate_option
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
@@ -123,6 +124,7 @@ class Asked:
 )
 @choice_options
 @associate_option
+@guest_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
 @click.option("--brief", is_flag=True, help="Show one line for each I/O.")
 @click.option(
@@ -149,7 +151,7 @@ class Asked:
 )
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> None:
+def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, asked: Asked) -> None:
     """Show the slowest I/Os of LOGs and why they were slow.
 
     For each: the stage that took the time, every event with its time since the I/O was queued,
@@ -176,21 +178,24 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     biotrail slow --calls --over 10ms disk.biotrail
     biotrail slow softirq.biotrail                 # of biotrail pairs
     biotrail slow --functions -n 3 disk.biotrail   # of record --follow request
+    biotrail slow -n 5 guest.biotrail host.biotrail --guest-of qemu-system-x86
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if asked.target is not None:
         output.ensure_free(asked.target, asked.force)
+    guest.check(asked.calls or asked.pairs, "is about I/Os: leave out --calls and --pairs")
     if asked.calls and asked.functions:
         raise click.UsageError("--functions shows what I/Os passed: give it without --calls")
     with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
+        name_side = sides_of(guest, given, associate)
         if asked.pairs or (not asked.calls and all(_has_pairs_alone(one, cut) for one in given)):
             show, written = _pairs(given, cut, asked)
         elif asked.calls:
             show, written = _calls(given, cut, asked)
         else:
-            show, written = _ios(given, cut, asked)
+            show, written = _ios(given, cut, asked, name_side)
     show()
     if written is not None:
         size = units.size(written.stat().st_size)
@@ -201,9 +206,15 @@ Shown = tuple[Callable[[], None], Path | None]
 """(function that prints what was found, path of the Perfetto trace that was written or None)"""
 
 
-def _ios(given: Sequence[Given], cut: Cut, asked: Asked) -> Shown:
-    """Find the slowest I/Os of all recordings; return how to print them."""
+def _ios(given: Sequence[Given], cut: Cut, asked: Asked, name_side: NameSide | None) -> Shown:
+    """Find the slowest I/Os of all recordings; return how to print them.
+
+    name_side: sets the `side` of the guest's I/Os, which the first recording has; None: there is no
+    guest.
+    """
     findings, written = _find_all(given, cut, asked)
+    if name_side is not None:
+        name_side([slow for one, found in findings if one is given[0] for slow in found.ios])
     if asked.as_json:
         return partial(_print_json, findings, asked, several=len(given) > 1), written
     return partial(_print_text, findings, asked), written

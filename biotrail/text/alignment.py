@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from biotrail.converters.clocks.alignment import Alignment, Clocks
+from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.clocks.wall_clock import Step
 from biotrail.text import units
 
@@ -35,6 +36,8 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
 
 def _how(alignment: Alignment) -> str:
     """Return how a log was aligned, and how exactly."""
+    if isinstance(alignment, ByRequests):
+        return f"by requests that both recorded, within {units.duration(alignment.uncertainty)}"
     if alignment.same_boot:
         return "the same boot, so the same clock: exact"
     doubt = units.duration(alignment.uncertainty)
@@ -47,6 +50,8 @@ def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[
     reference: the log whose clock is the timeline.
     """
     wall = clocks.wall
+    if isinstance(alignment, ByRequests):
+        return []
     if alignment is not None and alignment.same_boot:
         moved = wall.wall(wall.origin) - reference[1].wall.wall(wall.origin)
         differs = f"differs by {_signed(moved)} from the other log's"

@@ -78,6 +78,13 @@ def ranges_overlap(begin: Any, end: Any, other_begin: Any, other_end: Any) -> An
     return (begin < other_end) & (other_begin < end)
 
 
+def spread(first: I64, count: I64) -> I64:
+    """Return the rows first[i] to first[i] + count[i] - 1 of each i, one range behind the other."""
+    inside = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    rows: I64 = np.repeat(first, count) + inside
+    return rows
+
+
 def has_no_sector(sector: U64) -> Bool:
     """Return, per first sector of a request, whether it stands for a request without sectors."""
     return np.asarray(sector == NO_SECTOR, dtype=np.bool_)

@@ -88,9 +88,14 @@ def put(path: Path, value: object) -> None:
 
 def virtio_disk(serial: str) -> str:
     """The name of the virtio-blk disk with this serial number."""
-    serials = Path("/sys/block").glob("vd*/serial")
-    (mine,) = {path.parent.name for path in serials if path.read_text().strip() == f"v{serial}"}
+    (mine,) = virtio_disks(f"v{serial}")
     return mine
+
+
+def virtio_disks(serial: str) -> set[str]:
+    """The names of virtio-blk disks with this whole serial number."""
+    serials = Path("/sys/block").glob("vd*/serial")
+    return {path.parent.name for path in serials if path.read_text().strip() == serial}
 
 
 def nvme_disk(serial: str) -> str:

@@ -12,6 +12,7 @@ from tests.vm import (
     guest_faults,
     guest_files,
     guest_follow,
+    guest_host,
     guest_inputs,
     guest_light,
     guest_lttng,
@@ -49,6 +50,7 @@ CASES = {
         guest_blktrace,
         guest_lttng,
         guest_inputs,
+        guest_host,
         guest_bcc,
     )
     for case in module.CASES

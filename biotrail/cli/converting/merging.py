@@ -10,16 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from biotrail.cli.converting.crossing import crossings
 from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording
+from biotrail.converters.analysis.guests.figures import figures
+from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
+from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.outputs.perfetto.tracks.crossing import Crossing
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
 from biotrail.text import tallies, units
 from biotrail.text.alignment import alignment_lines
+from biotrail.text.guests import guest_lines
 from biotrail.text.progress import progress
 
 if TYPE_CHECKING:  # imported where another trace is given
@@ -37,14 +43,25 @@ class Aligned:
     beside: "Beside | None" = None
     """How it stands beside another program's trace, whose clock is the timeline; None: there is no
     such trace."""
+    crossing: Crossing | None = None
+    """What is drawn between a guest and its host; None: the recording is neither."""
 
 
-def align(recordings: Sequence[Recording]) -> list[Aligned]:
+def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[Aligned]:
     """Align all recordings on the timeline of one of them; labels are empty until `_write`.
 
-    Raises ConversionError if a recording has no clock readings.
+    guest: the first recording joined with the second, its host, whose timeline it then is. Raises
+    ConversionError if a recording has no clock readings.
     """
     clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
+    if guest is not None:
+        (mine, host), (own, its) = recordings, clocks
+        crossing = crossings(guest)
+        by_requests = ByRequests.on(its, guest.agreement.fit.line)
+        return [
+            Aligned(mine, "", own, by_requests, crossing=crossing[0]),
+            Aligned(host, "", its, crossing=crossing[1]),
+        ]
     reference = choose_reference(clocks)
     return [
         Aligned(each, "", own, None if i == reference else own.align_to(clocks[reference]))
@@ -75,14 +92,15 @@ def convert(
     force: bool,
     drawing: Drawing,
     beside: str | None = None,
+    guest: Guest | None = None,
 ) -> tuple[Result, list[str]]:
     """Write all recordings to one trace, `target` (`-`: standard output).
 
     drawing: detail and colours; its `max_size` is not used. beside: path of a Perfetto trace that
-    goes into the same file.
+    goes into the same file. guest: as for `align`; there is none with `beside`.
     Returns (result, lines about it). Raises TraceError.
     """
-    logs = align(recordings) if beside is None else align_beside(recordings, beside)
+    logs = align(recordings, guest) if beside is None else align_beside(recordings, beside)
     if target == "-":
         result = to_stdout(lambda out: _write_all(logs, out, drawing).warning)
     else:
@@ -95,7 +113,8 @@ def convert(
         result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
         log.clocks.compare(log.recording.trace.context.clocks)
-    return result, report_lines(logs, result)
+    found = report_lines(logs, result)
+    return result, found if guest is None else [*found, *guest_lines(figures(guest))]
 
 
 def _write_all(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
@@ -124,7 +143,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
     for log, alone in zip(logs, places(named), strict=True):
         log.label = alone.host
         trace, alignment = log.recording.trace, log.alignment
-        placed = replace(alone, facts=_facts(log))
+        placed = replace(alone, facts=_facts(log), crossing=log.crossing)
         if log.beside is not None:
             placed = log.beside.placed(placed)
         place = replace(placed, sequences=total.sequences, families=total.families)
@@ -153,6 +172,7 @@ def _facts(log: Aligned) -> dict[str, str | int]:
     if alignment is None:
         return {"aligned_by": "its own clock: the trace's"}
     how = "the same boot's clock" if alignment.same_boot else "wall clock"
+    how = "requests that both recorded" if isinstance(alignment, ByRequests) else how
     return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
 
 

@@ -17,6 +17,7 @@ from biotrail.text.printing import say
 if TYPE_CHECKING:  # imported where one of several logs is cut or aligned
     from biotrail.cli.options.cuts import Cut, Opened
     from biotrail.converters.clocks.alignment import Alignment, Clocks
+    from biotrail.converters.clocks.corridor import Line
 
 Answer = TypeVar("Answer")
 _HEAD = 80
@@ -154,13 +155,17 @@ class Lined:
         self.clocks.compare(trace.context.clocks)
 
 
-def lined_up(found: Sequence[Given]) -> list[Lined]:
+def lined_up(found: Sequence[Given], line: "Line | None" = None) -> list[Lined]:
     """Align the recordings on one timeline: CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
+
+    line: of two recordings, the second one's clock by the first one's, where their requests give
+    it; the timeline is the second one's then. None: the wall clocks align them.
 
     Returns them in the order given; empty if there is only one recording, or if any of them has
     no clock readings.
     """
     from biotrail.converters.clocks.alignment import Clocks, choose_reference
+    from biotrail.converters.clocks.by_requests import ByRequests
 
     if len(found) < 2:
         return []
@@ -168,6 +173,13 @@ def lined_up(found: Sequence[Given]) -> list[Lined]:
         clocks = [Clocks.from_trace(one.paths[0], one.again()) for one in found]
     except ConversionError:
         return []
+    if line is not None:
+        guest, host = clocks
+        by_requests = ByRequests.on(host, line)
+        return [
+            Lined(found[0].label, guest, by_requests, reference=False),
+            Lined(found[1].label, host, host.align_to(host), reference=True),
+        ]
     first = choose_reference(clocks)
     return [
         Lined(one.label, own, own.align_to(clocks[first]), place == first)

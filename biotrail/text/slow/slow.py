@@ -14,6 +14,7 @@ from biotrail.text.slow.events import event_lines, pause_lines
 from biotrail.text.slow.functions import followed_line, function_lines
 from biotrail.text.slow.io import io_text, percent, thread_text, took_text, unusual_text
 from biotrail.text.slow.related import family_lines, request_lines
+from biotrail.text.slow.side import side_lines
 from biotrail.text.slow.stages import stage_lines
 
 MOST = 1_000
@@ -142,6 +143,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
     if marks:
         yield styled(f"    {marks}", fg="yellow")
     yield from stage_lines(trace.context, slow)
+    yield from side_lines(slow.side)
     yield from pause_lines(slow)
     yield from device_lines(trace.context, slow)
     yield from event_lines(slow, verbose)

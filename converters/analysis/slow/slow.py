@@ -14,6 +14,7 @@ import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.guests.side import Side
 from biotrail.converters.analysis.slow.followed import FollowedLife, followed_lives
 from biotrail.converters.analysis.slow.io_details import (
     IO,
@@ -97,6 +98,8 @@ class SlowIO:
     """None unless a second pass filled it in."""
     followed: list[FollowedLife] = field(default_factory=list)
     """Followed lives of its requests, or of its bios, also on lower devices."""
+    side: Side | None = None
+    """Of a guest's I/O, where its request's time went on the host; None: not known, no guest."""
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:

@@ -32,6 +32,7 @@ from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
+from biotrail.converters.outputs.perfetto.sites.crossing import mark_crossing
 from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
 from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
@@ -173,6 +174,7 @@ class Converter:
         if self._flows is not None:
             self._flows.add(window, bios, requests)
             mark_lives(window, self._lives.kind, bios, requests, self._identity)
+            mark_crossing(self._place.crossing, bios, requests)
         beside = [
             self._calls.calls(window.path, window.tasks),
             self._commits.commits(window.path),

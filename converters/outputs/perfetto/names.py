@@ -194,6 +194,12 @@ HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
 and from there to the last completion."""
 
 _LIFE = Argument("life", "number of the followed life that it is", "it was not followed")
+GUEST_STAGE_ARGUMENTS = (
+    Argument("to_host_ns", "of a guest's request: from its issue to the host's Q", "not linked"),
+    Argument("host_queue_ns", "from there to D of the host's last bio", "as to_host_ns"),
+    Argument("host_device_ns", "from there to the host's completion", "as to_host_ns"),
+    Argument("from_host_ns", "from there to the guest's completion", "as to_host_ns"),
+)
 _BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
     REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -209,7 +215,8 @@ _PATH_ARGUMENTS = {
     PAIR: PAIR_ARGUMENTS,
 }
 _SITE_ARGUMENTS: dict[str, tuple[Argument, ...]] = {BIO: (_LIFE,), REQUEST: (_LIFE,)}
-_TABLES = (_BLOCK_ARGUMENTS, _PATH_ARGUMENTS, _SITE_ARGUMENTS)
+_GUEST_ARGUMENTS = {REQUEST: GUEST_STAGE_ARGUMENTS}
+_TABLES = (_BLOCK_ARGUMENTS, _PATH_ARGUMENTS, _SITE_ARGUMENTS, _GUEST_ARGUMENTS)
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     category: tuple(argument for table in _TABLES for argument in table.get(category, ()))
     for category in dict.fromkeys(category for table in _TABLES for category in table)

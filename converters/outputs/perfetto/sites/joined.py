@@ -53,10 +53,10 @@ def _add_flows(slices: Slices, joined: JoinedLives, identity: Identity) -> None:
     at = order[place]
     known = slices.number[at] == joined.number
     ids = [life_flow(identity, life) for life in joined.life[known].tolist()]
-    slices.flows = _together(slices.flows, len(slices), at[known], np.array(ids, np.uint64))
+    slices.flows = together(slices.flows, len(slices), at[known], np.array(ids, np.uint64))
 
 
-def _together(flows: Flows | None, count: int, row: I64, ids: U64) -> Flows | None:
+def together(flows: Flows | None, count: int, row: I64, ids: U64) -> Flows | None:
     """Return flows with further ones: `ids` of the slices `row`. count: number of slices."""
     if flows is not None:
         row = np.concatenate([np.repeat(np.arange(count), flows.count), row])

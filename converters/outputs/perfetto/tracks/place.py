@@ -9,6 +9,7 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
+from biotrail.converters.outputs.perfetto.tracks.crossing import Crossing
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Place:
     """Whether times are on the trace's `clock`, not MONOTONIC of the log's machine."""
     clock: int = BOOTTIME
     """The trace's primary clock, where `aligned`: BOOTTIME or MONOTONIC, by Perfetto's ids."""
+    crossing: Crossing | None = None
+    """What its slices have to do with those of the trace's other log; None: nothing is known."""
     beside: Ids | None = None
     """Ids of another trace that this one is written beside; None: there is none."""
 

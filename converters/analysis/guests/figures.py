@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a guest's requests on its host: by disk and operation, and of a single request."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.analysis.guests.guest import Disk, Guest
+from biotrail.converters.analysis.guests.links import REASONS, STAGES, Unlinked
+from biotrail.converters.analysis.guests.side import GUEST, HOST, Side
+from biotrail.converters.analysis.guests.sides import OPERATIONS
+from biotrail.converters.events.tables import I64, Certainty
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """Time in a stage, ns, over all requests whose stages are known."""
+
+    stage: str
+    share: float
+    """Of the time of all stages."""
+    mean_ns: float
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Requests of a virtual disk with one operation."""
+
+    disk: str
+    behind: str
+    """The host's device, or partition, with the image."""
+    operation: str
+    requests: int
+    linked: int
+    bios: int
+    """Bios that served the linked ones."""
+    stages: list[StageFigures]
+    """Empty if no request has both times."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is known of a guest on its host."""
+
+    process: str
+    pid: int
+    offset_ns: int
+    """The host's CLOCK_MONOTONIC minus the guest's, in the middle of the recording."""
+    drift_ppm: float
+    within_ns: int
+    """Bound of the error of offset and drift together."""
+    bounds: int
+    """Requests that bound it."""
+    contradicting: int
+    """Requests that were left out because they contradict the others."""
+    rows: list[Row]
+    certainty: dict[str, int]
+    """How many linked requests of each certainty."""
+    unlinked: dict[str, int]
+    """Why requests have no bio on the host, and how many of each."""
+    unmatched: list[str]
+    """The guest's disks that are on no device of the host's log."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures for JSON."""
+        return asdict(self)
+
+
+def figures(found: Guest) -> Figures:
+    """Return the figures of all disks."""
+    line = found.agreement.fit.line
+    certainty: Counter[str] = Counter()
+    unlinked: Counter[str] = Counter()
+    for disk in found.disks:
+        links = disk.links
+        linked = links.unlinked == Unlinked.LINKED
+        certainty.update(Certainty(one).name.lower() for one in links.certainty[linked].tolist())
+        unlinked.update(REASONS[Unlinked(one)] for one in links.unlinked[~linked].tolist())
+    return Figures(
+        process=found.process.name,
+        pid=found.process.pid,
+        offset_ns=line.offset,
+        drift_ppm=line.rate * 1e6,
+        within_ns=line.within,
+        bounds=found.agreement.requests,
+        contradicting=found.agreement.contradicting,
+        rows=[row for disk in found.disks for row in _rows(found, disk)],
+        certainty=dict(certainty),
+        unlinked=dict(unlinked),
+        unmatched=[found.guest.device_name(dev) for dev in found.unmatched],
+    )
+
+
+def _rows(found: Guest, disk: Disk) -> list[Row]:
+    """Return a row for each operation of the disk."""
+    links, rows = disk.links, []
+    bios = np.bincount(links.edges.request, minlength=len(disk.asked))
+    for code, name in enumerate(OPERATIONS):
+        mine = disk.asked.op == code
+        if mine.any():
+            rows.append(
+                Row(
+                    disk=found.guest.device_name(disk.dev),
+                    behind=found.host.device_name(disk.part),
+                    operation=name,
+                    requests=int(mine.sum()),
+                    linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
+                    bios=int(bios[mine].sum()),
+                    stages=_stages(links.stages[mine & links.timed]),
+                )
+            )
+    return rows
+
+
+def _stages(times: I64) -> list[StageFigures]:
+    """Return the figures of each stage. times: (n, 4) ns, as in `Links.stages`."""
+    if not len(times):
+        return []
+    total = max(int(times.sum()), 1)
+    return [
+        StageFigures(
+            stage=name,
+            share=float(times[:, at].sum()) / total,
+            mean_ns=float(times[:, at].mean()),
+            p50_ns=int(np.percentile(times[:, at], 50)),
+            p99_ns=int(np.percentile(times[:, at], 99)),
+            max_ns=int(times[:, at].max()),
+        )
+        for at, name in enumerate(STAGES)
+    ]
+
+
+def sides(found: Guest) -> dict[int, tuple[Disk, int]]:
+    """Return where each of the guest's requests is: number → (disk, row of its tables)."""
+    return {
+        number: (disk, row)
+        for disk in found.disks
+        for row, number in enumerate(disk.asked.number.tolist())
+    }
+
+
+def side_of(found: Guest, disk: Disk, row: int) -> Side:
+    """Return where the time of a request went. row: of the disk's `asked`."""
+    links = disk.links
+    times = links.stages[row].tolist() if links.timed[row] else []
+    host = sum(times[1:3])
+    bios = disk.served.number[links.edges.bio[links.edges.request == row]]
+    linked = links.unlinked[row] == Unlinked.LINKED
+    return Side(
+        request=int(disk.asked.number[row]),
+        disk=found.guest.device_name(disk.dev),
+        behind=found.host.device_name(disk.part),
+        stages_ns=dict(zip(STAGES, times, strict=False)),
+        side="" if not times else HOST if 2 * host > sum(times) else GUEST,
+        certainty=Certainty(int(links.certainty[row])).name.lower() if linked else "",
+        host_bios=bios.tolist(),
+        reason="" if linked else REASONS[Unlinked(int(links.unlinked[row]))],
+        within_ns=found.agreement.fit.line.within,
+    )

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bios of the host served each request of a guest, and where the request's time went.
+
+A request can have several bios (the host splits it), and a bio several requests (the hypervisor
+merges neighbours), so a link is a range of sectors of both.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from biotrail.converters.analysis.guests.sides import FLUSHES, OTHER, Asked, Served
+from biotrail.converters.clocks.corridor import Line
+from biotrail.converters.events.array_steps import spread
+from biotrail.converters.events.tables import I64, NEVER, U8, Bool, Certainty, Table
+
+_MOST_AT_ONCE = 4_000_000
+"""(request, bio) combinations that are looked at together."""
+
+
+class Unlinked(IntEnum):
+    """Why a request has no bio of the host."""
+
+    LINKED = 0
+    NO_HOST_IO = 1
+    """The process queued nothing for it: the host's page cache, or the image, answered."""
+    OUTSIDE = 2
+    """The host was not recording then."""
+    NOT_ENDED = 3
+    """Its issue or completion is not in the guest's log."""
+    COMMAND = 4
+    """A driver's command, or another operation that moves no data."""
+    HOST_LOST = 5
+    """The host's log lost records at that time."""
+
+
+REASONS = {
+    Unlinked.NO_HOST_IO: "the host sent nothing to its device (its page cache, or a hole in the "
+    "image)",
+    Unlinked.OUTSIDE: "the host was not recording then",
+    Unlinked.NOT_ENDED: "issue or completion is not in the guest's log",
+    Unlinked.COMMAND: "a command without data for the image",
+    Unlinked.HOST_LOST: "the host's log lost records at that time",
+}
+
+
+@dataclass
+class Edges(Table):
+    """One row per range of a request that a bio served, by (request, queue of the bio)."""
+
+    request: I64
+    """Row of `Asked`."""
+    bio: I64
+    """Row of `Served`."""
+    sectors: I64
+    """Sectors of the range; 0: a flush."""
+
+
+STAGES = ("to host", "host queue", "host device", "from host")
+"""Parts of a guest request's D2C. They are gapless, so they add up to it."""
+
+
+@dataclass
+class Links:
+    """What became of each request of a guest; shape (n,) by row of `Asked`."""
+
+    edges: Edges
+    unlinked: U8
+    """Unlinked value."""
+    certainty: U8
+    """Of linked requests. EXACT: each sector was moved by one bio; INCOMPLETE: some sectors by
+    none, or a completion is not known; AMBIGUOUS: a sector by several, or others wanted the same
+    sector of a bio."""
+    stages: I64
+    """(n, 4): ns in each of STAGES, by the host's clock; 0 where not `timed`. The first and the
+    last can be negative by as much as the clocks' bound."""
+    timed: Bool
+    """Whether all of its bios have queue and completion, so that `stages` is known."""
+    issue: I64
+    """Issue by the host's CLOCK_MONOTONIC; NEVER where not known."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the host's log covers; ns of its CLOCK_MONOTONIC."""
+
+    begin: int
+    end: int
+    lost: list[tuple[int, int]]
+    """(begin, end) of times in which records were lost."""
+
+
+def link(asked: Asked, served: Served, line: Line, recorded: Recorded) -> Links:
+    """Return the links of all requests.
+
+    asked, served: of one virtual disk and its image. line: the host's clock by the guest's.
+    recorded: of the host.
+    """
+    issue, complete = line.times(asked.issue), line.times(asked.complete)
+    known = (asked.issue != NEVER) & (asked.complete != NEVER) & (asked.op != OTHER)
+    edges = _edges(asked, served, np.flatnonzero(known), issue, complete, line.within)
+    found = np.bincount(edges.request, minlength=len(asked)) > 0
+    stages, timed = _stages(edges, served, issue, complete, found)
+    return Links(
+        edges=edges,
+        unlinked=_reasons(asked, found, issue, complete, recorded),
+        certainty=_certainty(asked, served, edges, timed),
+        stages=stages,
+        timed=timed,
+        issue=issue,
+    )
+
+
+def _edges(
+    asked: Asked, served: Served, rows: I64, issue: I64, complete: I64, within: int
+) -> Edges:
+    """Return the bios that were under way only while a request was, with one of its sectors.
+
+    rows: of requests with both times, by issue. issue, complete: per request, by the host's clock.
+    within: bound of the clocks' error, ns.
+    """
+    order = np.argsort(served.queue, kind="stable")
+    order = order[served.queue[order] != NEVER]
+    queued = served.queue[order]
+    first = np.searchsorted(queued, issue[rows] - within, side="left")
+    count = np.searchsorted(queued, complete[rows] + within, side="right") - first
+    count = np.maximum(count, 0)
+    block = np.cumsum(count) // _MOST_AT_ONCE
+    parts = [Edges(*np.zeros((3, 0), dtype=np.int64))]
+    for number in np.unique(block).tolist():
+        some = block == number
+        request = np.repeat(rows[some], count[some])
+        bio = order[spread(first[some], count[some])]
+        begin = np.maximum(asked.sector[request], served.sector[bio])
+        end = np.minimum(
+            asked.sector[request] + asked.sectors[request], served.sector[bio] + served.sectors[bio]
+        )
+        alike = asked.op[request] == served.op[bio]
+        alike &= (end > begin) | (asked.op[request] == FLUSHES)
+        alike &= served.complete[bio] <= complete[request] + within
+        parts.append(Edges(request[alike], bio[alike], np.maximum(end - begin, 0)[alike]))
+    return Edges.concatenate(parts)
+
+
+def _certainty(asked: Asked, served: Served, edges: Edges, timed: Bool) -> U8:
+    """Return the Certainty of each request's links."""
+    moved = np.bincount(edges.request, edges.sectors, len(asked))
+    used = np.bincount(edges.bio, edges.sectors, len(served))
+    flushes = np.bincount(edges.bio, edges.sectors == 0, len(served))
+    shared = (used > served.sectors) | (flushes > 1)
+    contested = np.bincount(edges.request, shared[edges.bio], len(asked)) > 0
+    several = np.bincount(edges.request, edges.sectors == 0, len(asked)) > 1
+    certainty = np.full(len(asked), Certainty.EXACT, dtype=np.uint8)
+    certainty[(moved < asked.sectors) | ~timed] = Certainty.INCOMPLETE
+    certainty[(moved > asked.sectors) | contested | several] = Certainty.AMBIGUOUS
+    return certainty
+
+
+def _stages(
+    edges: Edges, served: Served, issue: I64, complete: I64, found: Bool
+) -> tuple[I64, Bool]:
+    """Return (stages, timed), as in `Links`. The bio that completed last has the host's time.
+
+    A bio without an issue of its own (a device without requests) is with the device from its queue.
+    """
+    stages = np.zeros((len(issue), len(STAGES)), dtype=np.int64)
+    ended = served.complete[edges.bio] != NEVER
+    timed = found & (np.bincount(edges.request, ~ended, len(issue)) == 0)
+    first = np.full(len(issue), np.iinfo(np.int64).max)
+    np.minimum.at(first, edges.request, served.queue[edges.bio])
+    order = np.lexsort((served.complete[edges.bio], edges.request))
+    request, bio = edges.request[order], edges.bio[order]
+    last = np.flatnonzero(np.diff(request, append=-1))
+    row, bio = request[last], bio[last]
+    own = np.where(served.issue[bio] == NEVER, served.queue[bio], served.issue[bio])
+    marks = np.stack([issue[row], first[row], own, served.complete[bio], complete[row]], axis=1)
+    known = timed[row]
+    stages[row[known]] = np.diff(marks[known], axis=1)
+    return stages, timed
+
+
+def _reasons(asked: Asked, found: Bool, issue: I64, complete: I64, recorded: Recorded) -> U8:
+    """Return per request why it has no bio, an Unlinked value."""
+    reasons = np.full(len(asked), Unlinked.NO_HOST_IO, dtype=np.uint8)
+    reasons[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
+    for start, stop in recorded.lost:
+        reasons[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
+    reasons[(asked.issue == NEVER) | (asked.complete == NEVER)] = Unlinked.NOT_ENDED
+    reasons[asked.op == OTHER] = Unlinked.COMMAND
+    reasons[found] = Unlinked.LINKED
+    return reasons

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two sides of a virtual disk: a guest's requests, and bios of the virtual machine's process.
+
+Both are kept for the whole log: about 80 bytes of memory for each request and bio.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.guests.image import Mapping
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    SECTOR_BYTES,
+    U32,
+    Bool,
+    Lifecycles,
+    Table,
+    Tasks,
+)
+from biotrail.converters.lifecycles.operations import FLUSH, operations
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError
+
+OPERATIONS = ("read", "write", FLUSH, "discard")
+READ, WRITE, FLUSHES, DISCARD = range(len(OPERATIONS))
+OTHER = -1
+_CODES = {
+    **{name: code for code, name in enumerate(OPERATIONS)},
+    **{"zone_append": WRITE, "write_zeroes": DISCARD, "secure_erase": DISCARD},
+}
+_COMM = 15
+"""Characters of a thread's name that the kernel keeps."""
+
+
+@dataclass
+class Asked(Table):
+    """Requests of the guest, in the order of issue. Times are ns of its CLOCK_MONOTONIC."""
+
+    number: I64
+    dev: U32
+    op: I64
+    """Index in OPERATIONS; OTHER: a driver command or another operation."""
+    sector: I64
+    """First sector on the virtual disk; 0 for a flush."""
+    sectors: I64
+    issue: I64
+    complete: I64
+
+
+@dataclass
+class Served(Table):
+    """Bios on the host, or the pieces of them that are neighbours in the image.
+
+    Times are ns of the host's CLOCK_MONOTONIC; NEVER where not recorded.
+    """
+
+    number: I64
+    """The bio's number, the same for all of its pieces."""
+    dev: U32
+    part: U32
+    tgid: I64
+    op: I64
+    sector: I64
+    """First sector in the image: of `part`, moved by the image's mapping."""
+    sectors: I64
+    queue: I64
+    issue: I64
+    complete: I64
+
+
+def guest_side(trace: Trace) -> Asked:
+    """Read a guest's log to its end; return its requests. Raises ConversionError: it has none."""
+    parts = [_asked(trace.context, window) for window in trace.lifecycles()]
+    asked = Asked.concatenate(parts) if parts else None
+    if asked is None or not len(asked):
+        raise ConversionError(
+            "--guest-of: the first log, the guest's, has no requests: record the guest's virtual "
+            "disks there, by --events lifecycle or light"
+        )
+    return asked.take(np.argsort(asked.issue, kind="stable"))
+
+
+def _asked(context: Context, window: Lifecycles) -> Asked:
+    """Return the window's requests that a driver was given, or may have been given.
+
+    Left out are those that were merged into another one, and an fsync's own request, for which
+    the kernel issues a flush request instead (blk-flush.c).
+    """
+    table = window.requests
+    replaced = (table.bytes == 0) & (table.issue == NEVER)
+    table = table.take((table.absorbed_by == NEVER) & ~replaced)
+    op, sector = _codes(context, table.opf, table.bytes), table.sector
+    return Asked(
+        number=table.number,
+        dev=table.dev,
+        op=op,
+        sector=np.where(op == FLUSHES, 0, sector.astype(np.int64)),
+        sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
+        issue=table.issue,
+        complete=table.complete,
+    )
+
+
+def _codes(context: Context, opf: U32, size: U32) -> I64:
+    """Return per request or bio (n,) the index of its operation in OPERATIONS, or OTHER."""
+    codes, names = operations(context, opf, size)
+    known = np.array([_CODES.get(name, OTHER) for name in names] or [OTHER], dtype=np.int64)
+    return known[codes]
+
+
+@dataclass(frozen=True)
+class Process:
+    """The virtual machine's process on the host."""
+
+    pid: int
+    name: str
+
+
+def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[Served, Process]:
+    """Read the host's log to its end; return the process's bios, by image sector, and the process.
+
+    wanted: the process's id, or the name of one of its threads. mapping: where the image's sectors
+    are on the host's device. Bios of lower devices that serve another one, and NOWAIT tries that
+    failed, are left out. Raises ConversionError: no such process queued a bio, or several did.
+    """
+    parts, tasks = [], None
+    for window in trace.lifecycles():
+        parts.append(_served(trace.context, window))
+        tasks = window.tasks
+    process = _process(wanted, tasks, parts)
+    served = Served.concatenate(parts)
+    served = served.take(_is_of(served.tgid, process, tasks))
+    return mapping.in_image(served), process
+
+
+def _served(context: Context, window: Lifecycles) -> Served:
+    """Return the window's bios that serve no other bio, of known processes, by sector of `part`."""
+    table = window.bios
+    table = table.take((table.parent == NEVER) & (table.task >= 0) & ~tries(context, table))
+    start = np.zeros(len(table), dtype=np.int64)
+    for part, dev in {*zip(table.part.tolist(), table.dev.tolist(), strict=True)}:
+        start[(table.part == part) & (table.dev == dev)] = context.partition_start(part, dev) or 0
+    op = _codes(context, table.opf, table.bytes)
+    return Served(
+        number=table.number,
+        dev=table.dev,
+        part=table.part,
+        tgid=window.tasks.tgid[table.task].astype(np.int64),
+        op=op,
+        sector=np.where(op == FLUSHES, 0, table.sector.astype(np.int64) - start),
+        sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
+        queue=table.queue,
+        issue=table.issue,
+        complete=table.complete,
+    )
+
+
+def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
+    """Return the process with this id, or with a thread of this name, that queued bios."""
+    active = {int(tgid) for part in parts for tgid in np.unique(part.tgid)}
+    names: dict[int, set[str]] = {}
+    mains: dict[int, str] = {}
+    if tasks is not None:
+        for tid, tgid, comm in zip(
+            *(c.tolist() for c in (tasks.tid, tasks.tgid, tasks.comm)), strict=True
+        ):
+            names.setdefault(tgid, set()).add(comm)
+            if tid == tgid or tgid not in mains:
+                mains[tgid] = comm
+    if wanted.isdigit():
+        found = [pid for pid in active if pid == int(wanted)]
+    else:
+        found = sorted(pid for pid in active if wanted[:_COMM] in names.get(pid, ()))
+    if not found:
+        raise ConversionError(
+            f"--guest-of {wanted}: no such process queued a bio in the host's log, which is the "
+            "second log given: biotrail report HOST.biotrail names those that did"
+        )
+    if len(found) > 1:
+        pids = ", ".join(map(str, found))
+        raise ConversionError(
+            f"--guest-of {wanted}: several processes are called so: give one of {pids}"
+        )
+    return Process(found[0], mains.get(found[0], ""))
+
+
+def _is_of(tgid: I64, process: Process, tasks: Tasks | None) -> Bool:
+    """Mark bios of the process, or of the kernel's threads that work for it (vhost-PID)."""
+    mine = [process.pid]
+    if tasks is not None:
+        workers = tasks.comm == f"vhost-{process.pid}"
+        mine += tasks.tgid[workers].tolist()
+    return np.isin(tgid, mine)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--guest-of`: a guest's log with its host's in convert, report and slow."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import perfetto_check
+from tests.support.cli_runner import Cli
+from tests.support.guest_logs import HOST_NAME, HOST_PID, MILLISECOND, Clock, transfers, write
+
+HELD = 20
+"""The transfer that the host's device held."""
+MOVED = [
+    replace(one, on_host=50 * MILLISECOND) if at == HELD else one
+    for at, one in enumerate(transfers(60))
+]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> tuple[Path, Path]:
+    return write(tmp_path, MOVED, Clock(behind=12_345_678_901, fast=30e-6))
+
+
+@pytest.mark.parametrize("wanted", [HOST_NAME, str(HOST_PID)])
+@pytest.mark.parametrize("detail", ["standard", "full"])
+def test_convert_draws_arrows_from_requests_to_the_hosts_bios(
+    cli: Cli, tmp_path: Path, logs: tuple[Path, Path], wanted: str, detail: str
+) -> None:
+    # GIVEN a guest's and its host's log  WHEN they are converted together
+    target = tmp_path / "vm.pftrace"
+    done = cli("convert", *logs, "--guest-of", wanted, "-o", target, "--detail", detail)
+    # THEN what is printed says how the clocks were aligned, and that all is linked
+    assert done.status == 0, done.err
+    assert "guest: by requests that both recorded, within" in done.out
+    assert f"guest of process {HOST_PID} ({HOST_NAME}):" in done.out
+    assert "links: 60 exact" in done.out
+    # AND each request of the guest has an arrow to one bio of the host, which comes later
+    trace = perfetto_check.read(target.read_bytes(), boottime=True)
+    requests = [s for s in trace.slices("request") if s.args["host"] == "guest"]
+    bios = [s for s in trace.slices("bio") if s.args["host"] == "host"]
+    by_flow = {flow: bio for bio in bios for flow in bio.flows}
+    assert len(requests) == len(bios) == len(by_flow) == 60
+    for request in requests:
+        (flow,) = request.flows
+        bio = by_flow[flow]
+        assert request.start <= bio.start
+        assert bio.end <= request.end
+        # AND its stages on the host, which add up to its D2C
+        names = ("to_host_ns", "host_queue_ns", "host_device_ns", "from_host_ns")
+        assert sum(request.args[name] for name in names) <= request.dur
+        assert request.args["host_queue_ns"] + request.args["host_device_ns"] == bio.dur
+
+
+def test_convert_without_requests_has_no_arrows(
+    cli: Cli, tmp_path: Path, logs: tuple[Path, Path]
+) -> None:
+    # GIVEN both logs  WHEN bios alone are drawn  THEN there is one timeline, without arrows
+    target = tmp_path / "vm.pftrace"
+    done = cli("convert", *logs, "--guest-of", HOST_NAME, "-o", target, "--detail", "bios")
+    assert done.status == 0, done.err
+    trace = perfetto_check.read(target.read_bytes(), boottime=True)
+    assert not any(one.flows for one in trace.slices("bio"))
+
+
+def test_report_has_the_stages_inside_the_guests_d2c(cli: Cli, logs: tuple[Path, Path]) -> None:
+    # GIVEN both logs  WHEN a report is made of them
+    done = cli("report", *logs, "--guest-of", HOST_NAME)
+    # THEN it has a table of the stages, and says how the clocks were aligned
+    assert done.status == 0, done.err
+    assert "Inside the guest's D2C, by the host's clock" in done.out
+    for stage in ("to host", "host queue", "host device", "from host"):
+        assert stage in done.out
+    assert "by wall clock" not in done.out
+    # AND so has the JSON, whose shares add up
+    made = json.loads(cli("report", *logs, "--guest-of", HOST_NAME, "--json").out)["guest"]
+    assert made["within_ns"] < 50_000
+    assert made["certainty"] == {"exact": 60}
+    for row in made["rows"]:
+        assert row["requests"] == row["linked"] == row["bios"]
+        assert sum(stage["share"] for stage in row["stages"]) == pytest.approx(1)
+
+
+def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
+    # GIVEN both logs, of which the host held one I/O  WHEN the slowest of all are shown
+    done = cli("slow", *logs, "--guest-of", HOST_NAME, "-n", "3")
+    # THEN the guest's slowest I/O was slow on the host's side
+    assert done.status == 0, done.err
+    assert "most of D2C on the side of the host" in done.out
+    # AND in JSON the guest's I/Os have a side, the host's have none
+    made = json.loads(cli("slow", *logs, "--guest-of", HOST_NAME, "--json", "-n", "200").out)
+    sides = {one["recording"]: one["side"] for one in made["ios"]}
+    assert sides["host"] is None
+    slowest = next(one for one in made["ios"] if one["recording"] == "guest")
+    assert slowest["side"]["side"] == "host"
+    assert slowest["side"]["stages_ns"]["host device"] == 50 * MILLISECOND - 2000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["convert", "GUEST", "HOST", "-o", "OUT", "--image", "map"], "give --guest-of"),
+        (["convert", "GUEST", "--guest-of", "x", "-o", "OUT"], "joins two recordings"),
+        (["report", "GUEST", "--guest-of", "x"], "joins two recordings"),
+        (["report", "GUEST", "HOST", "--guest-of", "x", "--csv"], "as text or --json"),
+        (["slow", "GUEST", "HOST", "--guest-of", "x", "--calls"], "leave out --calls"),
+        (["slow", "GUEST", "--guest-of", "x"], "joins two recordings"),
+    ],
+)
+def test_wrong_usage_is_refused(
+    cli: Cli, tmp_path: Path, logs: tuple[Path, Path], words: list[str], message: str
+) -> None:
+    # GIVEN options that do not fit  WHEN the command is run  THEN it ends with 2 and says why
+    places = {"GUEST": str(logs[0]), "HOST": str(logs[1]), "OUT": str(tmp_path / "x.pftrace")}
+    done = cli(*(places.get(word, word) for word in words))
+    assert done.status == 2
+    assert message in done.err
+
+
+def test_logs_in_the_wrong_order_are_refused(
+    cli: Cli, tmp_path: Path, logs: tuple[Path, Path]
+) -> None:
+    # GIVEN the host's log first  WHEN converted  THEN one message says which one is the host's
+    done = cli("convert", *reversed(logs), "--guest-of", HOST_NAME, "-o", tmp_path / "x.pftrace")
+    assert done.status == 1
+    assert "the second log given" in done.err
+    assert not (tmp_path / "x.pftrace").exists()
