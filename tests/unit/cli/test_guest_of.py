@@ -108,6 +108,10 @@ def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
     [
         (["convert", "GUEST", "HOST", "-o", "OUT", "--image", "map"], "give --guest-of"),
         (["convert", "GUEST", "--guest-of", "x", "-o", "OUT"], "joins two recordings"),
+        (
+            ["convert", "GUEST", "HOST", "--guest-of", "x", "--with", "TRACE", "-o", "OUT"],
+            "--with and --guest-of exclude each other",
+        ),
         (["report", "GUEST", "--guest-of", "x"], "joins two recordings"),
         (["report", "GUEST", "HOST", "--guest-of", "x", "--csv"], "as text or --json"),
         (["slow", "GUEST", "HOST", "--guest-of", "x", "--calls"], "leave out --calls"),
