@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: `--update` for golden files, limits of time, the policy on skips."""
+"""What all tests share: `--update` for goldens, limits of time, the policy on skips, commands."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support.cli_runner import Cli
 from tests.support.skip_policy import Permission, Skip, forbidden, read_permissions
 from tests.support.time_limit import TimeLimit, signals_as_usual
 
@@ -90,6 +91,12 @@ def pytest_terminal_summary(
             "provide what they need, or add an entry that says why they may.",
             red=True,
         )
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """biotrail's commands, run in this process."""
+    return Cli(capsys)
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def _convert(
     click.UsageError for options that do not fit, TraceError.
     """
     how = associate, own_io
-    guest.check()
+    guest.check(asked.beside is not None, "and --with exclude each other")
     if len(logs) == 1 and guest.guest_of is None:
         form, target = _checked(logs[0], asked)  # before a pipe is read
         with opened(logs[0], asked.cut, *how) as source:
@@ -216,7 +216,5 @@ def _merge(
     _check_beside(form, asked)
     joined = None
     if guest.guest_of is not None:
-        if asked.beside is not None:
-            raise click.UsageError("--with and --guest-of exclude each other")
         joined = guest.join([one.paths for one in recordings], associate)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

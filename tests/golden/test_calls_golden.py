@@ -27,11 +27,6 @@ TITLES = ("From issue to completion", "Calls", "By call", "By writer")
 """Tables of a report that are about the path."""
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_commands_say(
     name: str, cli: Cli, update: bool, monkeypatch: pytest.MonkeyPatch

@@ -22,11 +22,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_on_a_recording_of_ftrace(
     name: str, cli: Cli, tmp_path: Path, update: bool, monkeypatch: pytest.MonkeyPatch

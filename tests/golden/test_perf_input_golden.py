@@ -19,11 +19,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_on_the_recording(
     name: str, cli: Cli, update: bool, monkeypatch: pytest.MonkeyPatch

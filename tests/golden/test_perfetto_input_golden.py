@@ -20,11 +20,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def _held(name: str, text: str, update: bool) -> None:
     path = EXPECTED / f"{name}.txt"
     if update:

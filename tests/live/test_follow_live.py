@@ -66,11 +66,6 @@ def device(loop_device: LoopDevice) -> LoopDevice:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
     """A file on this machine's disk, of which nothing is in the page cache."""
     path = tmp_path / "data"

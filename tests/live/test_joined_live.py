@@ -49,11 +49,6 @@ def recorded(log: Path, device: LoopDevice, follow: str, **load: Any) -> str:
     return record(*options, "--", *command, "--output=/dev/null")
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @dataclass
 class Issue:
     """What the block layer's own events say of a request."""

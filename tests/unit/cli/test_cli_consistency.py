@@ -17,11 +17,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CUTS = ROOT / "docs" / "cuts.md"
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

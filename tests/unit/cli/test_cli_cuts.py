@@ -21,11 +21,6 @@ DAY = "2026-09-21"
 SECONDS = 40
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty seconds and some more; it began at 2026-09-21 14:13:20 UTC."""

@@ -16,11 +16,6 @@ from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def test_version_and_help(cli: Cli) -> None:
     # GIVEN the command WHEN it is asked what it is THEN it says so
     assert cli("--version").out == f"biotrail {__version__}\n"

@@ -22,11 +22,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A captured sequence of plugged, merged writes."""
     path = tmp_path / "captured.biotrail"

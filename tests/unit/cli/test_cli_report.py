@@ -22,11 +22,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 DOC = ROOT / "docs" / "report.md"
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def report_of(cli: Cli, *arguments: str | Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cli("report", "--json", *arguments).out)
     return found

@@ -9,7 +9,6 @@ import pytest
 import zstandard
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
-from tests.support.cli_runner import Cli
 from tests.support.hosts_logs import LATENCY, SECOND, Machine
 from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
@@ -19,11 +18,6 @@ DB1 = Machine("db1")
 SPAN = (0, 2 * SECOND)
 BIOS = list(range(SECOND // 10, 2 * SECOND, SECOND // 7))
 CALLS = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 @pytest.fixture

@@ -24,11 +24,6 @@ OURS = {"clock_snapshot", "track_descriptor", "track_event", "trace_attributes"}
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     return DB1.write(tmp_path / "db1.biotrail", BIOS, span=SPAN)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from tests.support.cli_runner import Cli
 from tests.support.hosts_logs import LATENCY, SECOND, Machine
 from tests.support.perfetto_check import read
 from tests.support.system_traces import MONOTONIC, of_machine
@@ -16,11 +15,6 @@ FIRST = list(range(SECOND // 10, 19 * SECOND // 10, SECOND // 7))
 SECOND_LOG = [at + SECOND // 20 for at in FIRST]
 SLEPT = Machine("db1", sleeps=[(-100 * SECOND, 60 * SECOND)])
 DB2 = Machine("db2", "2" * 32, -77 * SECOND)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 @pytest.fixture

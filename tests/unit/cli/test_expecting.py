@@ -19,11 +19,6 @@ from tests.support.paths import ROOT
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("expecting") / "log.biotrail"

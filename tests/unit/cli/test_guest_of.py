@@ -20,11 +20,6 @@ MOVED = [
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def logs(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path, MOVED, Clock(behind=12_345_678_901, fast=30e-6))
 
@@ -110,7 +105,7 @@ def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
         (["convert", "GUEST", "--guest-of", "x", "-o", "OUT"], "joins two recordings"),
         (
             ["convert", "GUEST", "HOST", "--guest-of", "x", "--with", "TRACE", "-o", "OUT"],
-            "--with and --guest-of exclude each other",
+            "--guest-of and --with exclude each other",
         ),
         (["report", "GUEST", "--guest-of", "x"], "joins two recordings"),
         (["report", "GUEST", "HOST", "--guest-of", "x", "--csv"], "as text or --json"),

@@ -52,11 +52,6 @@ MOST_COMM = 15
 MOST_FILE = 200
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 class Hostile(NamedTuple):
     """A log, and what its names are as UTF-8 has them."""
 

@@ -4,16 +4,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import PathLog
 from tests.support.stack_logs import START
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 def said(cli: Cli, path: Path) -> str:

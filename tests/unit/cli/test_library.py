@@ -19,11 +19,6 @@ from tests.support.paths import ROOT
 SAMPLE = Path(biotrail.__file__).parent / "data" / "demo.biotrail"
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def test_columns_say_what_the_report_says(cli: Cli) -> None:
     # GIVEN the report of a recording
     report = json.loads(cli("report", "--json", SAMPLE).out)

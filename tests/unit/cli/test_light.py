@@ -15,11 +15,6 @@ MS = 1_000_000
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """Requests of two bios each, the odd ones writes."""
     lights = [

@@ -25,11 +25,6 @@ COMMANDS = (
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "captured.biotrail"
     captures.write_log(path, captures.load("plugged-merge-loop"))

@@ -34,11 +34,6 @@ FILTERS = {
 }
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def write(path: Path, text: str = LOAD, **header: Any) -> Path:
     captures.write_log(path, events_of(text), header)
     return path

@@ -23,11 +23,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 WITH_TABLES = ("report", "hist", "stacks", "slow", "top")
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def asked(cli: Cli, *arguments: str | Path) -> Any:
     done = cli(*arguments)
     assert done.status == 0, done.err

@@ -36,11 +36,6 @@ class Renamed(Machine):
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def whole(tmp_path: Path) -> Path:
     """A log by itself of what `files` hold."""
     return DB1.write(tmp_path / "whole.biotrail", BIOS, span=SPAN)

@@ -36,11 +36,6 @@ DOC = ROOT / "docs" / "top.md"
 __all__ = ["patient"]
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("interval", [1, 1_000_000_000])
 def test_stretches_add_up_to_the_report(interval: int) -> None:

@@ -17,11 +17,6 @@ from tests.support.stack_logs import write as write_bios
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "rq.biotrail"
     path.write_bytes(by_functions().data())

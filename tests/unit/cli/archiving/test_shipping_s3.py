@@ -38,11 +38,6 @@ def server(running: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Ser
     locations._filesystem.cache_clear()
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def test_logs_go_to_a_bucket_and_are_read_from_there(
     server: S3Server, tmp_path: Path, cli: Cli
 ) -> None:

@@ -29,11 +29,6 @@ from tests.support.hosts_logs import SECOND, Machine
 KEYS = {"AWS_ACCESS_KEY_ID": "biotrail", "AWS_SECRET_ACCESS_KEY": "biotrail"}
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def no_columns(host: str) -> dict[str, str]:
     return {}
 

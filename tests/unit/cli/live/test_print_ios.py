@@ -32,11 +32,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is skipped, however slow the machine is."""
     monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)

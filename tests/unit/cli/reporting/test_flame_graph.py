@@ -27,11 +27,6 @@ MOST_BYTES = 5_000_000
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """dd: three reads of 4 KiB and 1 ms, one fsync of 64 KiB and 9 ms, all from one place."""
     records = [task(START, 42, b"dd")]

@@ -33,11 +33,6 @@ NASTY = (
 )
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.fixture(scope="module")
 def sample() -> dict[str, Any]:
     return json.loads(json.dumps(collect(lambda: Trace(str(SAMPLE)))))

@@ -38,12 +38,6 @@ from tests.support.stack_logs import (
     write,
 )
 
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 WRITE = [*TRACING, ["submit_bio", "", 9], ["wb_workfn", "", 7], ["kthread", "", 5]]
 NOTES = [{"kernel": {"5": READ, "9": WRITE}, "user": {"3": [["", "/bin/dd", 0x12AB]]}}]
 

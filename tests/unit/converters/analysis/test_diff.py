@@ -34,11 +34,6 @@ DOC = ROOT / "docs" / "diff.md"
 IOS = 1500
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @cache
 def load(seed: int, *, factor: float = 1.0, ios: int = IOS, lose: int = 0) -> Path:
     """A log of one reader whose device has good and bad stretches of time; factor: of its D2C."""

@@ -22,11 +22,6 @@ from tests.support.stack_logs import START
 SECOND = 1000 * MS
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @cache
 def data(seed: int, factor: float = 1.0, until: int | None = None, number: int = FSYNC) -> bytes:
     """A log of 2 s with 2,000 calls, each of which waits for its bio; factor: of that wait."""

@@ -19,11 +19,6 @@ AGAIN = 9
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def journals(tmp_path: Path) -> Path:
     """A journal that is deleted and made again, and the database beside it."""
     records = [*names(START, 12, b"db", b"base"), *bio(0, 12)]

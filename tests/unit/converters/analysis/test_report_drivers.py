@@ -15,11 +15,6 @@ from tests.support.path_logs import PathLog
 from tests.support.stack_logs import START
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def drivers(cli: Cli, path: Path) -> dict[str, Any]:
     """The device's drivers in the report's JSON, by name."""
     [device] = json.loads(cli("report", "--json", path).out)["devices"]

@@ -18,11 +18,6 @@ from tests.support.path_logs import FSYNC, MS, PREAD, PWRITE, WRITE, PathLog
 from tests.support.stack_logs import START
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def report(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cli("report", "--json", *options, log).out)
     return found

@@ -20,11 +20,6 @@ NOTES = {
 }
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def sample() -> PathLog:
     """Two fsyncs that wait for commits, one also for a page; a read; a call at the end."""
     log = PathLog()

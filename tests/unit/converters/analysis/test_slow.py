@@ -26,11 +26,6 @@ BLKTRACE = ROOT / "tests" / "data" / "blktrace"
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def flood(tmp_path: Path) -> Path:
     return captures.write_log(tmp_path / "flood.biotrail", events_of(FLOOD))
 

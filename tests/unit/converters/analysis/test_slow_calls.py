@@ -16,11 +16,6 @@ from tests.support.path_logs import FSYNC, MS, PREAD, WRITE, PathLog
 from tests.support.stack_logs import DEV, START
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def slow(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cli("slow", "--calls", "--json", *options, log).out)
     return found

@@ -36,11 +36,6 @@ GIVEN_BACK = """
 """A read (1,000 µs) that the driver gives back twice, for 888 µs in all."""
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def log_of(directory: Path, text: str, scheduler: str | None = None) -> Path:
     entry = {"name": "vda", "kind": "disk", "sectors": 1 << 20}
     entry |= {"scheduler": scheduler} if scheduler else {}

@@ -16,11 +16,6 @@ from tests.support.stack_logs import DEV
 US = 1_000
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def written(path: Path, follow: FollowFacts | None = FOLLOW) -> Path:
     """Three reads of 900, 500 and 100 µs with one address of requests; the last two followed."""
     log = SiteLog(pairs=[], follow=follow)

@@ -33,11 +33,6 @@ NOWAIT = {**captures.FLAG_BITS, "NOWAIT": captures.FLAG_BITS["META"]}
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.biotrail"
     header = captures.header()

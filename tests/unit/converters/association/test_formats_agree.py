@@ -49,11 +49,6 @@ MERGES_AND_SPLITS = """
 CASES = [*sorted(path.stem for path in captures.DATA.glob("*.txt")), "merges-and-splits"]
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def of_perfetto(cli: Cli, log: Path, out: Path) -> Bios:
     assert cli("convert", log, "-o", out / "x.pftrace").status == 0
     slices = perfetto_check.read((out / "x.pftrace").read_bytes()).slices("bio")

@@ -16,11 +16,6 @@ LARGEST = 100 << 10
 WRITE_BYTES = 65536
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def test_there_are_logs_of_four_kernels() -> None:
     # GIVEN the logs  THEN none went missing, and none is large
     assert [path.stem for path in LOGS] == ["5.10", "6.1", "6.12", "7.2"]

@@ -10,17 +10,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from biotrail.recorder.log import LogWriter
 from tests.support import captures, perfetto_check
-from tests.support.cli_runner import Cli
 from tests.support.hosts_logs import LATENCY, SECOND, Machine
 
 SPAN = (0, 4 * SECOND)
 BIOS = list(range(SECOND // 10, 4 * SECOND, SECOND // 7))
 DB1, DB2 = Machine("db1"), Machine("db2", "2" * 32, -77 * SECOND, fast=50e-6, seed=1)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 def read(path, **how):

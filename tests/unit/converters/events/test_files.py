@@ -23,11 +23,6 @@ from tests.support.stack_logs import DEV, START, ended, queued, stack, task
 LONG = b"n" * 120
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def sample(path: Path) -> Path:
     """/srv/db/table: two bios; /srv/wal: one; the device's own: one; one whose file nobody knows;
     a flush."""

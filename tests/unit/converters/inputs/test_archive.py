@@ -29,11 +29,6 @@ BLKTRACE = ROOT / "tests" / "data" / "blktrace"
 NAMES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def archived(source: Source, path: Path) -> Path:
     with open(path, "wb") as out:
         archive.write(source, out)

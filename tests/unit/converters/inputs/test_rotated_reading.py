@@ -11,7 +11,6 @@ from biotrail.converters.inputs.series import SeriesSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import perfetto_check
-from tests.support.cli_runner import Cli
 from tests.support.hosts_logs import LATENCY, SECOND, Machine
 
 SPAN = (0, SECOND)
@@ -19,11 +18,6 @@ EVERY = SECOND // 4
 BORDERS = [EVERY, 2 * EVERY, 3 * EVERY]
 BIOS = sorted([*range(1000, SECOND, 7_000_000), *(border - LATENCY // 2 for border in BORDERS)])
 DB1 = Machine("db1")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 @pytest.fixture

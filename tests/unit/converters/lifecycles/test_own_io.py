@@ -61,11 +61,6 @@ LOOP_DEVICES = devices_with(LOOP_BY_PAGE.devices)
 TEXTS = {"alone": ALONE, "shared": SHARED, "absorbed": ABSORBED, "loop": LOOP}
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @dataclass
 class Found:
     """A log, read."""

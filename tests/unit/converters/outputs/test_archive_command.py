@@ -21,11 +21,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CAPTURE = "plugged-merge-loop"
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def part(path: Path, number: int, run: str = "r1") -> Path:
     """A file of a rotated recording; its events are 1 s behind those of the one before."""
     events = [{**event, "ns": event["ns"] + number * 10**9} for event in captures.load(CAPTURE)]

@@ -55,11 +55,6 @@ REPLAY = """
 """The first ends last: it is to be replayed first all the same."""
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.mark.parametrize(("what", "schema"), [("calls", CALL_SCHEMA), ("waits", WAIT_SCHEMA)])
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "arrow"])
 def test_calls_and_waits_in_every_format(

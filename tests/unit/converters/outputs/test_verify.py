@@ -21,11 +21,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def archived(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sample, in several row groups."""
     monkeypatch.setattr(archive, "GROUP_EVENTS", 1000)

@@ -34,11 +34,6 @@ SITES = {"set": "sites", "letters": ["p"]}
 SECOND = 1000 * MS
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def pairs_of(data: bytes, window_events: int = WINDOW_EVENTS, span: Span | None = None) -> Pairs:
     """All rows of a log's pairs."""
     trace = Trace(io.BytesIO(data))

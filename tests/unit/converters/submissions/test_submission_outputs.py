@@ -23,11 +23,6 @@ from tests.support.submission_logs import AIO, LATE, WORKER, WRITEV, SubmissionL
 REQ, OTHER, IOCB = 0xFF00, 0xFE00, 0xFD00
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def sample() -> SubmissionLog:
     """A read that its thread reaps, a write by a worker that fails, an iocb, an unknown bio."""
     log = SubmissionLog()

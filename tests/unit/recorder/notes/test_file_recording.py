@@ -29,11 +29,6 @@ from tests.support.stack_logs import DEV, START, clock
 HEADER = {**PLAIN, "devices": [{"dev": DEV, "name": "vda"}], "schema": schema(), "files": {}}
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def segment(*records: bytes) -> Segment:
     return Segment(0, 0, 0, b"".join(records))
 

@@ -26,11 +26,6 @@ from tests.support.stack_logs import READ, bio, clock
 NO_USER = np.zeros(0, BUILD_ID_FRAME)
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 class FakeMaps(FakeProbes):
     """A kernel that gives these stacks, once each."""
 

@@ -29,11 +29,6 @@ from tests.support.fake_recorder import Recorder, summary
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
     monkeypatch.chdir(tmp_path)
     fake = Recorder(summary())

@@ -25,11 +25,6 @@ from tests.support.perf_files import Perf
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def io(
     number: int,
     at: int,

@@ -30,11 +30,6 @@ READ_SYNC, WRITE = 4 | 32, 1
 DISK = 8 << 20
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 needs_bt2 = pytest.mark.skipif(
     subprocess.run(
         ["/usr/bin/python3", "-c", "import bt2"], capture_output=True, check=False

@@ -20,11 +20,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 MARKS = {"certainty", "status", "open_at_end", "end_not_seen", "begin_not_seen", "begin_cut", "own"}
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def converted(cli: Cli, directory: Path, log: Path, *options: str) -> Path:
     out = directory / f"{'-'.join(options).strip('-') or 'full'}.pftrace"
     done = cli("convert", *options, log, "-o", out)

@@ -17,11 +17,6 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 KIB = 1024
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def parts_of(directory: Path, name: str = "disk") -> list[Path]:
     found = directory.glob(f"{name}-*.pftrace")
     return sorted(found, key=lambda path: int(path.stem.rsplit("-", 1)[1]))
