@@ -73,6 +73,14 @@ static __always_inline __u32 bt_rq_dev(struct request *rq)
 	return bt_queue_dev(rq->q);
 }
 
+/* Returns the operation of a request that has not completed; an empty one with PREFLUSH: flush. */
+static __always_inline __u32 bt_rq_op(struct request *rq)
+{
+	__u32 opf = rq->cmd_flags;
+
+	return opf & config.preflush && !rq->__data_len ? config.flush_op : opf & BT_OP_MASK;
+}
+
 /*
  * The device filter. Without bi_bdev (before 5.12) a partition is recognized by `sector` on its
  * disk. Without a known partition (place.part 0) the disk alone decides.
@@ -115,6 +123,17 @@ static __always_inline bool bt_wanted_disk(__u32 dev)
 	struct bt_place place = { .dev = dev };
 
 	return bt_wanted(place, 0);
+}
+
+/* BLK_STS_AGAIN (12) or -EAGAIN (before 5.16) ends a REQ_NOWAIT bio and is no failure. */
+static __always_inline bool bt_is_again(__s32 status)
+{
+	return status == 12 || status == -11;
+}
+
+static __always_inline bool bt_has_failed(__s32 status)
+{
+	return status && !bt_is_again(status);
 }
 
 static __always_inline __u8 bt_bio_hint(struct bio *bio)

@@ -168,33 +168,6 @@ static __always_inline int on_pair_begin(void *ctx)
 	return 0;
 }
 
-static __always_inline __u32 bt_log2(__u64 value)
-{
-	__u32 result = 0;
-
-	if (value >> 32) {
-		value >>= 32;
-		result = 32;
-	}
-	if (value >> 16) {
-		value >>= 16;
-		result += 16;
-	}
-	if (value >> 8) {
-		value >>= 8;
-		result += 8;
-	}
-	if (value >> 4) {
-		value >>= 4;
-		result += 4;
-	}
-	if (value >> 2) {
-		value >>= 2;
-		result += 2;
-	}
-	return result + (value >> 1 & 1);
-}
-
 /* Returns a latency's slot: below 32 ns itself, then 16 to an octave. */
 static __always_inline __u32 bt_slot_of(__u64 ns)
 {

@@ -20,6 +20,10 @@
 #define BT_MAX_DEVS 64
 #define BT_VALUE_STEPS 6
 #define BT_HIST_SLOTS 704
+#define BT_MEASURE_STAGES 4
+#define BT_MEASURE_OCTAVE 10
+#define BT_MEASURE_BUCKETS 50
+#define BT_MEASURE_OTHER 4294967295
 #define BT_COOKIE 6153737367135073092
 #define BT_FROM_NONE 0
 #define BT_FROM_FIELD 1
@@ -265,14 +269,18 @@ struct bt_fired {
 	__s64 value; /* BT_SLOW: ns; BT_FAILED: status; BT_DEPTH: requests in flight */
 	__u32 dev; /* the disk's dev_t */
 	__u32 trigger; /* enum bt_trigger */
+	__u32 op; /* enum req_op of the I/O */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct bt_fired) == 40, "size");
+_Static_assert(sizeof(struct bt_fired) == 48, "size");
 _Static_assert(__builtin_offsetof(struct bt_fired, armed) == 0, "armed");
 _Static_assert(__builtin_offsetof(struct bt_fired, now) == 8, "now");
 _Static_assert(__builtin_offsetof(struct bt_fired, sector) == 16, "sector");
 _Static_assert(__builtin_offsetof(struct bt_fired, value) == 24, "value");
 _Static_assert(__builtin_offsetof(struct bt_fired, dev) == 32, "dev");
 _Static_assert(__builtin_offsetof(struct bt_fired, trigger) == 36, "trigger");
+_Static_assert(__builtin_offsetof(struct bt_fired, op) == 40, "op");
+_Static_assert(__builtin_offsetof(struct bt_fired, reserved) == 44, "reserved");
 
 /*
  * How a bio's inode is known beside its page (direct.h), and whether files are filtered by
@@ -576,5 +584,36 @@ _Static_assert(__builtin_offsetof(struct bt_follow_counts, too_deep) == 56, "too
 _Static_assert(__builtin_offsetof(struct bt_follow_counts, bad_reads) == 64, "bad_reads");
 _Static_assert(__builtin_offsetof(struct bt_follow_counts, runs) == 72, "runs");
 _Static_assert(__builtin_offsetof(struct bt_follow_counts, pad) == 80, "pad");
+
+/* What figures are of: a key of bt_measured. BT_MEASURE_OTHER: all that have none of their own. */
+struct bt_measured_key {
+	__u32 dev; /* the disk's dev_t */
+	__u32 op; /* enum req_op */
+};
+_Static_assert(sizeof(struct bt_measured_key) == 8, "size");
+_Static_assert(__builtin_offsetof(struct bt_measured_key, dev) == 0, "dev");
+_Static_assert(__builtin_offsetof(struct bt_measured_key, op) == 4, "op");
+
+/* A histogram of times (measure.h): below 2^BT_MEASURE_OCTAVE ns, then two to an octave. */
+struct bt_measured_stage {
+	__u64 sum; /* ns */
+	__u64 buckets[BT_MEASURE_BUCKETS];
+};
+_Static_assert(sizeof(struct bt_measured_stage) == 408, "size");
+_Static_assert(__builtin_offsetof(struct bt_measured_stage, sum) == 0, "sum");
+_Static_assert(__builtin_offsetof(struct bt_measured_stage, buckets) == 8, "buckets");
+
+/* Sums over the requests of a device and operation that one CPU completed (measure.h). */
+struct bt_measured_io {
+	__u64 ios; /* requests that ended */
+	__u64 bytes; /* completed, also in parts */
+	__u64 failed; /* of ios, those that ended with an error */
+	struct bt_measured_stage stages[BT_MEASURE_STAGES]; /* Q2C, G2D, D2C, pre-flush */
+};
+_Static_assert(sizeof(struct bt_measured_io) == 1656, "size");
+_Static_assert(__builtin_offsetof(struct bt_measured_io, ios) == 0, "ios");
+_Static_assert(__builtin_offsetof(struct bt_measured_io, bytes) == 8, "bytes");
+_Static_assert(__builtin_offsetof(struct bt_measured_io, failed) == 16, "failed");
+_Static_assert(__builtin_offsetof(struct bt_measured_io, stages) == 24, "stages");
 
 #endif

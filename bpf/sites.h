@@ -10,6 +10,7 @@
 #define BIOTRAIL_SITES_H
 
 #include "config.h"
+#include "counting.h"
 #include "records.h"
 #include "tasks.h"
 
@@ -41,10 +42,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bt_site_counts);
 } bt_site_counts SEC(".maps");
-
-/* Adds to a counter of this CPU that a program in an interrupt may add to as well. */
-#define bt_add(counter, number) __sync_fetch_and_add(&(counter), number)
-#define bt_count(counter) bt_add(counter, 1)
 
 /* Returns the cookie of this copy of the program, which the loader writes into the instruction. */
 static __always_inline __u64 bt_cookie(void)

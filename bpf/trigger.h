@@ -9,8 +9,7 @@
 #ifndef BIOTRAIL_TRIGGER_H
 #define BIOTRAIL_TRIGGER_H
 
-#include "kernel.h"
-#include "records.h"
+#include "block.h"
 #include "shared.h"
 
 #define BT_INFLIGHT_SLOTS 65536
@@ -92,8 +91,8 @@ static __always_inline __u32 bt_inflight_slot(__u64 address)
 }
 
 /* Records that a trigger fired, unless one has fired on this CPU since bt_armed changed. */
-static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 dev, __u64 sector,
-				    __u64 value)
+static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 dev, __u32 op,
+				    __u64 sector, __u64 value)
 {
 	struct bt_fired *fired = &bt_fired[bpf_get_smp_processor_id() & (BT_FIRED_SLOTS - 1)];
 	__u64 armed = bt_armed;
@@ -104,6 +103,7 @@ static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 de
 	fired->sector = sector;
 	fired->value = value;
 	fired->dev = dev;
+	fired->op = op;
 	fired->trigger = trigger;
 	barrier();
 	*(volatile __u64 *)&fired->armed = armed;
@@ -156,13 +156,7 @@ static __always_inline void bt_trigger_issue(struct request *rq, __u64 now, __u3
 		return;
 	depth = bt_depth(dev, 1);
 	if (depth >= (__s64)triggers.depth)
-		bt_fire(BT_DEPTH, now, dev, rq->__sector, depth);
-}
-
-/* BLK_STS_AGAIN (12) or -EAGAIN (before 5.16) ends a REQ_NOWAIT bio and is no failure. */
-static __always_inline bool bt_has_failed(__s32 status)
-{
-	return status && status != 12 && status != -11;
+		bt_fire(BT_DEPTH, now, dev, bt_rq_op(rq), rq->__sector, depth);
 }
 
 /*
@@ -199,10 +193,10 @@ static __always_inline void bt_trigger_complete(struct request *rq, __u64 now, _
 	if (triggers.slow_ns || triggers.depth) {
 		took = bt_took(rq, now, bytes);
 		if (triggers.slow_ns && took >= triggers.slow_ns && took < 1ULL << 55)
-			bt_fire(BT_SLOW, now, dev, rq->__sector, took);
+			bt_fire(BT_SLOW, now, dev, bt_rq_op(rq), rq->__sector, took);
 	}
 	if (triggers.failed && bt_has_failed(status))
-		bt_fire(BT_FAILED, now, dev, rq->__sector, (__u64)(__s64)status);
+		bt_fire(BT_FAILED, now, dev, bt_rq_op(rq), rq->__sector, (__u64)(__s64)status);
 }
 
 /* Q: puts a bio into the table if its device has no requests, so that only the bio can be timed. */
@@ -226,6 +220,7 @@ static __always_inline void bt_trigger_queue(struct bio *bio, __u64 now)
 /* c: fires BT_SLOW for a bio in the table, and BT_FAILED. */
 static __always_inline void bt_trigger_bio(struct bio *bio, __u64 now, __u32 dev)
 {
+	__u32 op = bio->bi_opf & BT_OP_MASK;
 	struct bt_inflight *entry;
 	__u64 key, took;
 	__u32 slot;
@@ -238,11 +233,11 @@ static __always_inline void bt_trigger_bio(struct bio *bio, __u64 now, __u32 dev
 			entry->key = 0;
 			took = (now - entry->since) & BT_TIMESTAMP_MASK;
 			if (took >= triggers.slow_ns)
-				bt_fire(BT_SLOW, now, dev, bio->bi_iter.bi_sector, took);
+				bt_fire(BT_SLOW, now, dev, op, bio->bi_iter.bi_sector, took);
 		}
 	}
 	if (triggers.failed && bt_has_failed(bio->bi_status))
-		bt_fire(BT_FAILED, now, dev, bio->bi_iter.bi_sector, bio->bi_status);
+		bt_fire(BT_FAILED, now, dev, op, bio->bi_iter.bi_sector, bio->bi_status);
 }
 
 #endif

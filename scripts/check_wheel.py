@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-OBJECTS = ("biotrail/bpf/biotrail.bpf.o", "biotrail/bpf/sites.bpf.o")
+OBJECTS = tuple(f"biotrail/bpf/{name}.bpf.o" for name in ("biotrail", "measure", "sites"))
 PAGE = Path("biotrail/converters/analysis/page")
 SHARE = Path("share")
 

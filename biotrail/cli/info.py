@@ -201,8 +201,10 @@ def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
         "failed": f"an I/O failed ({trace.context.status_name(value)})",
         "depth": f"{units.plural(value, 'request')} in flight",
     }.get(str(hit.get("trigger")), f"{hit.get('trigger')} {value}")
-    device = trace.context.device_label(int(hit.get("dev", 0)))
-    return f"{what}: {device}, sector {hit.get('sector')}, {trace.context.wall_clock(monotonic)}"
+    op = int(hit.get("op", -1))
+    where = f"{trace.context.op_name(op)} on " if op >= 0 else ""
+    where += trace.context.device_label(int(hit.get("dev", 0)))
+    return f"{what}: {where}, sector {hit.get('sector')}, {trace.context.wall_clock(monotonic)}"
 
 
 def _recorded(header: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ _COMMANDS = {
     "diff": "Compare two recordings and mark the differences that are not noise.",
     "pairs": "Measure the time from one kernel event to another.",
     "top": "Watch block I/O as it happens.",
+    "metrics": "Serve figures of the I/O that goes on to Prometheus.",
     "view": "Open a log or a trace in the Perfetto UI.",
     "info": "Show what a log holds, what it lacks, and how much of it is certain.",
     "slow": "Show the slowest I/Os and why they were slow.",

@@ -33,3 +33,5 @@ class Hit:
     """First 512-byte sector of the I/O."""
     value: int
     """`slow`: ns that the I/O took; `failed`: its blk_status_t; `depth`: requests in flight."""
+    op: int = -1
+    """Kernel number of the I/O's operation (enum req_op); -1: not known."""

@@ -118,6 +118,8 @@ def _record_size(value: Any, where: str) -> None:
 _dev = number(0, _MAX_DEV)
 _ns = number(0, MAX_NS)
 _count = number(0, _MAX_COUNT)
+_MAX_OP = 255
+"""REQ_OP_MASK (include/linux/blk_types.h)."""
 _clocks = fields(dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), _ns))
 _device = fields(
     {
@@ -150,7 +152,12 @@ _kept = fields(
     {
         "seconds": _seconds,
         "reason": text,
-        "trigger": fields({"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text}),
+        "trigger": fields(
+            {
+                **{"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text},
+                "op": number(-1, _MAX_OP),
+            }
+        ),
         "triggers_let_pass": _count,
     }
 )

@@ -27,14 +27,14 @@ def refuse(config: ProbeConfig) -> None:
             f"--events light cannot have {option}: {why}; leave it out, or record another event set"
         )
     disks = {disk for disk, _ in config.devices}
-    if disks and not any(map(_has_requests, disks)):
+    if disks and not any(map(has_requests, disks)):
         raise ProbeError(
             "--events light records requests, and no chosen device has any, as most of dm and md: "
             "add --below for the devices that they stand on, or record another event set"
         )
 
 
-def _has_requests(disk: int) -> bool:
+def has_requests(disk: int) -> bool:
     """Return whether a disk (dev_t) makes requests; True where sysfs does not have the disk."""
     base = _DEVICES / f"{disk >> 20}:{disk & 0xFFFFF}"
     return not base.exists() or (base / "mq").exists()

@@ -32,6 +32,14 @@ VALUE_STEPS = 6
 """Steps from a program's context to a value: the first, and pointers that are followed."""
 HIST_SLOTS = 704
 """Slots of a histogram of latencies: 16 to an octave, up to 2^47 ns (bpf/pairs.h)."""
+MEASURE_STAGES = 4
+"""Times of a request that are added up in the kernel: measure_structs.STAGES."""
+MEASURE_OCTAVE = 10
+"""Times below 2^10 ns are in the first bucket; from there on two buckets to an octave."""
+MEASURE_BUCKETS = 50
+"""Buckets of a time; the last is for 2^34 ns (17 s) and more."""
+MEASURE_OTHER = 0xFFFFFFFF
+"""Stands for a device or operation that has no figures of its own, in a key of bt_measured."""
 COOKIE = 0x5566778811223344
 """A template program's cookie, by which the loader finds the immediate to replace (bpf/sites.h)."""
 
@@ -80,6 +88,10 @@ LIMITS = {
     "BT_MAX_DEVS": MAX_DEVS,
     "BT_VALUE_STEPS": VALUE_STEPS,
     "BT_HIST_SLOTS": HIST_SLOTS,
+    "BT_MEASURE_STAGES": MEASURE_STAGES,
+    "BT_MEASURE_OCTAVE": MEASURE_OCTAVE,
+    "BT_MEASURE_BUCKETS": MEASURE_BUCKETS,
+    "BT_MEASURE_OTHER": MEASURE_OTHER,
     "BT_COOKIE": COOKIE,
     **{f"BT_FROM_{source.name}": int(source) for source in Source},
     **{f"BT_IS_{operator.name}": int(operator) for operator in Operator},

@@ -8,7 +8,7 @@ BPF object, and reads `bt_fired`.
 
 import ctypes
 
-from biotrail.recorder.schema import follow_structs, site_structs
+from biotrail.recorder.schema import follow_structs, measure_structs, site_structs
 from biotrail.recorder.schema.limits import (
     CALL_WORDS,
     FIRED_SLOTS,
@@ -183,6 +183,8 @@ FIRED = Struct(
         Member("value", "i64", "BT_SLOW: ns; BT_FAILED: status; BT_DEPTH: requests in flight"),
         Member("dev", "u32", "the disk's dev_t"),
         Member("trigger", "u32", "enum bt_trigger"),
+        Member("op", "u32", "enum req_op of the I/O"),
+        Member("reserved", "u32"),
     ),
 )
 FILE_WAYS = Struct(
@@ -233,6 +235,7 @@ STRUCTS = (
     *(FILE_WAYS, WANTED_FILE, GENERATION),
     *site_structs.STRUCTS,
     *follow_structs.STRUCTS,
+    *measure_structs.STRUCTS,
 )
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""
 

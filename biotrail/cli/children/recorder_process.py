@@ -69,15 +69,17 @@ class Recorder:
         command: Sequence[str] = (),
         *,
         log: BinaryIO | None = None,
+        target: str = "-",
         speaks: bool = False,
     ) -> None:
         """arguments, command: of `biotrail record`. log: a file for its log; None: `stream`.
 
-        speaks: whether it inherits standard error; `said` is empty then.
+        target: its -o; with a path nothing comes from `stream`. speaks: whether it inherits
+        standard error; `said` is empty then.
         """
         # -P: root must not import a `biotrail` package that lies in the current directory.
-        self._command = [sys.executable, "-P", "-m", "biotrail.cli.main", "record", "-q", "-o", "-"]
-        self._command += [*arguments, *(["--", *command] if command else [])]
+        self._command = [sys.executable, "-P", "-m", "biotrail.cli.main", "record", "-q"]
+        self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
         self._log, self._speaks = log, speaks
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes]
@@ -133,6 +135,11 @@ class Recorder:
         """Send SIGTERM: the recorder completes its log and exits."""
         with suppress(ProcessLookupError):
             self._process.terminate()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send another signal, such as SIGUSR1, for which a flight recorder writes a log."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """Send SIGKILL; the log then lacks its end."""

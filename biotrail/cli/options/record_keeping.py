@@ -118,7 +118,7 @@ def together(triggers: Sequence[Triggers]) -> Triggers:
     )
 
 
-_OPTIONS = (
+_ENDS = (
     click.option(
         "--max-events",
         type=click.IntRange(min=1),
@@ -139,6 +139,8 @@ _OPTIONS = (
         help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
         "comes first. Each file can be read by itself.",
     ),
+)
+_FLIGHT = (
     click.option(
         "--max-files",
         type=click.IntRange(min=1),
@@ -174,6 +176,8 @@ _OPTIONS = (
         metavar="TIME",
         help="Ignore further triggers for this long after one.  [default: 60s]",
     ),
+)
+_COST = (
     click.option(
         "--max-cpu",
         type=Percent(),
@@ -185,9 +189,28 @@ _OPTIONS = (
 
 def options(command: _Command) -> _Command:
     """Add the options for when to stop and what to keep to a command."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_ENDS, *_FLIGHT, *_COST)):
         command = option(command)
     return command
+
+
+def flight_options(command: _Command) -> _Command:
+    """Add the options of a flight recorder alone to a command."""
+    for option in reversed(_FLIGHT):
+        command = option(command)
+    return command
+
+
+def flight_arguments(given: dict[str, Any]) -> list[str]:
+    """Return the values (from click) of `flight_options` as options of `biotrail record`."""
+    found = [f"--keep={one}{'B' if isinstance(one, int) else 's'}" for one in given["keep"]]
+    triggers = together(given["triggers"])
+    found += [f"--trigger=slow={triggers.slow_ns / 1000}us"] if triggers.slow_ns else []
+    found += ["--trigger=failed"] if triggers.failed else []
+    found += [f"--trigger=depth={triggers.depth}"] if triggers.depth else []
+    for name in ("after", "every"):
+        found += [f"--{name}={given[name]}s"] if given[name] is not None else []
+    return [*found, *([f"--max-files={given['max_files']}"] if given["max_files"] else [])]
 
 
 def several_files(given: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 """Cleaning up when a signal ends a command: no half-written output stays behind."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,6 +24,30 @@ def terminated_as_interrupted() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in taken}
     try:
         yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_signal() -> Iterator[threading.Event]:
+    """Return an event that SIGINT, SIGTERM and SIGHUP set in the block; the second one interrupts.
+
+    That raises KeyboardInterrupt. An ignored signal stays ignored (nohup). The previous handlers
+    are restored after the block.
+    """
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    every = (signal.SIGINT, *_SIGNALS)
+    taken = [number for number in every if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in taken}
+    try:
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -76,7 +76,7 @@ class TriggerMaps:
         self._bpf.update_section(".data.armed", _Armed(self._armed))
         near = time.monotonic_ns()
         hits = [
-            Hit(_NAMES.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value)
+            Hit(_NAMES.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value, s.op)
             for s in fired_slots
         ]
         return sorted(hits, key=lambda hit: hit.monotonic)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures as Prometheus' metric families; prometheus_client writes them as OpenMetrics or text."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.samples import Exemplar
+
+from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Source, Times
+from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO
+from biotrail.cli.measuring.kernel_counts import Counts
+from biotrail.recorder.schema.measure_structs import BOUNDS_NS
+
+_NS = 1e9
+_PLACE = ("device", "operation")
+LES = (*(repr(bound / _NS) for bound in BOUNDS_NS), "+Inf")
+"""Label `le` of each bucket: its end in seconds."""
+_MOST_EXEMPLAR = 128
+"""Characters that OpenMetrics allows in an exemplar's labels, names and values together."""
+
+
+class Exposition:
+    """A collector for a registry of prometheus_client: figures, when they are asked for."""
+
+    def __init__(
+        self,
+        source: Source,
+        info: dict[str, str],
+        counts: Callable[[Iterable[str]], list[Counts]],
+        exemplars: Callable[[], Exemplars] | None = None,
+    ) -> None:
+        """info: labels of biotrail_info. counts: of the kernel, by devices' names.
+
+        exemplars: of the flight recorder's logs; None: there is none.
+        """
+        self._source, self._info, self._counts = source, info, counts
+        self._exemplars = exemplars
+
+    def registry(self) -> CollectorRegistry:
+        """Return a registry with this collector and that of the process."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return registry
+
+    def describe(self) -> list[Metric]:
+        """Return no families: registering reads nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families with their samples. Raises TraceError."""
+        reading = self._source.read()
+        exemplars = self._exemplars() if self._exemplars else None
+        yield InfoMetricFamily("biotrail", "Version, and where figures come from.", self._info)
+        yield from _io(reading.io, exemplars)
+        yield from _of_kernel(self._counts({one.device for one in reading.io} - {OTHER}))
+        yield from _losses(reading.losses)
+        yield from _cost(reading.cost)
+        if reading.behind_ns is not None:
+            yield GaugeMetricFamily(
+                "biotrail_behind_seconds",
+                "Age of the newest I/O in the figures.",
+                reading.behind_ns / _NS,
+            )
+        if exemplars is not None:
+            yield _logs(exemplars)
+
+
+def _io(io: list[Figures], exemplars: Exemplars | None) -> Iterator[Metric]:
+    """Yield the families of figures by device and operation."""
+    ios = CounterMetricFamily("biotrail_ios", "I/Os that completed.", labels=_PLACE)
+    size = CounterMetricFamily(
+        "biotrail_io_bytes", "Bytes of these I/Os.", labels=_PLACE, unit="bytes"
+    )
+    errors = CounterMetricFamily("biotrail_io_errors", "I/Os that failed.", labels=_PLACE)
+    latency = HistogramMetricFamily(
+        "biotrail_io_duration_seconds",
+        "From the I/O's beginning to its completion (Q2C).",
+        labels=_PLACE,
+        unit="seconds",
+    )
+    stages = HistogramMetricFamily(
+        "biotrail_io_stage_duration_seconds",
+        "Time of an I/O in one stage, such as D2C: with the driver and device.",
+        labels=(*_PLACE, "stage"),
+        unit="seconds",
+    )
+    for one in io:
+        slow = _slow(one, exemplars)
+        failed = exemplars.failed.get(one.name) if exemplars else None
+        ios.add_metric(one.name, one.ios)
+        size.add_metric(one.name, one.bytes)
+        errors.add_metric(one.name, one.failed, exemplar=_exemplar(failed, 1.0))
+        _add_times(latency, one.name, one.latency, {})
+        for stage, times in one.stages.items():
+            marked = slow if stage == "D2C" else {}
+            _add_times(stages, (*one.name, stage), times, marked)
+    yield from (ios, size, errors, latency, stages)
+
+
+def _slow(one: Figures, exemplars: Exemplars | None) -> dict[int, TriggerIO]:
+    """Return the slow I/O of each bucket of one device's and operation's D2C."""
+    if exemplars is None:
+        return {}
+    return {bucket: io for (*name, bucket), io in exemplars.slow.items() if tuple(name) == one.name}
+
+
+def _add_times(
+    family: HistogramMetricFamily, labels: tuple[str, ...], times: Times, slow: dict[int, TriggerIO]
+) -> None:
+    """Add one histogram to a family; slow: bucket → the I/O that is its exemplar."""
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    for bucket, (le, total) in enumerate(zip(LES, accumulate(times.counts), strict=True)):
+        io = slow.get(bucket)
+        mark = _exemplar(io, io.value / _NS) if io else None
+        buckets.append((le, total, mark) if mark else (le, total))
+    family.add_metric(labels, buckets, times.sum_ns / _NS)
+
+
+def _exemplar(io: TriggerIO | None, value: float) -> Exemplar | None:
+    """Return an exemplar that names an I/O's log and sector; None where they are too long."""
+    if io is None:
+        return None
+    labels = {"log": io.log, "sector": str(io.sector)}
+    if sum(map(len, (*labels, *labels.values()))) > _MOST_EXEMPLAR:
+        return None
+    return Exemplar(labels, value, io.realtime / _NS)
+
+
+def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
+    """Yield the families of what the kernel counts of the same devices."""
+    in_flight = GaugeMetricFamily(
+        "biotrail_in_flight_ios",
+        "I/Os in flight, as the kernel counts them: reads, and all else as write.",
+        labels=_PLACE,
+    )
+    done = CounterMetricFamily(
+        "biotrail_kernel_ios",
+        "I/Os that completed since boot, as the kernel counts them (/sys/block/*/stat).",
+        labels=_PLACE,
+    )
+    for one in counts:
+        for op, number in one.in_flight.items():
+            in_flight.add_metric((one.device, op), number)
+        for op, number in one.done.items():
+            done.add_metric((one.device, op), number)
+    yield from (in_flight, done)
+
+
+def _losses(losses: Losses) -> Iterator[Metric]:
+    """Yield the families of what is missing in the figures."""
+    lost = CounterMetricFamily(
+        "biotrail_lost_events",
+        "Events that were not recorded: no room in the rings, or the program was running.",
+        labels=("reason",),
+    )
+    for reason, number in losses.lost.items():
+        lost.add_metric((reason,), number)
+    yield lost
+    if losses.unseen is not None:
+        yield CounterMetricFamily(
+            "biotrail_unseen_completions",
+            "I/Os of which the model knows that their completion was not recorded.",
+            losses.unseen,
+        )
+        yield CounterMetricFamily(
+            "biotrail_skipped_seconds",
+            "Time left out because the model could not keep up.",
+            losses.skipped_ns / _NS,
+            unit="seconds",
+        )
+
+
+def _cost(cost: Cost) -> Iterator[Metric]:
+    """Yield the families of what measuring takes."""
+    cpu = CounterMetricFamily(
+        "biotrail_cpu_seconds",
+        "CPU time of biotrail's processes, without the programs in the kernel.",
+        labels=("process",),
+        unit="seconds",
+    )
+    for process, seconds in cost.cpu_seconds.items():
+        cpu.add_metric((process,), seconds)
+    yield cpu
+    if cost.runs:
+        yield CounterMetricFamily(
+            "biotrail_program_sampled_runs",
+            "Runs of the program in the kernel that were timed: a sample, 1 % of the time.",
+            cost.runs,
+        )
+        yield CounterMetricFamily(
+            "biotrail_program_sampled_run_seconds",
+            "Time that the program took in these runs.",
+            cost.run_ns / _NS,
+            unit="seconds",
+        )
+
+
+def _logs(exemplars: Exemplars) -> Metric:
+    """Return the family of the flight recorder's logs, each trigger's with its newest I/O."""
+    logs = CounterMetricFamily(
+        "biotrail_flight_recorder_logs", "Logs written by the flight recorder.", labels=("trigger",)
+    )
+    for trigger, number in exemplars.logs.items():
+        newest = exemplars.newest.get(trigger)
+        logs.add_metric((trigger,), number, exemplar=_exemplar(newest, 1.0))
+    return logs

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `biotrail metrics` serves, as plain data: the same from the kernel's sums and the model."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from biotrail.recorder.schema.limits import MEASURE_BUCKETS
+
+OTHER = "other"
+"""Device or operation of the I/O that has no figures of its own."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """A histogram of times. counts: (MEASURE_BUCKETS,), as measure_structs.BOUNDS_NS divides."""
+
+    sum_ns: int
+    counts: tuple[int, ...]
+
+    def __add__(self, other: "Times") -> "Times":
+        """Return both together."""
+        counts = zip(self.counts, other.counts, strict=True)
+        return Times(self.sum_ns + other.sum_ns, tuple(a + b for a, b in counts))
+
+
+NO_TIMES = Times(0, (0,) * MEASURE_BUCKETS)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Sums over the I/O of one device and operation since `metrics` began."""
+
+    device: str
+    operation: str
+    ios: int = 0
+    bytes: int = 0
+    failed: int = 0
+    latency: Times = NO_TIMES
+    """From Q, or the request's start, to the completion."""
+    stages: dict[str, Times] = field(default_factory=dict)
+    """Name of a stage → its times."""
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """(device, operation)."""
+        return self.device, self.operation
+
+    def __add__(self, other: "Figures") -> "Figures":
+        """Return both together, under this one's name."""
+        names = [*self.stages, *(name for name in other.stages if name not in self.stages)]
+        stages = {
+            name: self.stages.get(name, NO_TIMES) + other.stages.get(name, NO_TIMES)
+            for name in names
+        }
+        return Figures(
+            self.device,
+            self.operation,
+            self.ios + other.ios,
+            self.bytes + other.bytes,
+            self.failed + other.failed,
+            self.latency + other.latency,
+            stages,
+        )
+
+
+def by_name(found: Iterable[Figures]) -> list[Figures]:
+    """Return figures with one name added up, sorted by name.
+
+    Two devices have one name where a device went away, and another took its name.
+    """
+    added: dict[tuple[str, str], Figures] = {}
+    for one in found:
+        added[one.name] = added[one.name] + one if one.name in added else one
+    return [added[name] for name in sorted(added)]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What is missing in the figures, since `metrics` began."""
+
+    lost: dict[str, int]
+    """Reason → events that were lost: `ring_full`, or `recursion` of the program."""
+    unseen: int | None = None
+    """Completions that the model knows to be missing; None: not known to a sum in the kernel."""
+    skipped_ns: int = 0
+    """Time that the model has left out because it could not keep up."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What measuring took, since `metrics` began."""
+
+    cpu_seconds: dict[str, float]
+    """Process (`metrics`, `recorder`) → CPU seconds, without the BPF programs."""
+    runs: int = 0
+    """Runs of the program that the kernel timed: a sample, 1 % of the time."""
+    run_ns: int = 0
+    """What these runs took."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All figures at one moment."""
+
+    io: list[Figures]
+    losses: Losses
+    cost: Cost
+    behind_ns: int | None = None
+    """How far the model is behind; None: no model."""
+
+
+class Source(Protocol):
+    """Where figures come from."""
+
+    def read(self) -> Reading:
+        """Return the figures now; called from any thread. Raises TraceError."""

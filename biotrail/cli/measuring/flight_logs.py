@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the logs that a flight recorder writes, and the I/O for which each was written."""
+
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.output.series import SUFFIX
+from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.measure_structs import BOUNDS_NS
+
+ASKED = "none"
+"""Trigger of a log that a user asked for, or that was written at the end."""
+
+
+class TriggerIO(NamedTuple):
+    """An I/O that fired a trigger, and the log that shows it."""
+
+    log: str
+    """Name of the file, without its directory."""
+    device: str
+    operation: str
+    sector: int
+    value: int
+    """`slow`: ns that it took; else what the trigger has (recorder/filters/triggers.py)."""
+    realtime: int
+    """When the trigger fired: ns since 1970."""
+
+
+@dataclass(frozen=True)
+class Exemplars:
+    """I/Os in logs of the flight recorder, the newest of each kind."""
+
+    slow: dict[tuple[str, str, int], TriggerIO] = field(default_factory=dict)
+    """(device, operation, bucket of D2C) → an I/O that was slow."""
+    failed: dict[tuple[str, str], TriggerIO] = field(default_factory=dict)
+    """(device, operation) → an I/O that failed."""
+    logs: dict[str, int] = field(default_factory=dict)
+    """Trigger → number of logs."""
+    newest: dict[str, TriggerIO] = field(default_factory=dict)
+    """Trigger → the I/O of its newest log."""
+
+
+def bucket_of(ns: int) -> int:
+    """Return the bucket of a time, as BOUNDS_NS divides them."""
+    return bisect_right(BOUNDS_NS, ns)
+
+
+class FlightLogs:
+    """The logs that a flight recorder writes from now on."""
+
+    def __init__(self, target: str) -> None:
+        """target: of `record -o`, from which the files are named."""
+        stem = target.removesuffix(SUFFIX)
+        self._directory = os.path.dirname(stem) or "."
+        self._prefix = os.path.basename(stem) + "-"
+        self._lock = threading.Lock()
+        self._found = Exemplars()
+        self._known = set(self._listed())
+
+    def exemplars(self) -> Exemplars:
+        """Look for new logs, and return what all so far show; called from any thread."""
+        with self._lock:
+            listed = set(self._listed())
+            new = sorted(listed - self._known)
+            self._known = listed  # forgets what was deleted
+            for name in new:
+                self._add(name)
+            found = self._found
+            return Exemplars(
+                dict(found.slow), dict(found.failed), dict(found.logs), dict(found.newest)
+            )
+
+    def _listed(self) -> list[str]:
+        """Return the names of the logs in the directory; none where it cannot be read."""
+        try:
+            names = os.listdir(self._directory)
+        except OSError:
+            return []
+        return [one for one in names if one.startswith(self._prefix) and one.endswith(SUFFIX)]
+
+    def _add(self, name: str) -> None:
+        """Add a log to `_found`; one that is gone again, or is no dump, is left out."""
+        try:
+            with LogReader(os.path.join(self._directory, name)) as reader:
+                header = reader.header
+        except (OSError, TraceError):
+            return
+        kept = header.get("kept")
+        if not kept:
+            return
+        hit = kept.get("trigger") or {}
+        trigger = str(hit.get("trigger", ASKED))
+        self._found.logs[trigger] = self._found.logs.get(trigger, 0) + 1
+        if not hit:
+            return
+        io = _trigger_io(name, header, hit)
+        self._found.newest[trigger] = io
+        if trigger == "slow":
+            self._found.slow[io.device, io.operation, bucket_of(io.value)] = io
+        elif trigger == "failed":
+            self._found.failed[io.device, io.operation] = io
+
+
+def _trigger_io(log: str, header: Mapping[str, Any], hit: Mapping[str, Any]) -> TriggerIO:
+    """Return the I/O of a log's trigger with names. header, hit: the log's."""
+    dev, clocks = int(hit.get("dev", 0)), header.get("clocks", {})
+    since = int(clocks.get("realtime", 0)) - int(clocks.get("monotonic", 0))
+    entries = {one.get("dev"): one for one in header.get("devices", [])}
+    entry: Mapping[str, Any] = entries.get(dev, {})
+    ops = header.get("kernel", {}).get("op_enum", {})
+    op = next((name for name, number in ops.items() if number == hit.get("op")), "unknown")
+    return TriggerIO(
+        log,
+        str(entry.get("dm_name") or entry.get("name") or f"{dev >> 20}:{dev & 0xFFFFF}"),
+        op.lower(),
+        int(hit.get("sector", 0)),
+        int(hit.get("value", 0)),
+        int(hit.get("monotonic", 0)) + since,
+    )

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `biotrail metrics`: programs or a recorder process, the server, and what ends them."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import cast
+
+from prometheus_client import make_wsgi_app
+
+from biotrail import __version__
+from biotrail.cli.children.recorder_process import Recorder, stopping
+from biotrail.cli.measuring.exposition import Exposition
+from biotrail.cli.measuring.figures import Reading, Source
+from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs
+from biotrail.cli.measuring.kernel_counts import kernel_counts
+from biotrail.cli.measuring.kernel_sums import KernelSums
+from biotrail.cli.measuring.server import Address, Application, MetricsServer
+from biotrail.cli.options.terminating import stopped_by_signal
+from biotrail.recorder.probes.measuring import Measuring
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.text.printing import relay, say
+
+SAMPLE_SECONDS = 0.1
+EVERY_SECONDS = 10.0
+"""The program's runs are timed for SAMPLE_SECONDS in each EVERY_SECONDS."""
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A flight recorder beside the sums. arguments: of `biotrail record`; target: its -o."""
+
+    arguments: Sequence[str]
+    target: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured, and served where."""
+
+    address: Address
+    seconds: float | None
+    """Time after which to end; None: at a signal."""
+    devices: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    """(dev_t, 0) of each disk; none: all."""
+
+
+def serve_sums(asked: Asked, flight: Flight | None) -> int:
+    """Serve what the kernel adds up until the end; return the exit status.
+
+    flight: recorded beside it; if its process ends, so does this. Raises TraceError.
+    """
+    with ExitStack() as stack:
+        stop = stack.enter_context(stopped_by_signal())
+        program = stack.enter_context(Measuring(asked.devices))
+        logs = FlightLogs(flight.target) if flight else None
+        info = {"version": __version__, "figures": "kernel"}
+        exemplars = logs.exemplars if logs else None
+        server = _server(asked.address, KernelSums(program), info, exemplars)
+        recorder = None
+        if flight is not None:  # before the server's thread: it is started by fork()
+            recorder = Recorder(flight.arguments, target=flight.target, speaks=True)
+            stack.enter_context(recorder)
+            stack.enter_context(_dumping(recorder))
+        with server:
+            _say_where(server.address)
+            return _measure(program, stop, recorder, asked.seconds)
+
+
+def _measure(
+    program: Measuring, stop: threading.Event, recorder: Recorder | None, seconds: float | None
+) -> int:
+    """Time samples of the program's runs until the end; return the exit status."""
+    began = time.monotonic()
+    sample_at = began + SAMPLE_SECONDS
+    wait = _LOOK_SECONDS
+    while not stop.wait(wait):
+        now = time.monotonic()
+        if seconds is not None and now - began >= seconds:
+            break
+        if recorder is not None and recorder.ended():
+            return recorder.wait() or 1
+        counting = now >= sample_at
+        program.count_runs(counting)
+        if counting:
+            sample_at = now + EVERY_SECONDS
+        left = _LOOK_SECONDS if seconds is None else max(seconds - (now - began), 0.0)
+        wait = SAMPLE_SECONDS if counting else min(_LOOK_SECONDS, left)
+    if recorder is not None:
+        recorder.stop()
+        return recorder.wait()
+    return 0
+
+
+@contextmanager
+def _dumping(recorder: Recorder) -> Iterator[None]:
+    """Pass SIGUSR1 on to a flight recorder in the block, so that it writes a log."""
+
+    def dump(_number: int, _frame: FrameType | None) -> None:
+        recorder.send(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, dump)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def serve_model(asked: Asked, arguments: Sequence[str], events: str) -> int:
+    """Serve what the model adds up of a recorder's log until that ends; return the exit status.
+
+    arguments: of `biotrail record`. events: its event set. Raises TraceError.
+    """
+    from biotrail.cli.measuring.live_model import LiveModel
+    from biotrail.converters.inputs.backlog import LiveSource
+
+    with ExitStack() as stack:
+        late = _Late()
+        info = {"version": __version__, "figures": "model", "events": events}
+        server = _server(asked.address, late, info, None)
+        recorder = stack.enter_context(Recorder(arguments))
+        stack.enter_context(stopping(recorder))
+        try:
+            source = LiveSource(recorder.stream)
+        except LogFormatError:
+            recorder.stop()
+            status = recorder.wait()
+            relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
+            return status or 1
+        source.start()
+        model = LiveModel(source, recorder)
+        late.source = model
+        with server:
+            _say_where(server.address)
+            model.run()
+        source.join()
+        status = recorder.wait()
+        if said := recorder.said().rstrip():
+            relay(said, err=True)
+        return status
+
+
+class _Late:
+    """A Source that is set before it is first asked: the address is bound before all else."""
+
+    source: Source
+
+    def read(self) -> Reading:
+        """See Source."""
+        return self.source.read()
+
+
+def _server(
+    address: Address,
+    source: Source,
+    info: dict[str, str],
+    exemplars: Callable[[], Exemplars] | None,
+) -> MetricsServer:
+    """Return a server of figures that is bound, and does not serve yet. Raises OutputError."""
+    exposition = Exposition(source, info, kernel_counts, exemplars)
+    application = cast(Application, make_wsgi_app(exposition.registry()))
+    return MetricsServer(address, application)
+
+
+def _say_where(address: Address) -> None:
+    """Print the URL."""
+    say(f"biotrail: metrics at http://{address}/metrics", err=True)

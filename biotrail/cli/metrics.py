@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail metrics`: figures of I/O that goes on, for Prometheus."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from biotrail.cli.children.recorder_process import filter_arguments
+from biotrail.cli.measuring.server import DEFAULT, Address, parse_address
+from biotrail.cli.options import record_keeping
+from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.record_arguments import EVENT_SETS
+from biotrail.cli.options.record_filters import filter_options
+from biotrail.cli.options.recording_options import duration_option
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.triggers import Triggers
+from biotrail.recorder.host import devices
+from biotrail.recorder.probes import light
+from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.text import units
+
+if TYPE_CHECKING:
+    _AddressBase = click.ParamType[Address]
+else:
+    _AddressBase = click.ParamType
+
+
+class AddressType(_AddressBase):
+    """The type of --listen: a loopback address and a port."""
+
+    name = "address"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Address:
+        """Return the Address. Raises click.UsageError for anything else."""
+        if isinstance(value, Address):
+            return value
+        try:
+            return parse_address(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options say."""
+
+    devices: tuple[str, ...]
+    listen: Address
+    events: str | None
+    """One of EVENT_SETS; None: none was given."""
+    backend: str
+    buffer_size: int | None
+    """Bytes of each CPU's ring; None: the recorder chooses."""
+    duration: float | None
+    """Seconds; None: until a signal."""
+    keep: tuple[int | float, ...]
+    triggers: tuple[Triggers, ...]
+    after: float | None
+    every: float | None
+    max_files: int | None
+    target: str | None
+
+    def check(self, filters: Filters) -> None:
+        """Raise click.UsageError if options contradict each other."""
+        if self.duration is not None and self.duration <= 0:
+            raise click.BadParameter("must be more than 0", param_hint="--duration")
+        if self.keep and (self.target is None or self.target == "-"):
+            raise click.UsageError("--keep needs -o FILE, from which its logs are named")
+        if self.target is not None and not self.keep:
+            raise click.UsageError("-o is for the logs of a flight recorder: give --keep 30s, too")
+        record_keeping.chosen({**self._given(), **_NO_ENDS}, self.target)
+        if filters == Filters():
+            return
+        if self.keep:
+            raise click.UsageError(
+                "figures beside a flight recorder (--keep) are of all I/O: leave the filters out"
+            )
+        if self.events is None:
+            raise click.UsageError(
+                "figures that the kernel adds up are of all I/O: with filters give --events light "
+                "or, for filters by task, size, sectors or file, --events lifecycle"
+            )
+
+    def _given(self) -> dict[str, Any]:
+        """Return the options of the flight recorder by click's names."""
+        names = ("keep", "triggers", "after", "every", "max_files")
+        return {name: getattr(self, name) for name in names}
+
+    def recorder_arguments(self) -> list[str]:
+        """Return the options of a recorder process, one word each, without filters."""
+        found = [f"--device={device}" for device in self.devices]
+        found += [f"--events={self.events or 'lifecycle'}", f"--backend={self.backend}"]
+        if self.buffer_size is not None:
+            found.append(f"--buffer-size={self.buffer_size}")
+        return found
+
+    def flight_arguments(self) -> list[str]:
+        """Return the options of the flight recorder's process, one word each."""
+        return [*self.recorder_arguments(), *record_keeping.flight_arguments(self._given())]
+
+
+_NO_ENDS: dict[str, Any] = {"max_events": None, "max_size": None, "rotate": (), "max_cpu": None}
+
+
+@click.command()
+@click.option(
+    "--listen",
+    type=AddressType(),
+    default=DEFAULT,
+    metavar="ADDRESS:PORT",
+    show_default=True,
+    help="Where to serve: a loopback address. Port 0: a free one, which is printed.",
+)
+@click.option(
+    "-d",
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="DEV",
+    help="Only this device, named as for record. Can be repeated. Default: all devices.",
+)
+@click.option(
+    "--events",
+    type=click.Choice(EVENT_SETS),
+    help="Take figures from the model, by this event set; light costs the least. With --keep: what "
+    "the flight recorder records.  [default: the kernel adds up; with --keep: lifecycle]",
+)
+@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
+@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
+@duration_option()
+@record_keeping.flight_options
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    type=click.Path(),
+    help="With --keep: where its logs go; their names get a time and a number.",
+)
+@filter_options
+@gathered(Wanted, "wanted")
+def command(wanted: Wanted, filters: Filters) -> int:
+    """Serve figures of the I/O that goes on, to Prometheus and what else reads OpenMetrics.
+
+    By device and operation: I/Os, bytes, errors, I/O in flight, and histograms of the latency and
+    of each stage; what was lost, and what measuring costs. By default one program adds up in the
+    kernel as requests complete, and nothing is recorded. With --events a recorder process and the
+    model make the figures, of all that this event set shows.
+
+    With --keep a flight recorder runs beside the sums. Exemplars then name the I/O that fired a
+    trigger, and its log. SIGUSR1 has it write one.
+
+    Only this machine can connect (docs/metrics.md has a proxy's set-up, rules and a dashboard).
+    Needs the extra metrics: pip install 'biotrail[metrics]'.
+
+    \b
+    sudo biotrail metrics
+    sudo biotrail metrics -d nvme0n1 --listen 127.0.0.1:9478
+    sudo biotrail metrics --events lifecycle --cgroup /system.slice/db.service
+    sudo biotrail metrics --keep 30s --trigger slow=500ms -o /var/log/biotrail/host.biotrail
+    curl -s http://127.0.0.1:9477/metrics | grep biotrail_ios_total
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    wanted.check(filters)
+    try:
+        from biotrail.cli.measuring.running import Asked, Flight, serve_model, serve_sums
+    except ImportError as error:
+        raise OutputError(
+            f"metrics needs the extra metrics ({error}): pip install 'biotrail[metrics]'"
+        ) from error
+    if wanted.events is not None and not wanted.keep:
+        arguments = [*wanted.recorder_arguments(), *filter_arguments(filters)]
+        if wanted.duration is not None:
+            arguments.append(f"--duration={wanted.duration}s")
+        return serve_model(Asked(wanted.listen, None), arguments, wanted.events)
+    asked = Asked(wanted.listen, wanted.duration, _disks(wanted.devices))
+    flight = None
+    if wanted.keep and wanted.target is not None:
+        flight = Flight(wanted.flight_arguments(), wanted.target)
+    return serve_sums(asked, flight)
+
+
+def _disks(specs: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return (dev_t, 0) of each device. Raises ProbeError: unknown, or not measured by requests."""
+    found = []
+    for spec in specs:
+        disk, part = devices.resolve(spec)
+        if part:
+            raise ProbeError(
+                f"{spec} is a partition, and the kernel adds up whole disks: name the disk, or "
+                "give --events light"
+            )
+        if not light.has_requests(disk):
+            raise ProbeError(
+                f"{spec} makes no requests, which are what the kernel adds up: name the devices "
+                "below it, or give --events lifecycle"
+            )
+        found.append((disk, 0))
+    return found

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures that one program adds up in the kernel (bpf/measure.h): no records, rings or log."""
+
+import ctypes
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.core import allow_locked_memory
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.kernel.run_stats import RunStats
+from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.programs import PREEMPTION_OFF, is_preemptible
+from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import MEASURE_OTHER
+from biotrail.recorder.schema.measure_structs import KEY, MEASURED, STAGES
+from biotrail.recorder.schema.payloads import KernelEnums
+from biotrail.recorder.schema.shared import plain_class
+
+OBJECT_NAME = "measure.bpf.o"
+MOST = 128
+"""Pairs of device and operation that have figures of their own; further ones are added up."""
+OTHER = MEASURE_OTHER
+"""Device or operation of figures of all those that have none of their own."""
+_TRACEPOINT = "block_rq_complete"
+_PROGRAM = "bt_measure"
+_MAP = "bt_measured"
+_Key = plain_class(KEY)
+_Value = plain_class(MEASURED)
+_KEY_BYTES, _VALUE_BYTES = ctypes.sizeof(_Key), ctypes.sizeof(_Value)
+_STAGES_AT = _Value.stages.offset // 8
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Sums over the requests of one device and operation since measuring began."""
+
+    dev: int
+    """Kernel dev_t of the disk, or OTHER."""
+    op: int
+    """enum req_op, or OTHER."""
+    ios: int
+    bytes: int
+    failed: int
+    sums_ns: NDArray[np.uint64]
+    """(len(STAGES),): sum of each stage's times, in the order of STAGES."""
+    counts: NDArray[np.uint64]
+    """(len(STAGES), MEASURE_BUCKETS): number of times by bucket, as BOUNDS_NS divides them."""
+
+
+@dataclass(frozen=True)
+class ProgramRuns:
+    """The kernel's counters of the program since it was loaded."""
+
+    runs: int
+    """Runs that the kernel counted and timed: only those while `count_runs` was on."""
+    run_ns: int
+    skipped: int
+    """Completions for which the program was not run because it was running on that CPU."""
+
+
+def object_path() -> Path:
+    """Return the path of the installed object. Raises ProbeError: it was not built."""
+    path = Path(str(resources.files("biotrail.bpf"))) / OBJECT_NAME
+    if not path.exists():
+        raise ProbeError(
+            f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "
+            "(needs clang and libbpf-dev), or install a wheel"
+        )
+    return path
+
+
+class Measuring:
+    """The program and its map: a context manager that loads and attaches on entering.
+
+    Nothing is pinned, so the kernel frees everything when the process ends, however it ends.
+    """
+
+    def __init__(
+        self, devices: Sequence[tuple[int, int]] = (), preemptible: bool | None = None
+    ) -> None:
+        """Keep the arguments; nothing is loaded before the block is entered.
+
+        devices: (dev_t of the disk, 0) of each disk to measure; none: all. preemptible: as for
+        `is_preemptible`.
+        """
+        self._devices = list(devices)
+        self._preemptible = preemptible
+        self._stats = RunStats()
+        self._object: BpfObject | None = None
+        self._program = ""
+        self._cpus = 0
+        self.enums: KernelEnums = {}
+        """`op_enum` and `flag_bits` of this kernel, once loaded."""
+
+    def __enter__(self) -> Self:
+        """Load the program, and attach it.
+
+        Sets `enums`; raises RLIMIT_MEMLOCK. Raises ProbeError: rights, BTF, libbpf, the object or
+        the tracepoint is missing, or the kernel refuses; then nothing stays loaded.
+        """
+        require_rights()
+        path = object_path()
+        library = load_library()
+        self._cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+        with KernelBtf() as btf:
+            self.enums = kernel_enums(btf)
+            held = is_preemptible(btf, self._preemptible)
+            if btf.parameters(_TRACEPOINT) != 3:
+                raise ProbeError(
+                    f"this kernel has no tracepoint {_TRACEPOINT} with three arguments: give "
+                    "--events lifecycle, which may need another backend"
+                )
+            hold_irqs = btf.has_function("bpf_local_irq_save")
+            allow_locked_memory()
+        self._program = _PROGRAM + (PREEMPTION_OFF if held else "")
+        self._object = BpfObject(path)
+        try:
+            self._load(self._object, hold_irqs)
+        except ProbeError:
+            self.close()
+            raise
+        return self
+
+    def _load(self, bpf: BpfObject, hold_irqs: bool) -> None:
+        """Configure, load and attach the program; put the keys of OTHER into the map."""
+        config = admission.config(
+            RingSizes.choose(self._cpus), self._devices, Filters(), self.enums
+        )
+        config.hold_irqs = hold_irqs
+        for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
+            bpf.set_autoload(name, name == self._program)
+        others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
+        bpf.set_initial_value(".rodata", config)
+        bpf.set_map_size(_MAP, _VALUE_BYTES, MOST + len(others))
+        bpf.load()
+        zeros = (_Value * self._cpus)()
+        for op in others:
+            bpf.put(_MAP, _Key(OTHER, op), zeros)
+        bpf.attach(self._program)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Detach and unload; an exception passes."""
+        self.close()
+
+    def close(self) -> None:
+        """Detach and unload the program. Closing again has no effect."""
+        self._stats.switch(False)
+        if self._object is not None:
+            self._object.close()
+            self._object = None
+
+    def read(self) -> list[Measured]:
+        """Return the sums of all CPUs now, by one batch look-up; those without I/O left out.
+
+        A request that completes meanwhile may be in some of its figures only, until the next
+        reading. Raises RefusedError.
+        """
+        most = MOST + len(set(self.enums["op_enum"].values())) + 1
+        keys = np.empty((most, 2), np.uint32)
+        values = np.empty((most, self._cpus, _VALUE_BYTES // 8), np.uint64)
+        found = self._look_up(keys, values)
+        sums = values[:found].sum(axis=1, dtype=np.uint64)
+        return [
+            _measured(key, row)
+            for key, row in zip(keys[:found].tolist(), sums, strict=True)
+            if row[:_STAGES_AT].any()
+        ]
+
+    def _look_up(self, keys: NDArray[np.uint32], values: NDArray[np.uint64]) -> int:
+        """Copy the whole map into `keys` and `values`; return how many entries that is.
+
+        keys: (most, 2). values: (most, cpus, words of a value). Raises RefusedError.
+        """
+        look_up = load_library().get("bpf_map_lookup_batch")
+        count, token = ctypes.c_uint32(len(keys)), ctypes.c_uint32(0)
+        ctypes.set_errno(0)
+        result = look_up(
+            self._opened().map_fd(_MAP),
+            None,
+            ctypes.byref(token),
+            keys.ctypes.data,
+            values.ctypes.data,
+            ctypes.byref(count),
+            None,
+        )
+        number = 0 if result >= 0 else ctypes.get_errno() or -result
+        if number not in (0, errno.ENOENT):  # ENOENT: that was the last batch
+            raise RefusedError(
+                "the figures cannot be read from the kernel: "
+                f"bpf_map_lookup_batch failed ({errno.errorcode.get(number, number)})",
+                number,
+            )
+        return count.value
+
+    def count_runs(self, on: bool) -> None:
+        """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
+        self._stats.switch(on)
+
+    def program(self) -> ProgramRuns:
+        """Return the program's counters. Raises RefusedError."""
+        info = self._opened().info(self._program)
+        return ProgramRuns(int(info.run_cnt), int(info.run_time_ns), int(info.recursion_misses))
+
+    def _opened(self) -> BpfObject:
+        """Return the loaded object. Raises ProbeError outside of the block."""
+        if self._object is None:
+            raise ProbeError("measuring has not begun: enter the block first")
+        return self._object
+
+
+def _measured(key: list[int], row: NDArray[np.uint64]) -> Measured:
+    """Return one entry. key: (dev, op). row: a `bt_measured_io`, as words of 64 bits."""
+    stages = row[_STAGES_AT:].reshape(len(STAGES), -1)
+    ios, size, failed = (int(word) for word in row[:_STAGES_AT])
+    return Measured(key[0], key[1], ios, size, failed, stages[:, 0], stages[:, 1:])
