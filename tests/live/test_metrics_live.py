@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""biotrail metrics on a live device: fio's counts, both sources alike, a real Prometheus."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biotrail.cli.measuring.flight_logs import bucket_of
+from tests.support import devices
+from tests.support.devices import LoopDevice
+from tests.support.kernel_completions import KernelCompletions
+from tests.support.metrics_scrapes import (
+    Metrics,
+    Prometheus,
+    counts,
+    prometheus,
+    quantile_bucket,
+    select,
+    serving,
+    value,
+)
+from tests.support.paths import ROOT
+from tests.support.record_command import biotrail, recorder, stop, wait_until
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+DOCS = ROOT / "docs" / "metrics"
+LATENCY, STAGE = "biotrail_io_duration_seconds", "biotrail_io_stage_duration_seconds"
+LOAD = {"rw": "randrw", "bs": "4k", "size": "32m", "ioengine": "io_uring", "iodepth": 4}
+Fio = Callable[..., dict[str, Any]]
+
+
+def ios_of(report: dict[str, Any]) -> dict[str, int]:
+    """What fio did, by operation."""
+    job = report["jobs"][0]
+    return {op: job[op]["total_ios"] for op in ("read", "write")}
+
+
+def without_merges(device: LoopDevice) -> None:
+    (Path("/sys/block") / device.name / "queue" / "nomerges").write_text("2")
+
+
+def measured(metrics: Metrics, device: LoopDevice) -> dict[str, int]:
+    samples = metrics.samples()
+    return {
+        op: int(value(samples, "biotrail_ios_total", device=device.name, operation=op))
+        for op in ("read", "write")
+    }
+
+
+def wait_alike(sums: Any, model: Any, nudge: Callable[[], object]) -> None:
+    """Wait until `model` and `sums` (functions) return the same.
+
+    A window of the model ends a second before the newest I/O, so `nudge` does another one each
+    time, which they leave out.
+    """
+
+    def alike() -> bool:
+        nudge()
+        return bool(model() == sums())
+
+    wait_until(alike, "the model has what the sums have")
+
+
+def flush(device: LoopDevice) -> None:
+    """Flush the device; opened for reading, so that udev does not look at it afterwards."""
+    with open(device.path, "rb", buffering=0) as stream:
+        os.fsync(stream.fileno())
+
+
+def read_block(device: LoopDevice) -> None:
+    devices.run("dd", f"if={device.path}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct")
+
+
+def test_sums_and_model_have_what_fio_did_and_report_has(
+    loop_device: LoopDevice,
+    fio: Fio,
+    completions: Callable[..., KernelCompletions],
+    tmp_path: Path,
+) -> None:
+    # GIVEN sums in the kernel, the model, and a log, of one device
+    without_merges(loop_device)
+    truth = completions(loop_device.dev)
+    log = tmp_path / "a.biotrail"
+    device, light = ("-d", loop_device.path), ("--events", "light")
+    with (
+        serving(*device) as sums,
+        serving(*device, *light) as model,
+        recorder(*device, *light, "-o", log) as recording,
+    ):
+        # WHEN fio does a known number of direct I/Os
+        done = ios_of(fio(loop_device.path, **LOAD))
+        unseen = truth.in_service_threads().with_data()
+        wait_alike(
+            lambda: measured(sums, loop_device),
+            lambda: measured(model, loop_device),
+            lambda: flush(loop_device),
+        )
+        of_sums, of_model = sums.samples(), model.samples()
+        counted = measured(sums, loop_device)
+        stop(recording, signal.SIGINT)
+    # THEN the sums have all of it but what no program was run for, and the model the same
+    assert done["write"] - unseen <= counted["write"] <= done["write"]
+    assert done["read"] - unseen <= counted["read"]  # udev reads, too, when fio has closed it
+    # AND so has report of the log
+    report = json.loads(biotrail("report", "--json", log).stdout)
+    found = {one["operation"]: one for one in report["devices"][0]["operations"]}
+    assert counted == {op: found[op]["ios"] for op in ("read", "write")}
+    # AND quantiles are within a bucket of each other's, and of report's
+    for op in ("read", "write"):
+        place = {"device": loop_device.name, "operation": op}
+        size = value(of_sums, "biotrail_io_bytes_total", **place)
+        assert size == value(of_model, "biotrail_io_bytes_total", **place) == found[op]["bytes"]
+        for name, labels, key in (
+            (LATENCY, {}, "latency"),
+            (STAGE, {"stage": "D2C"}, "D2C"),
+            (STAGE, {"stage": "G2D"}, "G2D"),
+        ):
+            ours = counts(of_sums, name, **place, **labels)
+            theirs = counts(of_model, name, **place, **labels)
+            assert sum(ours) == sum(theirs) == counted[op]
+            times = found[op]["latency"] if key == "latency" else stage_of(found[op], key)
+            for share, percentile in ((0.5, "p50_ns"), (0.99, "p99_ns")):
+                bucket = quantile_bucket(ours, share)
+                assert abs(bucket - quantile_bucket(theirs, share)) <= 1, (op, name, share)
+                assert abs(bucket - bucket_of(times[percentile])) <= 1, (op, name, share)
+
+
+def stage_of(operation: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in operation["stages"] if one["stage"] == name)
+
+
+def test_flushes_errors_and_ends_of_sequences_are_counted_once(
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path
+) -> None:
+    # GIVEN both sources WHEN writes with fsync run, and discards
+    device = ("-d", loop_device.path)
+    with serving(*device) as sums, serving(*device, "--events", "light") as model:
+        fio(loop_device.path, rw="write", bs="16k", size="4m", ioengine="psync", fsync=4)
+        devices.run("blkdiscard", "-o", "0", "-l", "1m", loop_device.path)
+
+        def figures(metrics: Metrics) -> dict[tuple[str, str], float]:
+            names = ("biotrail_ios_total", "biotrail_io_bytes_total", "biotrail_io_errors_total")
+            found = [one for name in names for one in select(metrics.samples(), name)]
+            known = {(one.name, one.labels["operation"]): one.value for one in found}
+            return {name: one for name, one in known.items() if "read" not in name}
+
+        # THEN they agree on all counts
+        wait_alike(lambda: figures(sums), lambda: figures(model), lambda: read_block(loop_device))
+        found = figures(sums)
+        assert found["biotrail_ios_total", "flush"] > 0
+        assert found["biotrail_io_bytes_total", "write"] == 4 << 20
+        assert found["biotrail_ios_total", "discard"] == 1
+
+
+@pytest.mark.long
+def test_prometheus_answers_every_query_of_the_dashboard(
+    loop_device: LoopDevice,
+    fio: Fio,
+    completions: Callable[..., KernelCompletions],
+    tmp_path: Path,
+) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    without_merges(loop_device)
+    truth = completions(loop_device.dev)
+    target = tmp_path / "kept.biotrail"
+    flight = ("--keep", "5s", "--trigger", "slow=1us", "--after", "0.5s", "--every", "3s")
+    arguments = ("-d", loop_device.path, *flight, "-o", target)
+    with serving(*arguments) as metrics:
+        host = metrics.url.removeprefix("http://").removesuffix("/metrics")
+        with prometheus(tmp_path, host, DOCS / "rules.yml", free_port()) as server:
+            # GIVEN a Prometheus that has scraped the figures of a first I/O
+            read_block(loop_device)
+            place = f'device="{loop_device.name}", operation="read"'
+            wait_until(lambda: bool(server.query(f"biotrail_ios_total{{{place}}}")), "scraped")
+            first = metrics.value("biotrail_ios_total", operation="read")
+            # WHEN fio reads at a limited rate
+            options = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
+            report = fio(loop_device.path, time_based=True, runtime=12, **options)
+            done = ios_of(report)["read"]
+            last = metrics.value("biotrail_ios_total", operation="read")
+            wait_until(lambda: server.number(f"biotrail_ios_total{{{place}}}") == last, "scraped")
+            # THEN the counter has grown by what fio did
+            unseen = truth.in_service_threads().with_data()
+            assert done - unseen <= last - first <= done
+            # AND the rate while fio ran is fio's
+            rate = server.number(f"max_over_time(rate(biotrail_ios_total{{{place}}}[5s])[15s:1s])")
+            assert rate == pytest.approx(500, rel=0.1)
+            # AND every query of the dashboard has an answer
+            assert empty(server) == EMPTY_WITH_SUMS
+            # AND all rules were evaluated without an error, and the quantile is in D2C's bucket
+            wait_until(lambda: all(r["health"] == "ok" for r in server.rules()), "evaluated")
+            assert_recorded(server, metrics, place)
+        # AND an exemplar names an I/O in a log that is there
+        wait_until(lambda: bool(marks(metrics)), "a log is named")
+        log = tmp_path / marks(metrics)[-1].exemplar.labels["log"]
+        assert "slow" in biotrail("info", log).stdout
+        status, said = stop(metrics.process, signal.SIGTERM)
+        assert status == 0, said
+
+
+EMPTY_WITH_SUMS = {"Behind"}
+"""Panels without data where the kernel adds up."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def empty(server: Prometheus) -> set[str]:
+    """Titles of the dashboard's panels none of whose queries has a sample."""
+    dashboard = json.loads((DOCS / "dashboard.json").read_text())
+    found = set()
+    for panel in dashboard["panels"]:
+        texts = [target["expr"] for target in panel["targets"]]
+        for name, text in (("$instance", ".*"), ("$device", ".*"), ("$__rate_interval", "15s")):
+            texts = [one.replace(name, text) for one in texts]
+        if all(server.query(text) == [] for text in texts):
+            found.add(panel["title"])
+    return found
+
+
+def assert_recorded(server: Prometheus, metrics: Metrics, place: str) -> None:
+    """The recorded median lies in the bucket of the served histogram's median, or beside it."""
+    name = f"instance_device_operation:{LATENCY}:p50_5m{{{place}}}"
+    wait_until(lambda: bool(server.query(name)), "recorded")
+    buckets = counts(metrics.samples(), LATENCY, operation="read")
+    recorded = bucket_of(round(server.number(name) * 1e9))
+    assert abs(recorded - quantile_bucket(buckets, 0.5)) <= 1
+
+
+def marks(metrics: Metrics) -> list[Any]:
+    found = select(metrics.samples(), f"{STAGE}_bucket", stage="D2C")
+    return [one for one in found if one.exemplar is not None]
+
+
+def test_failures_have_one_message(tmp_path: Path) -> None:
+    # GIVEN a port that is taken
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for source in ((), ("--events", "light")):
+            # WHEN metrics shall listen there THEN it says so, and ends
+            done = biotrail("metrics", "--listen", f"127.0.0.1:{port}", *source, status=1)
+            assert f"127.0.0.1:{port} is in use" in done.stderr
+            assert done.stderr.count("\n") == 1
+    # GIVEN no rights WHEN it is started THEN it says which are missing
+    for source in ((), ("--events", "light")):
+        done = biotrail(
+            *("metrics", "--listen", "127.0.0.1:0", *source),
+            by=("setpriv", "--bounding-set=-all", "--inh-caps=-all"),
+            status=1,
+        )
+        assert "CAP_BPF" in done.stderr and "Traceback" not in done.stderr
+    # GIVEN a flight recorder that cannot write WHEN it is started THEN its message ends both
+    done = biotrail(
+        *("metrics", "--listen", "127.0.0.1:0", "--keep", "1s", "-o", tmp_path / "no" / "x"),
+        status=1,
+    )
+    assert str(tmp_path / "no") in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_scrape_that_breaks_off_hurts_nobody(loop_device: LoopDevice) -> None:
+    # GIVEN metrics
+    with serving("-d", loop_device.path) as metrics:
+        host, port = metrics.url.removeprefix("http://").removesuffix("/metrics").split(":")
+        # WHEN connections end within a request, before the answer, or only stay open
+        open_ones = []
+        for text in (b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", b""):
+            connection = socket.create_connection((host, int(port)))
+            connection.sendall(text)
+            if text:
+                connection.close()
+            else:
+                open_ones.append(connection)
+        # THEN others are answered, and nothing is printed
+        assert metrics.value("process_start_time_seconds") > 0
+        status, said = stop(metrics.process, signal.SIGINT)
+        for one in open_ones:
+            one.close()
+    assert (status, said) == (0, "")
+
+
+def test_memory_of_sums_does_not_grow_with_scrapes(loop_device: LoopDevice) -> None:
+    # GIVEN metrics that has answered some scrapes
+    with serving("-d", loop_device.path) as metrics:
+        for _ in range(20):
+            metrics.text()
+        before = metrics.value("process_resident_memory_bytes")
+        # WHEN it answers many THEN it takes no more memory than before, but for what malloc keeps
+        for _ in range(300):
+            metrics.text()
+        assert metrics.value("process_resident_memory_bytes") < before + (4 << 20)
