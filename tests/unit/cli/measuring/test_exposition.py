@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures as what Prometheus reads, checked by prometheus_client's own parser; and buckets."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.samples import Sample
+
+from biotrail.cli.measuring.exposition import Exposition
+from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading, Times, by_name
+from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO, bucket_of
+from biotrail.cli.measuring.kernel_counts import Counts, kernel_counts
+from biotrail.cli.measuring.live_model import times
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.recorder.schema.limits import MEASURE_BUCKETS, MEASURE_OCTAVE
+from biotrail.recorder.schema.measure_structs import BOUNDS_NS
+from tests.support.metrics_scrapes import counts, parse, select, value
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs" / "metrics"
+SLOW_NS = 5_000_000
+
+
+def spread(*ns: int) -> Times:
+    """A histogram of these times."""
+    found = [0] * MEASURE_BUCKETS
+    for one in ns:
+        found[bucket_of(one)] += 1
+    return Times(sum(ns), tuple(found))
+
+
+READ = Figures("sda", "read", 3, 12288, 1, spread(500, 2000, SLOW_NS), {"D2C": spread(SLOW_NS)})
+READING = Reading(
+    [READ, Figures(OTHER, OTHER, 7)],
+    Losses({"recursion": 2}, 4, 1_500_000_000),
+    Cost({"metrics": 0.5}, 10, 2000),
+    250_000_000,
+)
+
+
+class Known:
+    """A Source of one reading."""
+
+    def read(self) -> Reading:
+        return READING
+
+
+def exposed(exemplars: Exemplars | None = None) -> CollectorRegistry:
+    def of_kernel(names: object) -> list[Counts]:
+        return [Counts("sda", {"read": 1, "write": 0}, {"read": 9})]
+
+    found = (lambda: exemplars) if exemplars else None
+    return Exposition(Known(), {"version": "1"}, of_kernel, found).registry()
+
+
+def samples(exemplars: Exemplars | None = None) -> list[Sample]:
+    return parse(generate_openmetrics(exposed(exemplars)).decode())
+
+
+def test_figures_become_samples_in_base_units() -> None:
+    # GIVEN figures of a device, and of those that have none of their own
+    found = samples()
+    # WHEN they are served THEN counters, gauges and histograms have them
+    assert value(found, "biotrail_ios_total", device="sda", operation="read") == 3
+    assert value(found, "biotrail_ios_total", device="other", operation="other") == 7
+    assert value(found, "biotrail_io_bytes_total", device="sda") == 12288
+    assert value(found, "biotrail_io_errors_total", device="sda") == 1
+    assert value(found, "biotrail_in_flight_ios", operation="read") == 1
+    assert value(found, "biotrail_kernel_ios_total") == 9
+    assert value(found, "biotrail_lost_events_total", reason="recursion") == 2
+    assert value(found, "biotrail_unseen_completions_total") == 4
+    assert value(found, "biotrail_skipped_seconds_total") == 1.5
+    assert value(found, "biotrail_behind_seconds") == 0.25
+    assert value(found, "biotrail_cpu_seconds_total", process="metrics") == 0.5
+    assert value(found, "biotrail_program_sampled_run_seconds_total") == 2e-6
+    name = "biotrail_io_duration_seconds"
+    assert tuple(counts(found, name, device="sda")) == READ.latency.counts
+    assert value(found, f"{name}_count", device="sda") == 3
+    assert value(found, f"{name}_sum", device="sda") == pytest.approx(0.0050025)
+
+
+def test_an_exemplar_names_the_log_of_a_slow_io() -> None:
+    # GIVEN a log of an I/O that was slow, and one whose name is too long for OpenMetrics
+    slow = TriggerIO("host-1.biotrail", "sda", "read", 4096, SLOW_NS, 2_000_000_000)
+    exemplars = Exemplars(
+        {("sda", "read", bucket_of(SLOW_NS)): slow},
+        {("sda", "read"): slow._replace(log="x" * 120)},
+        {"slow": 1},
+        {"slow": slow},
+    )
+    # WHEN figures are served
+    found = samples(exemplars)
+    # THEN the bucket of D2C in which it lies names its log and sector
+    buckets = select(found, "biotrail_io_stage_duration_seconds_bucket", stage="D2C")
+    marked = [(at, one.exemplar) for at, one in enumerate(buckets) if one.exemplar]
+    assert [at for at, _ in marked] == [bucket_of(SLOW_NS)]
+    assert marked[0][1].labels == {"log": "host-1.biotrail", "sector": "4096"}
+    assert (marked[0][1].value, float(marked[0][1].timestamp)) == (0.005, 2.0)
+    # AND the long name is left out, and all of them in the older format
+    assert not [one for one in select(found, "biotrail_io_errors_total") if one.exemplar]
+    assert b"host-1" not in generate_latest(exposed(exemplars))
+
+
+def kernel_bucket(ns: int) -> int:
+    """What bpf/measure.h's bt_measure_bucket returns."""
+    if not ns >> MEASURE_OCTAVE:
+        return 0
+    octave = ns.bit_length() - 1
+    bucket = 1 + (octave - MEASURE_OCTAVE) * 2 + (ns >> (octave - 1) & 1)
+    return min(bucket, MEASURE_BUCKETS - 1)
+
+
+def test_kernel_model_and_logs_divide_times_alike() -> None:
+    # GIVEN times at, before and behind each bound, and far from all
+    values = [0, 1, 1 << 62, *(bound + by for bound in BOUNDS_NS for by in (-1, 0, 1))]
+    for ns in values:
+        # WHEN they are put into buckets THEN the program, exemplars and the model agree
+        distribution = Distribution()
+        distribution.add(np.array([ns]))
+        assert times(distribution).counts.index(1) == bucket_of(ns) == kernel_bucket(ns), ns
+
+
+def test_figures_of_one_name_are_added_up() -> None:
+    # GIVEN a device that took another's name WHEN figures are gathered THEN they are one
+    added = by_name([READ, READ])
+    assert [(one.ios, one.latency.sum_ns) for one in added] == [(6, 2 * READ.latency.sum_ns)]
+
+
+def test_counts_of_the_kernel_are_those_of_sysfs(tmp_path: Path) -> None:
+    # GIVEN a disk, one of dm without fields of flushes, and one that is not asked for
+    stat = "1 0 8 0 2 0 16 0 0 0 0 3 0 0 0 4 0"
+    for entry, text in (("sda", stat), ("dm-0", stat[:20]), ("sdb", stat)):
+        (tmp_path / entry).mkdir()
+        (tmp_path / entry / "inflight").write_text("  5 6\n")
+        (tmp_path / entry / "stat").write_text(text)
+    (tmp_path / "dm-0" / "dm").mkdir()
+    (tmp_path / "dm-0" / "dm" / "name").write_text("data\n")
+    # WHEN counts are read THEN they have what is there, under the mapper's name
+    found = kernel_counts(["sda", "data", "gone"], str(tmp_path))
+    assert [one.device for one in found] == ["data", "sda"]
+    assert found[1].in_flight == {"read": 5, "write": 6}
+    assert found[1].done == {"read": 1, "write": 2, "discard": 3, "flush": 4}
+    assert found[0].done == {"read": 1, "write": 2}
+
+
+def test_rules_and_dashboard_ask_for_what_is_served() -> None:
+    # GIVEN all names that are served, with and without exemplars' logs
+    slow = TriggerIO("a", "sda", "read", 0, SLOW_NS, 0)
+    served = {one.name for one in samples(Exemplars({}, {}, {"slow": 1}, {"slow": slow}))}
+    # WHEN rules and dashboard are read
+    text = (DOCS / "rules.yml").read_text()
+    expressions = re.findall(r"expr: *(?:>-\n)?((?:.|\n)*?)(?=\n +(?:for|labels|- )|$)", text)
+    panels = json.loads((DOCS / "dashboard.json").read_text())["panels"]
+    expressions += [target["expr"] for panel in panels for target in panel["targets"]]
+    asked = set(re.findall(r"(?<![:\w])biotrail_\w+(?!\w|:)", "\n".join(expressions)))
+    # THEN they ask for nothing else
+    assert asked and asked <= served
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check", "rules", "rules.yml"), ("test", "rules", "rules_test.yml")]
+)
+def test_rules_hold_by_promtool(arguments: tuple[str, ...]) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed")
+    # GIVEN the rules and their tests WHEN promtool reads them THEN it finds nothing wrong
+    done = subprocess.run(
+        ["promtool", *arguments], cwd=DOCS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
