@@ -73,12 +73,19 @@ static __always_inline __u32 bt_rq_dev(struct request *rq)
 	return bt_queue_dev(rq->q);
 }
 
-/* Returns the operation of a request that has not completed; an empty one with PREFLUSH: flush. */
+/*
+ * Returns the operation of a request with what is left of it. One of PREFLUSH without data is a
+ * flush: blk_insert_flush() takes that flag off the request, not off its bio, whose iterator has
+ * advanced if there was data.
+ */
 static __always_inline __u32 bt_rq_op(struct request *rq)
 {
 	__u32 opf = rq->cmd_flags;
+	struct bio *bio = rq->bio;
 
-	return opf & config.preflush && !rq->__data_len ? config.flush_op : opf & BT_OP_MASK;
+	if (!bio || rq->__data_len || bio->bi_iter.bi_idx)
+		return opf & BT_OP_MASK;
+	return (opf | bio->bi_opf) & config.preflush ? config.flush_op : opf & BT_OP_MASK;
 }
 
 /*

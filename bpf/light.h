@@ -105,11 +105,11 @@ static __always_inline void bt_light_fill(struct bt_light *r, struct bt_light_fa
 
 /* Fires BT_SLOW and BT_FAILED, as bt_trigger_complete does. */
 static __always_inline void bt_light_trigger(struct bt_light_facts *facts, struct request *rq,
-					     __s32 status, __u64 now)
+					     __s32 status, __u32 bytes, __u64 now)
 {
 	__u64 since = facts->issue ? facts->issue : facts->start;
 	__u64 took = since ? bt_light_since(now, since) : 0;
-	__u32 op = bt_rq_op(rq);
+	__u32 op = bt_light_op(facts, bytes);
 
 	if (triggers.slow_ns && took >= triggers.slow_ns)
 		bt_fire(BT_SLOW, now, facts->dev, op, rq->__sector, took);
@@ -137,7 +137,7 @@ static __always_inline int on_light(struct request *rq, __s32 status, __u32 byte
 		bt_light_fill(r, &facts, rq, status, bytes, w.now);
 		r->cgroup = cgroup;
 	}
-	bt_light_trigger(&facts, rq, status, w.now);
+	bt_light_trigger(&facts, rq, status, bytes, w.now);
 	bt_end(&w);
 	return 0;
 }

@@ -12,7 +12,7 @@ from biotrail.cli.options import record_keeping
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.record_arguments import EVENT_SETS
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.cli.options.recording_options import duration_option
+from biotrail.cli.options.recording_options import device_option, duration_option
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.host import devices
@@ -115,14 +115,7 @@ _NO_ENDS: dict[str, Any] = {"max_events": None, "max_size": None, "rotate": (), 
     show_default=True,
     help="Where to serve: a loopback address. Port 0: a free one, which is printed.",
 )
-@click.option(
-    "-d",
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="DEV",
-    help="Only this device, named as for record. Can be repeated. Default: all devices.",
-)
+@device_option
 @click.option(
     "--events",
     type=click.Choice(EVENT_SETS),

@@ -13,7 +13,7 @@ from biotrail.cli.live.watch import Lines, Shown, Watch
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.record_arguments import EVENT_SETS, PathParts
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.cli.options.recording_options import duration_option, force_option
+from biotrail.cli.options.recording_options import device_option, duration_option, force_option
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
@@ -91,14 +91,7 @@ class Asked:
 
 
 @click.command()
-@click.option(
-    "-d",
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="DEV",
-    help="Only this device, named as for record. Can be repeated. Default: all devices.",
-)
+@device_option
 @click.option(
     "--interval",
     type=units.Duration(),

@@ -86,6 +86,24 @@ def test_a_slow_write_is_dumped_with_what_led_to_it(
     assert [LogReader(p).header["kept"]["number"] for p in dumps(out)] == [1, 2]
 
 
+@pytest.mark.parametrize("events", ["light", "lifecycle"])
+def test_a_slow_flush_is_named_a_flush(
+    tmp_path: Path, make_loop: Callable[..., Any], events: str
+) -> None:
+    # GIVEN a device with a write cache, and a trigger that the first I/O of a task fires: the
+    # filter leaves out the flush machinery's own request, which has no bio
+    loop = make_loop(size=8 * MEBIBYTE)
+    options = ("--events", events, "--cgroup", "/", "--trigger", "slow=1us")
+    with recording(loop.name, tmp_path, *options) as process:
+        # WHEN it is flushed; opened for reading, so that udev does not look at it afterwards
+        with open(loop.path, "rb", buffering=0) as stream:
+            os.fsync(stream.fileno())
+        header = LogReader(wait_for_dump(tmp_path)).header
+        stop(process, signal.SIGINT)
+    # THEN the dump's trigger is a flush, though the kernel takes that mark off the request
+    assert header["kept"]["trigger"]["op"] == header["kernel"]["op_enum"]["FLUSH"]
+
+
 @done_again
 def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
     # GIVEN a loop device over a sparse file on a file system that has no room for it

@@ -107,6 +107,18 @@ class Prometheus:
         assert len(found) <= 1, found
         return float(found[0]["value"][1]) if found else 0.0
 
+    def slope(self, counter: str, window: str) -> float:
+        """Growth a second of the only such counter, from its first to its last growing sample.
+
+        By the times of scrapes, so it does not matter whether they came evenly.
+        """
+        (found,) = self.query(f"{counter}[{window}]")
+        values = [(float(at), float(number)) for at, number in found["values"]]
+        low, high = values[0][1], values[-1][1]
+        growing = [one for one in values if low < one[1] < high]
+        (begin, first), (end, last) = growing[0], growing[-1]
+        return (last - first) / (end - begin)
+
     def rules(self) -> list[dict[str, Any]]:
         groups = json.loads(get(f"{self.url}/api/v1/rules"))["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]

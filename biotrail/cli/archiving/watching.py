@@ -3,18 +3,17 @@
 
 import fcntl
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from biotrail.cli.archiving.destination import destination
 from biotrail.cli.archiving.finished import FoundLog, Writer, logs_in, looked_up_again, writer_of
 from biotrail.cli.archiving.shipping import NotShippedError, Shipper
 from biotrail.cli.options.exit_status import ERROR_STATUS
 from biotrail.cli.options.shipping import Shipping
+from biotrail.cli.options.terminating import stopped_by_signals
 from biotrail.converters.inputs.parquet.locations import LocationError
 from biotrail.recorder.output.held_directory import HeldDirectory
 from biotrail.recorder.output.output import PRIVATE_DIRECTORY, explain
@@ -41,7 +40,7 @@ def watch(asked: Shipping) -> int:
     place = destination(asked.to)
     logs_in(asked.directory)  # says what is wrong with it
     logs = HeldDirectory(asked.directory)
-    with _locked(asked.directory) as staging, _stopped_by_signals() as stop:
+    with _locked(asked.directory) as staging, stopped_by_signals() as stop:
         shipper = Shipper(logs, staging, place, asked.level, asked.keep_logs, asked.take_damaged)
         watching = _Watching(asked, shipper, stop)
         if asked.once:
@@ -195,26 +194,3 @@ def _locked(directory: str) -> Iterator[Path]:
         ) from error
     finally:
         os.close(fd)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM, SIGHUP and SIGINT set; a second SIGINT raises KeyboardInterrupt.
-
-    Ignored signals stay ignored. The previous handlers are restored after the block.
-    """
-    stop = threading.Event()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    taken = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in taken}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

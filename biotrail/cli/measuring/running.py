@@ -20,7 +20,7 @@ from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs
 from biotrail.cli.measuring.kernel_counts import kernel_counts
 from biotrail.cli.measuring.kernel_sums import KernelSums
 from biotrail.cli.measuring.server import Address, Application, MetricsServer
-from biotrail.cli.options.terminating import stopped_by_signal
+from biotrail.cli.options.terminating import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text.printing import relay, say
@@ -56,7 +56,7 @@ def serve_sums(asked: Asked, flight: Flight | None) -> int:
     flight: recorded beside it; if its process ends, so does this. Raises TraceError.
     """
     with ExitStack() as stack:
-        stop = stack.enter_context(stopped_by_signal())
+        stop = stack.enter_context(stopped_by_signals())
         program = stack.enter_context(Measuring(asked.devices))
         logs = FlightLogs(flight.target) if flight else None
         info = {"version": __version__, "figures": "kernel"}

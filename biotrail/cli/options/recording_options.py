@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that all commands have which record: record, top, pairs and follow."""
+"""Options that all commands have which record: record, top, metrics, pairs and follow."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,15 @@ from biotrail.text import units
 force_option: Callable[[Any], Any] = click.option(
     "-f", "--force", is_flag=True, help="Replace FILE if it exists."
 )
+device_option: Callable[[Any], Any] = click.option(
+    "-d",
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="DEV",
+    help="Only this device, named as for record. Can be repeated. Default: all devices.",
+)
+"""-d of commands that start a recorder or measure; record's own says how devices are named."""
 
 
 def duration_option(*other_names: str) -> Callable[[Any], Any]:

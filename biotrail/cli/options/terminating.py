@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cleaning up when a signal ends a command: no half-written output stays behind."""
+"""Ending a command by a signal: no half-written output stays behind."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -20,34 +20,36 @@ def terminated_as_interrupted() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in taken}
-    try:
+    with _handled(_SIGNALS, interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
-def stopped_by_signal() -> Iterator[threading.Event]:
-    """Return an event that SIGINT, SIGTERM and SIGHUP set in the block; the second one interrupts.
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM, SIGHUP and SIGINT set; a second SIGINT raises KeyboardInterrupt.
 
-    That raises KeyboardInterrupt. An ignored signal stays ignored (nohup). The previous handlers
-    are restored after the block.
+    An ignored signal stays ignored (nohup). The previous handlers are restored after the block.
     """
     stop = threading.Event()
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    every = (signal.SIGINT, *_SIGNALS)
-    taken = [number for number in every if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in taken}
-    try:
+    with _handled((*_SIGNALS, signal.SIGINT), handle):
         yield stop
+
+
+@contextmanager
+def _handled(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Have a handler for those of the signals that are not ignored, in the block."""
+    taken = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in taken}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
