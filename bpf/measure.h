@@ -49,16 +49,22 @@ static __always_inline struct bt_measured_io *bt_measured_of(__u32 dev, __u32 op
 	return bpf_map_lookup_elem(&bt_measured, &key);
 }
 
-/* Returns the bucket of a time: below 2^BT_MEASURE_OCTAVE ns the first, then two to an octave. */
+/*
+ * Returns the bucket of a time. Buckets end at powers of the square root of 2, in seconds, as those
+ * of Prometheus' native histograms do: each octave of ns has two of these bounds.
+ */
 static __always_inline __u32 bt_measure_bucket(__u64 ns)
 {
-	__u32 octave, bucket;
+	__u32 octave, down;
 
 	if (!(ns >> BT_MEASURE_OCTAVE))
 		return 0;
 	octave = bt_log2(ns);
-	bucket = 1 + (octave - BT_MEASURE_OCTAVE) * 2 + (ns >> (octave - 1) & 1);
-	return bucket < BT_MEASURE_BUCKETS ? bucket : BT_MEASURE_BUCKETS - 1;
+	if (octave >= BT_MEASURE_OCTAVE + BT_MEASURE_BUCKETS / 2)
+		return BT_MEASURE_BUCKETS - 1;
+	down = BT_MEASURE_SCALE - octave;
+	return (octave - BT_MEASURE_OCTAVE) * 2 + (ns > BT_MEASURE_HALF >> down) +
+	       (ns > BT_MEASURE_WHOLE >> down);
 }
 
 static __always_inline void bt_measure_stage(struct bt_measured_stage *stage, __u64 ns)

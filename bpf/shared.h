@@ -21,8 +21,11 @@
 #define BT_VALUE_STEPS 6
 #define BT_HIST_SLOTS 704
 #define BT_MEASURE_STAGES 4
-#define BT_MEASURE_OCTAVE 10
-#define BT_MEASURE_BUCKETS 50
+#define BT_MEASURE_OCTAVE 9
+#define BT_MEASURE_BUCKETS 57
+#define BT_MEASURE_SCALE 59
+#define BT_MEASURE_HALF 759250124994012423
+#define BT_MEASURE_WHOLE 1073741824000000000
 #define BT_MEASURE_OTHER 4294967295
 #define BT_COOKIE 6153737367135073092
 #define BT_FROM_NONE 0
@@ -594,12 +597,12 @@ _Static_assert(sizeof(struct bt_measured_key) == 8, "size");
 _Static_assert(__builtin_offsetof(struct bt_measured_key, dev) == 0, "dev");
 _Static_assert(__builtin_offsetof(struct bt_measured_key, op) == 4, "op");
 
-/* A histogram of times (measure.h): below 2^BT_MEASURE_OCTAVE ns, then two to an octave. */
+/* A histogram of times: two buckets to each power of two, in seconds (measure.h). */
 struct bt_measured_stage {
 	__u64 sum; /* ns */
 	__u64 buckets[BT_MEASURE_BUCKETS];
 };
-_Static_assert(sizeof(struct bt_measured_stage) == 408, "size");
+_Static_assert(sizeof(struct bt_measured_stage) == 464, "size");
 _Static_assert(__builtin_offsetof(struct bt_measured_stage, sum) == 0, "sum");
 _Static_assert(__builtin_offsetof(struct bt_measured_stage, buckets) == 8, "buckets");
 
@@ -610,7 +613,7 @@ struct bt_measured_io {
 	__u64 failed; /* of ios, those that ended with an error */
 	struct bt_measured_stage stages[BT_MEASURE_STAGES]; /* Q2C, G2D, D2C, pre-flush */
 };
-_Static_assert(sizeof(struct bt_measured_io) == 1656, "size");
+_Static_assert(sizeof(struct bt_measured_io) == 1880, "size");
 _Static_assert(__builtin_offsetof(struct bt_measured_io, ios) == 0, "ios");
 _Static_assert(__builtin_offsetof(struct bt_measured_io, bytes) == 8, "bytes");
 _Static_assert(__builtin_offsetof(struct bt_measured_io, failed) == 16, "failed");

@@ -2,6 +2,7 @@
 """Numbers that the recorder and its BPF programs share, by their names in C: LIMITS."""
 
 from enum import IntEnum
+from math import isqrt
 
 MAX_FILTERS = 32
 """Devices that one recording can be limited to."""
@@ -34,10 +35,16 @@ HIST_SLOTS = 704
 """Slots of a histogram of latencies: 16 to an octave, up to 2^47 ns (bpf/pairs.h)."""
 MEASURE_STAGES = 4
 """Times of a request that are added up in the kernel: measure_structs.STAGES."""
-MEASURE_OCTAVE = 10
-"""Times below 2^10 ns are in the first bucket; from there on two buckets to an octave."""
-MEASURE_BUCKETS = 50
-"""Buckets of a time; the last is for 2^34 ns (17 s) and more."""
+MEASURE_OCTAVE = 9
+"""Times below 2^9 ns are in the first bucket; each octave of ns from there on has two bounds."""
+MEASURE_BUCKETS = 57
+"""Buckets of a time, which end at 2^-20.5 s, 2^-20 s, …, 2^7 s; the last has no end."""
+MEASURE_SCALE = 59
+"""Octave of the next two in ns; shifted right by n they are the bounds n octaves below."""
+MEASURE_HALF = isqrt(2 * 10**18 << 58)
+"""2^29.5 s in ns, without the fraction, as are all bounds: times are whole."""
+MEASURE_WHOLE = 10**9 << 30
+"""2^30 s in ns."""
 MEASURE_OTHER = 0xFFFFFFFF
 """Stands for a device or operation that has no figures of its own, in a key of bt_measured."""
 COOKIE = 0x5566778811223344
@@ -91,6 +98,9 @@ LIMITS = {
     "BT_MEASURE_STAGES": MEASURE_STAGES,
     "BT_MEASURE_OCTAVE": MEASURE_OCTAVE,
     "BT_MEASURE_BUCKETS": MEASURE_BUCKETS,
+    "BT_MEASURE_SCALE": MEASURE_SCALE,
+    "BT_MEASURE_HALF": MEASURE_HALF,
+    "BT_MEASURE_WHOLE": MEASURE_WHOLE,
     "BT_MEASURE_OTHER": MEASURE_OTHER,
     "BT_COOKIE": COOKIE,
     **{f"BT_FROM_{source.name}": int(source) for source in Source},

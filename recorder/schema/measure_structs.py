@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures that programs add up in the kernel (`bpf/measure.h`): their structs and buckets."""
 
-from biotrail.recorder.schema.limits import MEASURE_BUCKETS, MEASURE_OCTAVE
+from biotrail.recorder.schema.limits import (
+    MEASURE_BUCKETS,
+    MEASURE_HALF,
+    MEASURE_OCTAVE,
+    MEASURE_SCALE,
+    MEASURE_WHOLE,
+)
 from biotrail.recorder.schema.structs import Member, Struct
 
 LATENCY = "Q2C"
 STAGES = (LATENCY, "G2D", "D2C", "pre-flush")
 """Names of the times of a request, as in bt_measured_io.stages; LATENCY is all of them."""
-PER_OCTAVE = 2
-"""Buckets in each power of two: from 2^n, and from 1.5 * 2^n."""
+SCHEMA = 1
+"""Prometheus' number of such buckets: 2^SCHEMA to each power of two, in seconds."""
+FIRST_BOUND = 2 * (MEASURE_OCTAVE - 30) + 1
+"""The first bucket ends at 2^(FIRST_BOUND / 2) s, each other one half an octave further."""
 BOUNDS_NS = tuple(
-    (PER_OCTAVE + part << octave) // PER_OCTAVE
-    for octave in range(MEASURE_OCTAVE, MEASURE_OCTAVE + MEASURE_BUCKETS // PER_OCTAVE)
-    for part in range(PER_OCTAVE)
-)[: MEASURE_BUCKETS - 1]
-"""Where each bucket ends, and the next begins, in ns; the last bucket has no end."""
+    bound >> (MEASURE_SCALE - octave)
+    for octave in range(MEASURE_OCTAVE, MEASURE_OCTAVE + MEASURE_BUCKETS // 2)
+    for bound in (MEASURE_HALF, MEASURE_WHOLE)
+)
+"""The greatest time in each bucket but the last, which has no end, in whole ns."""
 
 KEY = Struct(
     "bt_measured_key",
@@ -23,7 +31,7 @@ KEY = Struct(
 )
 STAGE = Struct(
     "bt_measured_stage",
-    "A histogram of times (measure.h): below 2^BT_MEASURE_OCTAVE ns, then two to an octave.",
+    "A histogram of times: two buckets to each power of two, in seconds (measure.h).",
     (
         Member("sum", "u64", "ns"),
         Member("buckets", "u64", "", "BT_MEASURE_BUCKETS"),

@@ -168,11 +168,13 @@ def test_flushes_errors_and_ends_of_sequences_are_counted_once(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("features", [(), ("native-histograms",)], ids=["classic", "native"])
 def test_prometheus_answers_every_query_of_the_dashboard(
     loop_device: LoopDevice,
     fio: Fio,
     completions: Callable[..., KernelCompletions],
     tmp_path: Path,
+    features: tuple[str, ...],
 ) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
@@ -183,8 +185,9 @@ def test_prometheus_answers_every_query_of_the_dashboard(
     arguments = ("-d", loop_device.path, *flight, "-o", target)
     with serving(*arguments) as metrics:
         host = metrics.url.removeprefix("http://").removesuffix("/metrics")
-        with prometheus(tmp_path, host, DOCS / "rules.yml", free_port()) as server:
-            # GIVEN a Prometheus that has scraped the figures of a first I/O
+        with prometheus(tmp_path, host, DOCS / "rules.yml", free_port(), *features) as server:
+            # GIVEN a Prometheus that has scraped the figures of a first I/O, with classic
+            # histograms or native ones
             read_block(loop_device)
             place = f'device="{loop_device.name}", operation="read"'
             wait_until(lambda: bool(server.query(f"biotrail_ios_total{{{place}}}")), "scraped")
@@ -201,6 +204,10 @@ def test_prometheus_answers_every_query_of_the_dashboard(
             # AND it grew at fio's rate
             slope = server.slope(total, "60s")
             assert slope == pytest.approx(report["jobs"][0]["read"]["iops"], rel=0.1)
+            # AND its histogram is that of the other format, stored in the wanted kind
+            assert bool(server.query(f"{LATENCY}_bucket")) is not bool(features)
+            if features:
+                assert_stored(server, metrics, place)
             # AND every query of the dashboard has an answer
             assert empty(server) == EMPTY_WITH_SUMS
             # AND all rules were evaluated without an error, and the quantile is in D2C's bucket
@@ -235,6 +242,16 @@ def empty(server: Prometheus) -> set[str]:
         if all(server.query(text) == [] for text in texts):
             found.add(panel["title"])
     return found
+
+
+def assert_stored(server: Prometheus, metrics: Metrics, place: str) -> None:
+    """The native histogram has the end and number of values of each bucket that text has."""
+    (found,) = server.query(f"{LATENCY}{{{place}}}")
+    stored = [(float(end), float(count)) for _, _, end, count in found["histogram"][1]["buckets"]]
+    text = select(metrics.samples(), f"{LATENCY}_bucket", operation="read")
+    ends = [float(one.labels["le"]) for one in text]
+    served = zip(ends, counts(metrics.samples(), LATENCY, operation="read"), strict=True)
+    assert stored == [(pytest.approx(end), count) for end, count in served if count]
 
 
 def assert_recorded(server: Prometheus, metrics: Metrics, place: str) -> None:

@@ -132,8 +132,13 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(directory: Path, target: str, rules: Path, port: int) -> Iterator[Prometheus]:
-    """Prometheus that scrapes `target` (host:port) each second; its data are in `directory`."""
+def prometheus(
+    directory: Path, target: str, rules: Path, port: int, *features: str
+) -> Iterator[Prometheus]:
+    """Prometheus that scrapes `target` (host:port) each second; its data are in `directory`.
+
+    features: of its --enable-feature, beside the storage of exemplars.
+    """
     settings = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rules)],
@@ -146,7 +151,7 @@ def prometheus(directory: Path, target: str, rules: Path, port: int) -> Iterator
         f"--config.file={config}",
         f"--storage.tsdb.path={directory / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
-        "--enable-feature=exemplar-storage",
+        f"--enable-feature={','.join(('exemplar-storage', *features))}",
         "--log.level=warn",
     ]
     with (directory / "said").open("w") as said, started(command, stderr=said) as process:

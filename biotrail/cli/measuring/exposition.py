@@ -17,11 +17,12 @@ from prometheus_client.samples import Exemplar
 from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Source, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO
 from biotrail.cli.measuring.kernel_counts import Counts
-from biotrail.recorder.schema.measure_structs import BOUNDS_NS
+from biotrail.recorder.schema.limits import MEASURE_BUCKETS
+from biotrail.recorder.schema.measure_structs import FIRST_BOUND
 
 _NS = 1e9
 _PLACE = ("device", "operation")
-LES = (*(repr(bound / _NS) for bound in BOUNDS_NS), "+Inf")
+LES = (*(repr(2 ** ((FIRST_BOUND + at) / 2)) for at in range(MEASURE_BUCKETS - 1)), "+Inf")
 """Label `le` of each bucket: its end in seconds."""
 _MOST_EXEMPLAR = 128
 """Characters that OpenMetrics allows in an exemplar's labels, names and values together."""

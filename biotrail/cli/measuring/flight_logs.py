@@ -3,7 +3,7 @@
 
 import os
 import threading
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ class Exemplars:
 
 def bucket_of(ns: int) -> int:
     """Return the bucket of a time, as BOUNDS_NS divides them."""
-    return bisect_right(BOUNDS_NS, ns)
+    return bisect_left(BOUNDS_NS, ns)
 
 
 class FlightLogs:

@@ -6,18 +6,14 @@ import time
 
 from biotrail.cli.children.recorder_process import Recorder
 from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading, Times, by_name
+from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.live import QUIET_NS, LiveTrace
 from biotrail.converters.analysis.live.totals import Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import LiveSource
-from biotrail.recorder.schema.limits import MEASURE_BUCKETS, MEASURE_OCTAVE
-from biotrail.recorder.schema.measure_structs import PER_OCTAVE
-
-_BITS = PER_OCTAVE.bit_length() - 1
-_FIRST_ROW = MEASURE_OCTAVE * PER_OCTAVE
-"""Row of Distribution.coarse, from 0, that is the last one in the first bucket."""
+from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 
 
 class LiveModel:
@@ -70,9 +66,12 @@ def figures(device: str | None, op: str | None, group: Group) -> Figures:
 
 
 def times(distribution: Distribution) -> Times:
-    """Return a distribution of ns in the buckets of measure_structs, exactly."""
-    first, rows = distribution.coarse(_BITS)
+    """Return a distribution of ns in the buckets of measure_structs.
+
+    A row of the distribution that has a bucket's end in it counts where its middle lies: the ends
+    are off by less than RELATIVE_ERROR.
+    """
     counts = [0] * MEASURE_BUCKETS
-    for row, count in enumerate(rows, first):
-        counts[min(max(row - _FIRST_ROW, 0), MEASURE_BUCKETS - 1)] += count
+    for begin, end, count in distribution.buckets():
+        counts[bucket_of((begin + end - 1) // 2)] += count
     return Times(distribution.sum, tuple(counts))

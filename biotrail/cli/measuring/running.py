@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import cast
-
-from prometheus_client import make_wsgi_app
 
 from biotrail import __version__
 from biotrail.cli.children.recorder_process import Recorder, stopping
+from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.figures import Reading, Source
 from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs
 from biotrail.cli.measuring.kernel_counts import kernel_counts
 from biotrail.cli.measuring.kernel_sums import KernelSums
-from biotrail.cli.measuring.server import Address, Application, MetricsServer
+from biotrail.cli.measuring.server import Address, MetricsServer
 from biotrail.cli.options.terminating import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
 from biotrail.recorder.schema.errors import LogFormatError
@@ -163,8 +161,7 @@ def _server(
 ) -> MetricsServer:
     """Return a server of figures that is bound, and does not serve yet. Raises OutputError."""
     exposition = Exposition(source, info, kernel_counts, exemplars)
-    application = cast(Application, make_wsgi_app(exposition.registry()))
-    return MetricsServer(address, application)
+    return MetricsServer(address, application(exposition.registry()))
 
 
 def _say_where(address: Address) -> None:

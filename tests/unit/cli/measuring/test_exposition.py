@@ -9,56 +9,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.samples import Sample
 
-from biotrail.cli.measuring.exposition import Exposition
-from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading, Times, by_name
+from biotrail.cli.measuring.exposition import LES
+from biotrail.cli.measuring.figures import by_name
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO, bucket_of
-from biotrail.cli.measuring.kernel_counts import Counts, kernel_counts
+from biotrail.cli.measuring.kernel_counts import kernel_counts
 from biotrail.cli.measuring.live_model import times
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.recorder.schema.limits import MEASURE_BUCKETS, MEASURE_OCTAVE
+from biotrail.recorder.schema.limits import (
+    MEASURE_BUCKETS,
+    MEASURE_HALF,
+    MEASURE_OCTAVE,
+    MEASURE_SCALE,
+    MEASURE_WHOLE,
+)
 from biotrail.recorder.schema.measure_structs import BOUNDS_NS
+from tests.support.measured_figures import READ, SLOW_NS, exposed
 from tests.support.metrics_scrapes import counts, parse, select, value
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "metrics"
-SLOW_NS = 5_000_000
-
-
-def spread(*ns: int) -> Times:
-    """A histogram of these times."""
-    found = [0] * MEASURE_BUCKETS
-    for one in ns:
-        found[bucket_of(one)] += 1
-    return Times(sum(ns), tuple(found))
-
-
-READ = Figures("sda", "read", 3, 12288, 1, spread(500, 2000, SLOW_NS), {"D2C": spread(SLOW_NS)})
-READING = Reading(
-    [READ, Figures(OTHER, OTHER, 7)],
-    Losses({"recursion": 2}, 4, 1_500_000_000),
-    Cost({"metrics": 0.5}, 10, 2000),
-    250_000_000,
-)
-
-
-class Known:
-    """A Source of one reading."""
-
-    def read(self) -> Reading:
-        return READING
-
-
-def exposed(exemplars: Exemplars | None = None) -> CollectorRegistry:
-    def of_kernel(names: object) -> list[Counts]:
-        return [Counts("sda", {"read": 1, "write": 0}, {"read": 9})]
-
-    found = (lambda: exemplars) if exemplars else None
-    return Exposition(Known(), {"version": "1"}, of_kernel, found).registry()
 
 
 def samples(exemplars: Exemplars | None = None) -> list[Sample]:
@@ -114,18 +87,32 @@ def kernel_bucket(ns: int) -> int:
     if not ns >> MEASURE_OCTAVE:
         return 0
     octave = ns.bit_length() - 1
-    bucket = 1 + (octave - MEASURE_OCTAVE) * 2 + (ns >> (octave - 1) & 1)
-    return min(bucket, MEASURE_BUCKETS - 1)
+    if octave >= MEASURE_OCTAVE + MEASURE_BUCKETS // 2:
+        return MEASURE_BUCKETS - 1
+    behind = [ns > bound >> (MEASURE_SCALE - octave) for bound in (MEASURE_HALF, MEASURE_WHOLE)]
+    return (octave - MEASURE_OCTAVE) * 2 + sum(behind)
 
 
-def test_kernel_model_and_logs_divide_times_alike() -> None:
+def test_kernel_and_logs_divide_times_alike() -> None:
     # GIVEN times at, before and behind each bound, and far from all
-    values = [0, 1, 1 << 62, *(bound + by for bound in BOUNDS_NS for by in (-1, 0, 1))]
-    for ns in values:
-        # WHEN they are put into buckets THEN the program, exemplars and the model agree
+    around = [bound + by for bound in BOUNDS_NS for by in (-1, 0, 1)]
+    powers = [1 << octave for octave in range(63)]
+    for ns in (0, *around, *powers):
+        # WHEN they are put into buckets THEN the program and exemplars agree
+        assert bucket_of(ns) == kernel_bucket(ns), ns
+        # AND a bucket's times are at most its end, and longer than the end before
+        ends = [0.0, *map(float, LES)]
+        assert ends[bucket_of(ns)] < ns / 1e9 <= ends[bucket_of(ns) + 1] or not ns
+
+
+def test_the_model_divides_times_as_the_kernel_does_but_near_bounds() -> None:
+    # GIVEN times that are as far from each bound as a distribution's error
+    times_ns = [int(bound * (1 + by)) for bound in BOUNDS_NS for by in (-0.008, 0.008)]
+    for ns in (0, 1, *times_ns, 1 << 62):
+        # WHEN the model adds one up THEN it is in the kernel's bucket
         distribution = Distribution()
         distribution.add(np.array([ns]))
-        assert times(distribution).counts.index(1) == bucket_of(ns) == kernel_bucket(ns), ns
+        assert times(distribution).counts.index(1) == kernel_bucket(ns), ns
 
 
 def test_figures_of_one_name_are_added_up() -> None:
@@ -154,7 +141,9 @@ def test_counts_of_the_kernel_are_those_of_sysfs(tmp_path: Path) -> None:
 def test_rules_and_dashboard_ask_for_what_is_served() -> None:
     # GIVEN all names that are served, with and without exemplars' logs
     slow = TriggerIO("a", "sda", "read", 0, SLOW_NS, 0)
-    served = {one.name for one in samples(Exemplars({}, {}, {"slow": 1}, {"slow": slow}))}
+    exemplars = Exemplars({}, {}, {"slow": 1}, {"slow": slow})
+    served = {one.name for one in samples(exemplars)}
+    served |= {one.name for one in exposed(exemplars).collect() if one.type == "histogram"}
     # WHEN rules and dashboard are read
     text = (DOCS / "rules.yml").read_text()
     expressions = re.findall(r"expr: *(?:>-\n)?((?:.|\n)*?)(?=\n +(?:for|labels|- )|$)", text)
