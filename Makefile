@@ -86,8 +86,8 @@ bench-growth: setup ## whether conversion stays linear: merge-, split-, flush-he
 bench-offered: setup ## how many events a second are recorded without loss: make bench-offered ARGS="--rates 5"
 	$(BIN)/python -m benchmarks.offered $(ARGS)
 
-soak: setup-test ## an hour of recording with rotation: nothing lost, constant memory
-	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py $(PYTEST_ARGS)
+soak: setup-test ## an hour of recording with rotation, and of metrics: nothing lost, constant memory
+	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py tests/live/test_metrics_soak.py $(PYTEST_ARGS)
 
 wheel: .venv/.ready ## a wheel in dist/; with PURE=1 one without compiled modules, for any machine
 	rm -rf build # or modules that are gone would get in

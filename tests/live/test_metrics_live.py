@@ -21,6 +21,7 @@ from tests.support.metrics_scrapes import (
     Metrics,
     Prometheus,
     counts,
+    free_port,
     prometheus,
     quantile_bucket,
     select,
@@ -223,12 +224,6 @@ def test_prometheus_answers_every_query_of_the_dashboard(
 
 EMPTY_WITH_SUMS = {"Behind"}
 """Panels without data where the kernel adds up."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def empty(server: Prometheus) -> set[str]:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A long run that Prometheus scrapes: rates are fio's, quantiles those of report, constant memory.
+
+Short by default; `make soak` runs it for an hour (BIOTRAIL_SOAK_SECONDS).
+"""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biotrail.cli.measuring.flight_logs import bucket_of
+from tests.support.devices import LoopDevice
+from tests.support.metrics_scrapes import Metrics, Prometheus, free_port, prometheus, serving
+from tests.support.paths import ROOT
+from tests.support.record_command import biotrail, recorder, stop, wait_until
+from tests.support.soaking import LOAD_SECONDS, MEBIBYTE, Watch, rounds
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+RULES = ROOT / "docs" / "metrics" / "rules.yml"
+LATENCY, STAGE = "biotrail_io_duration_seconds", "biotrail_io_stage_duration_seconds"
+JOB = {"rw": "randrw", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
+OPERATIONS = ("read", "write")
+UNSEEN = 0.01
+"""Share of completions at most that no BPF program is run for."""
+
+
+@pytest.mark.long
+@pytest.mark.limit(2 * LOAD_SECONDS + 900)
+def test_what_prometheus_has_of_a_long_run_is_what_fio_did_and_report_has(
+    loop_device: LoopDevice, fio: Callable[..., Any], tmp_path: Path
+) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    (Path("/sys/block") / loop_device.name / "queue" / "nomerges").write_text("2")
+    log, device = tmp_path / "a.biotrail", ("-d", loop_device.path)
+    with serving(*device) as metrics, recorder(*device, "--events", "light", "-o", log) as beside:
+        host = metrics.url.removeprefix("http://").removesuffix("/metrics")
+        features = "native-histograms"
+        with prometheus(tmp_path, host, RULES, free_port(), features) as server:
+            # GIVEN a Prometheus that scrapes, and a log of the same run
+            watch = Watch(metrics.process.pid)
+            watch.start()
+            jobs = []
+            for seconds in rounds():
+                # WHEN fio reads and writes at a limited rate
+                report = fio(loop_device.path, time_based=True, runtime=seconds, **JOB)
+                jobs.append(report["jobs"][0])
+                # THEN the counters grew at its rate
+                for op in OPERATIONS:
+                    assert_rate(server, loop_device, op, jobs[-1], seconds)
+            watch.over.set()
+            stop(beside, signal.SIGINT)
+            found = json.loads(biotrail("report", "--json", log).stdout)["devices"][0]
+            for reported in found["operations"]:
+                if reported["operation"] not in OPERATIONS:
+                    continue
+                # AND all in all by what it did, and as report has it
+                assert_same(server, metrics, loop_device, reported, jobs)
+            assert [rule["name"] for rule in server.rules() if rule["health"] == "err"] == []
+        # AND memory did not grow since it had warmed up
+        third = len(watch.seen) // 3
+        assert max(watch.seen[-third:]) <= max(watch.seen[: 2 * third]) + 4 * MEBIBYTE, watch.seen
+
+
+def assert_rate(
+    server: Prometheus, device: LoopDevice, op: str, job: dict[str, Any], seconds: int
+) -> None:
+    """In a round of `seconds` the counter grew at fio's rate."""
+    counter = f'biotrail_ios_total{{device="{device.name}", operation="{op}"}}'
+    slope = server.slope(counter, f"{seconds}s")
+    print(f"{op}: {slope:.2f} I/Os a second, of fio {job[op]['iops']:.2f}")
+    assert slope == pytest.approx(job[op]["iops"], rel=0.1)
+
+
+def assert_same(
+    server: Prometheus,
+    metrics: Metrics,
+    device: LoopDevice,
+    reported: dict[str, Any],
+    jobs: list[dict[str, Any]],
+) -> None:
+    """Of one operation: fio's number, report's, and quantiles within a bucket of report's."""
+    op = reported["operation"]
+    place = f'device="{device.name}", operation="{op}"'
+    counter = f"biotrail_ios_total{{{place}}}"
+    wait_until(lambda: server.number(counter) >= reported["ios"], "all is scraped")
+    done = sum(job[op]["total_ios"] for job in jobs)
+    assert done * (1 - UNSEEN) <= reported["ios"]
+    assert reported["ios"] <= done or op == "read"  # udev reads, too
+    stage = next(one for one in reported["stages"] if one["stage"] == "D2C")
+    for name, labels, times in (
+        (LATENCY, "", reported["latency"]),
+        (STAGE, ', stage="D2C"', stage),
+    ):
+        for share, percentile in ((0.5, "p50_ns"), (0.9, "p90_ns"), (0.99, "p99_ns")):
+            # what Prometheus has at the end is of the whole run: figures begin at 0
+            asked = f"histogram_quantile({share}, {name}{{{place}{labels}}})"
+            ours, theirs = server.number(asked) * 1e9, times[percentile]
+            print(f"{op} {name} {share}: {ours:.0f} ns, by report {theirs} ns")
+            assert abs(bucket_of(round(ours)) - bucket_of(theirs)) <= 1, (place, name, share)
