@@ -3,11 +3,13 @@
 
 import mmap
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -136,6 +138,32 @@ class Biotrail(Program):
 
     def _account(self, said: str) -> Account:
         return parse_biotrail(said, self._out.stat().st_size)
+
+
+class Metrics(Program):
+    """`biotrail metrics`: sums in the kernel, scraped once, at the end."""
+
+    name = "biotrail metrics"
+    program = BIOTRAIL[0]
+    _TOTAL = re.compile(r"^biotrail_(ios|lost_events)_total\{.*\} (\S+)", re.MULTILINE)
+
+    def _begin(self, device: str) -> None:
+        command = [*BIOTRAIL, "metrics", "-d", device, "--listen", "127.0.0.1:0"]
+        self._run(command, lambda: b"metrics at " in self._said.read_bytes(), cwd=ROOT)
+
+    def stop(self) -> Account:
+        url = self._said.read_text().split()[-1]
+        with urllib.request.urlopen(url, timeout=END_SECONDS) as answer:
+            found = self._TOTAL.findall(answer.read().decode())
+        super().stop()
+        events, lost = (
+            sum(int(float(number)) for name, number in found if name == wanted)
+            for wanted in ("ios", "lost_events")
+        )
+        return Account(events, lost, 0)
+
+    def _account(self, said: str) -> Account:
+        return Account()
 
 
 class Perf(Program):
@@ -274,7 +302,8 @@ class BlkTracer(Program):
 def all_tools() -> list[Tool]:
     """In the order of the table."""
     events = ("minimal", "lifecycle", "all")
-    tools: list[Tool] = [Biotrail(name, "--events", name) for name in ("light", *events)]
+    tools: list[Tool] = [Metrics()]
+    tools += [Biotrail(name, "--events", name) for name in ("light", *events)]
     tools.append(Biotrail("lifecycle, level 0", "--events", "lifecycle", "--level", "0"))
     path = ("--events", "lifecycle", "--path")
     tools.append(Biotrail("lifecycle, path", *path))

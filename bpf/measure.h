@@ -67,6 +67,21 @@ static __always_inline __u32 bt_measure_bucket(__u64 ns)
 	       (ns > BT_MEASURE_WHOLE >> down);
 }
 
+/*
+ * Kernels that have this type (6.10) run a raw tracepoint's program once at a time on each CPU, and
+ * count what they leave out: no other run adds to this CPU's sums meanwhile.
+ */
+struct bpf_raw_tp_link___once {};
+
+/* Adds to one of this CPU's sums; on kernels where a run may interrupt another one, atomically. */
+#define bt_sum(counter, number)                                          \
+	do {                                                             \
+		if (bpf_core_type_exists(struct bpf_raw_tp_link___once)) \
+			(counter) += (number);                           \
+		else                                                     \
+			bt_add(counter, number);                         \
+	} while (0)
+
 static __always_inline void bt_measure_stage(struct bt_measured_stage *stage, __u64 ns)
 {
 	__u32 bucket = bt_measure_bucket(ns);
@@ -74,8 +89,8 @@ static __always_inline void bt_measure_stage(struct bt_measured_stage *stage, __
 	opaque(bucket);
 	if (bucket >= BT_MEASURE_BUCKETS)
 		return;
-	bt_count(stage->buckets[bucket]);
-	bt_add(stage->sum, ns);
+	bt_sum(stage->buckets[bucket], 1);
+	bt_sum(stage->sum, ns);
 }
 
 /*
@@ -121,15 +136,15 @@ static __always_inline int on_measure(struct request *rq, __s32 status, __u32 by
 	if (!sums)
 		return 0;
 	now = bpf_ktime_get_ns() & BT_TIMESTAMP_MASK;
-	bt_add(sums->bytes, bytes);
+	bt_sum(sums->bytes, bytes);
 	/* The end of a flush sequence has no bytes left; its data was complete before. */
 	if (bytes >= rq->__data_len && (bytes || !facts.bio->bi_iter.bi_idx))
 		bt_measure_issued(sums, &facts, bytes, now);
 	if (facts.goes_on)
 		return 0;
-	bt_count(sums->ios);
+	bt_sum(sums->ios, 1);
 	if (status)
-		bt_count(sums->failed);
+		bt_sum(sums->failed, 1);
 	if (facts.start)
 		bt_measure_stage(&sums->stages[BT_Q2C], bt_light_since(now, facts.start));
 	return 0;
