@@ -21,7 +21,6 @@ from tests.support.metrics_scrapes import (
     Metrics,
     Prometheus,
     counts,
-    free_port,
     prometheus,
     quantile_bucket,
     select,
@@ -30,6 +29,7 @@ from tests.support.metrics_scrapes import (
 )
 from tests.support.paths import ROOT
 from tests.support.record_command import biotrail, recorder, stop, wait_until
+from tests.support.s3_server import free_port
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

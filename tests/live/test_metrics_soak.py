@@ -15,9 +15,10 @@ import pytest
 
 from biotrail.cli.measuring.flight_logs import bucket_of
 from tests.support.devices import LoopDevice
-from tests.support.metrics_scrapes import Metrics, Prometheus, free_port, prometheus, serving
+from tests.support.metrics_scrapes import Metrics, Prometheus, prometheus, serving
 from tests.support.paths import ROOT
 from tests.support.record_command import biotrail, recorder, stop, wait_until
+from tests.support.s3_server import free_port
 from tests.support.soaking import LOAD_SECONDS, MEBIBYTE, Watch, rounds
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")

@@ -3,7 +3,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -130,12 +129,6 @@ class Prometheus:
         except (urllib.error.URLError, ConnectionError):
             return False
         return True
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
