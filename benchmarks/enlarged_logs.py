@@ -54,7 +54,7 @@ def enlarge(recorded: Path, times: int, out: Path) -> None:
             writer = LogWriter(stream, reader.header)
             for name, payload in reader.notes:
                 writer.write_note(name, payload)
-            span, ring = _extent(reader)
+            span, ring = extent(reader)
             lives = max(
                 (_most_lives(s) for chunk in reader.chunks() for s in chunk.segments), default=0
             )
@@ -86,7 +86,7 @@ def _chunks(recorded: Path) -> Iterator[Chunk]:
         yield from reader.chunks()
 
 
-def _extent(reader: LogReader) -> tuple[int, int]:
+def extent(reader: LogReader) -> tuple[int, int]:
     """Return (time, ring): what one repetition takes of time (ns) and of each ring (bytes)."""
     spans = reader.chunk_spans or []
     first, last = min((s[0] for s in spans), default=0), max((s[1] for s in spans), default=0)

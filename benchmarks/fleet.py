@@ -4,12 +4,13 @@
     python -m benchmarks.fleet --archives 200 a.biotrail b.biotrail
 
 makes archives of the recordings in turn, each of another host, and reports them with 1 and with 2
-workers of this machine. Two CPUs may be two threads of one core, which share its units: then two
-workers are less than twice as fast, and `lscpu -e` says which it is.
+workers of this machine. With --whole all recordings are written as one log, too, and its report
+is compared with the fleet's. Two CPUs may be two threads of one core, which share its units: then
+two workers are less than twice as fast, and `lscpu -e` says which it is.
 """
 
 import argparse
-import hashlib
+import json
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.fleet_logs import host_name, make
+from benchmarks.fleet_whole import compared, concatenate, reported
 
 _EVERY = 0.1
 """Seconds between two looks at the memory of the workers."""
@@ -37,8 +39,8 @@ def peak_memory(pid: int, stop: threading.Event) -> dict[int, int]:
     return peak
 
 
-def report(folder: Path, workers: int) -> tuple[float, str, list[int]]:
-    """Return (seconds, digest of the JSON, peak memory of each process in bytes, descending)."""
+def report(folder: Path, workers: int) -> tuple[float, bytes, list[int]]:
+    """Return (seconds, the JSON, peak memory of each process in bytes, descending)."""
     biotrail = str(Path(sys.executable).with_name("biotrail"))
     command = [biotrail, "fleet", "report", "--json", "--workers", str(workers), str(folder)]
     began = time.monotonic()
@@ -54,7 +56,17 @@ def report(folder: Path, workers: int) -> tuple[float, str, list[int]]:
         if status:
             raise SystemExit(f"{' '.join(command)}: exit status {status}")
         out.seek(0)
-        return seconds, hashlib.sha256(out.read()).hexdigest(), sorted(found.values(), reverse=True)
+        return seconds, out.read(), sorted(found.values(), reverse=True)
+
+
+def compare(logs: list[Path], archives: int, folder: Path, found: bytes) -> bool:
+    """Tell whether the fleet's report `found` is that of all recordings in one log; says so."""
+    whole = folder / "whole.biotrail"
+    concatenate(logs, archives, whole)
+    number, different = compared(json.loads(found), reported(whole))
+    print(f"{number} figures compared with report on one log of all, {len(different)} differ")
+    print("\n".join(different[:20]))
+    return not different
 
 
 def main() -> None:
@@ -64,6 +76,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="kept, and used again; default: a temporary one"
     )
+    parser.add_argument("--whole", action="store_true", help="compare with report on all as one")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -74,13 +87,17 @@ def main() -> None:
                 make(given.logs[number % len(given.logs)], number, folder)
         size = sum(one.stat().st_size for one in folder.glob("*.parquet"))
         print(f"{given.archives} archives, {size / (1 << 20):.0f} MiB")
-        digests = set()
+        reports = []
         for workers in given.workers:
-            seconds, digest, peaks = report(folder, workers)
-            digests.add(digest)
+            seconds, text, peaks = report(folder, workers)
+            reports.append(text)
             most = ", ".join(f"{one / (1 << 20):.0f}" for one in peaks[: workers + 1])
             print(f"{workers} workers: {seconds:.1f} s; largest processes (MiB): {most}")
-        print("the reports are equal" if len(digests) == 1 else "THE REPORTS DIFFER")
+        equal = len(set(reports)) == 1
+        print("the reports are equal" if equal else "THE REPORTS DIFFER")
+        if given.whole:
+            equal &= compare(given.logs, given.archives, folder, reports[0])
+    sys.exit(0 if equal else 1)
 
 
 if __name__ == "__main__":
