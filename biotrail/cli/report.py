@@ -2,7 +2,7 @@
 """`biotrail report`: where I/O time goes, as text, JSON, CSV or a page."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,9 +157,9 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
     biotrail report guest.biotrail host.biotrail --guest-of qemu-system-x86
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check(cut)
-    guest.check(asked.page is not None or asked.as_csv, "is reported as text or --json")
+    guest.check()
     if asked.page is not None:
-        _write_pages(logs, associate, cut, asked.page, asked.force)
+        _write_pages(logs, associate, cut, guest, asked)
         return
     with recordings(logs, associate, twice=cut.needs_file()) as given:
         joined = joined_guest(guest, given, associate)
@@ -175,7 +175,7 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
             made["guest"] = _figures(joined).as_dict()
         say_json(made, indent=2)
     elif asked.as_csv:
-        _write_csv(reported, asked)
+        _write_csv(reported, asked, [] if joined is None else _figures(joined).lines())
     else:
         _print_all(reported, lined, asked.limit, asked.order)
         if joined is not None:
@@ -219,8 +219,13 @@ def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, 
         return source, make_report(source.trace, source.chosen(windows), interval, by)
 
 
-def _write_csv(reported: Sequence[Reported], asked: Asked) -> None:
-    """Write the reports to standard output as CSV: a line for each stage of each group."""
+def _write_csv(
+    reported: Sequence[Reported], asked: Asked, of_guest: Iterable[dict[str, Any]]
+) -> None:
+    """Write the reports to standard output as CSV: a line for each stage of each group.
+
+    of_guest: lines of a guest on its host, which the first recording is of.
+    """
     from biotrail.converters.analysis.report.formats.csv import write_all
 
     rows = [
@@ -231,7 +236,7 @@ def _write_csv(reported: Sequence[Reported], asked: Asked) -> None:
         )
         for one in reported
     ]
-    write_all(rows, sys.stdout, cells(asked.guard, sys.stdout.isatty()))
+    write_all(rows, sys.stdout, cells(asked.guard, sys.stdout.isatty()), of_guest)
 
 
 def _as_dict(
@@ -269,24 +274,29 @@ def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
     return {**facts, **({"left_out": more} if more else {})}
 
 
-def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
+def _write_pages(
+    logs: tuple[str, ...], associate: str, cut: Cut, guest: GuestOf, asked: Asked
+) -> None:
     """Write a page for each recording; of several, each page's name gets the label.
 
-    Prints a line for each. force: replace files that exist; without it OutputError is raised
-    before any page is written.
+    Prints a line for each. A guest's page has its figures on the host. Without `asked.force`
+    OutputError is raised before any page is written if a file exists.
     """
     from biotrail.cli.reporting import page as page_file
     from biotrail.text import units
 
+    target, force = asked.page or "", asked.force
     if len(logs) == 1:  # before a pipe is read
         output.ensure_free(target, force)
     with recordings(logs, associate, twice=True) as found:
         targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
         for name in targets.values():
             output.ensure_free(name, force)
+        joined = joined_guest(guest, found, associate)
 
         def write(one: Given) -> Path:
-            return page_file.write(one, cut, targets[one.label], force)
+            of_guest = None if joined is None or one is not found[0] else _figures(joined)
+            return page_file.write(one, cut, targets[one.label], force, of_guest)
 
         for _, path in of_each(found, write):
             size = units.size(path.stat().st_size)

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biotrail import __version__
 from biotrail.cli.options import report_scope
@@ -26,17 +26,32 @@ from biotrail.text.progress import progress
 from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
 from biotrail.text.slow.stages import MEANINGS
 
+if TYPE_CHECKING:  # imported where a guest is asked for
+    from biotrail.converters.analysis.guests.figures import Figures
+
 SLOWEST = 20
 EVERYTHING = Cut()
+STAGE_MEANINGS = {
+    "to host": "the guest's D to the host's Q: the hypervisor's threads and queues, io.max",
+    "host queue": "the host's Q to its D: its scheduler or tags, dm and md",
+    "host device": "the host's D to its completion: its driver and disk",
+    "from host": "the host's completion to the guest's C: threads, interrupts, virtual CPUs",
+}
+"""Stage inside the guest's D2C → what is long then."""
 
 
-def write(one: Given, cut: Cut, target: str, force: bool) -> Path:
+def write(
+    one: Given, cut: Cut, target: str, force: bool, of_guest: "Figures | None" = None
+) -> Path:
     """Write the page of a recording, or of a part of it, to `target` and return its path.
 
-    The file is readable by the user alone. Raises TraceError.
+    The file is readable by the user alone. of_guest: the recording's figures on its host; None: it
+    is no guest's. Raises TraceError.
     """
     with terminated_as_interrupted():
         data = collect(one.again, cut)
+        if of_guest is not None:
+            data["report"]["guest"] = _guest(of_guest)
         name = "standard input" if one.paths == ["-"] else Path(one.name).name
         data["log_name"] = f"{one.label}: {name}" if one.label else name
         title = f"{data['log_name']}: biotrail report"
@@ -78,6 +93,15 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
         "missing": [*missing, *([f"and {units.count(more)} more"] if more else [])],
     }
     return data
+
+
+def _guest(figures: "Figures") -> dict[str, Any]:
+    """Return what the page shows of a guest on its host."""
+    from biotrail.text.guests import guest_lines
+
+    rows, more = bounded(figures.as_dict()["rows"], ROOM["guest"])
+    words = [short(line.strip().rstrip(":")) for line in guest_lines(figures)]
+    return {"rows": rows, "left_out": more, "words": words, "stages": STAGE_MEANINGS}
 
 
 def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:

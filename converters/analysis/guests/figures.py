@@ -2,8 +2,9 @@
 """Figures of a guest's requests on its host: by disk and operation, and of a single request."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from biotrail.converters.analysis.guests.links import REASONS, STAGES, Unlinked
 from biotrail.converters.analysis.guests.side import GUEST, HOST, Side
 from biotrail.converters.analysis.guests.sides import OPERATIONS
 from biotrail.converters.events.tables import I64, Certainty
+
+_METHOD: Literal["inverted_cdf"] = "inverted_cdf"
+"""A percentile is the value at rank ceil(share * count), as in all reports."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,17 @@ class Figures:
         """Return the figures for JSON."""
         return asdict(self)
 
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each stage of each disk and operation, as the columns of a CSV report.
+
+        Column `of` is the host's device; `ios` is the number of linked requests.
+        """
+        for row in self.rows:
+            work = {"section": "guest", "device": row.disk, "operation": row.operation}
+            for one in row.stages:
+                times = asdict(one)
+                yield {**work, "of": row.behind, "ios": row.linked, **times}
+
 
 def figures(found: Guest) -> Figures:
     """Return the figures of all disks."""
@@ -127,8 +142,8 @@ def _stages(times: I64) -> list[StageFigures]:
             stage=name,
             share=float(times[:, at].sum()) / total,
             mean_ns=float(times[:, at].mean()),
-            p50_ns=int(np.percentile(times[:, at], 50)),
-            p99_ns=int(np.percentile(times[:, at], 99)),
+            p50_ns=int(np.percentile(times[:, at], 50, method=_METHOD)),
+            p99_ns=int(np.percentile(times[:, at], 99, method=_METHOD)),
             max_ns=int(times[:, at].max()),
         )
         for at, name in enumerate(STAGES)

@@ -50,6 +50,7 @@ ROOM = {
     "words": 50_000,
     "filters": 5_000,
     "verdict": 10_000,
+    "guest": 40_000,
 }
 """Characters of JSON that each list may have, so that a page with the library is below 5 MB."""
 ROW_BITS = 2

@@ -222,6 +222,7 @@ function ioCards(view, everything) {
     verdictCard(),
     summaryCard(view),
     stageCard(view),
+    guestCard(),
     callsCard(),
     waitsCard(),
     completionCard(view),

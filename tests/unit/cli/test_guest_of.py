@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--guest-of`: a guest's log with its host's in convert, report and slow."""
 
+import csv
+import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +87,40 @@ def test_report_has_the_stages_inside_the_guests_d2c(cli: Cli, logs: tuple[Path,
         assert sum(stage["share"] for stage in row["stages"]) == pytest.approx(1)
 
 
+def test_csv_and_page_have_the_stages_of_the_json(
+    cli: Cli, tmp_path: Path, logs: tuple[Path, Path]
+) -> None:
+    # GIVEN both logs, and the figures as JSON
+    words = ("report", *logs, "--guest-of", HOST_NAME)
+    made = json.loads(cli(*words, "--json").out)["guest"]
+    # WHEN they are reported as CSV
+    rows = list(csv.DictReader(io.StringIO(cli(*words, "--csv").out)))
+    # THEN lines of the guest's recording have each stage
+    lines = [row for row in rows if row["section"] == "guest"]
+    assert {row["recording"] for row in lines} == {"guest"}
+    expected = [
+        (row["disk"], row["behind"], row["operation"], stage["stage"], str(stage["p99_ns"]))
+        for row in made["rows"]
+        for stage in row["stages"]
+    ]
+    names = ("device", "of", "operation", "stage", "p99_ns")
+    assert [tuple(row[name] for name in names) for row in lines] == expected
+    # AND so has the guest's page, while the host's is that of any recording
+    done = cli(*words, "--html", tmp_path / "vm.html")
+    assert done.status == 0, done.err
+    pages = {name: page_of(tmp_path / f"vm-{name}.html") for name in ("guest", "host")}
+    assert pages["guest"]["report"]["guest"]["rows"] == made["rows"]
+    assert any("clocks: aligned" in line for line in pages["guest"]["report"]["guest"]["words"])
+    assert "guest" not in pages["host"]["report"]
+
+
+def page_of(path: Path) -> Any:
+    """The data of a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())
+    assert found
+    return json.loads(found[1])
+
+
 def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
     # GIVEN both logs, of which the host held one I/O  WHEN the slowest of all are shown
     done = cli("slow", *logs, "--guest-of", HOST_NAME, "-n", "3")
@@ -108,7 +146,6 @@ def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
             "--guest-of and --with exclude each other",
         ),
         (["report", "GUEST", "--guest-of", "x"], "joins two recordings"),
-        (["report", "GUEST", "HOST", "--guest-of", "x", "--csv"], "as text or --json"),
         (["slow", "GUEST", "HOST", "--guest-of", "x", "--calls"], "leave out --calls"),
         (["slow", "GUEST", "--guest-of", "x"], "joins two recordings"),
     ],

@@ -2,7 +2,8 @@
 """A report as CSV: a line per stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TextIO
 
 from biotrail.converters.analysis.report.devices.drivers import SETUP
@@ -65,23 +66,28 @@ def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -
 
 
 def write_all(
-    reports: Sequence[Labelled], out: TextIO, cell: Callable[[str], str] = guarded
+    reports: Sequence[Labelled],
+    out: TextIO,
+    cell: Callable[[str], str] = guarded,
+    more: Iterable[Line] = (),
 ) -> None:
     """Write the header line, then the lines of each report, to `out` as CSV.
 
     reports: at least one. If the first one has a label, there is a column `recording` with the
     labels, after `format`. The values of SCOPE are the same in every line of a report; a column for
     which a line has no value is empty. cell: maps each text to what is written for it; `guarded`
-    puts an apostrophe before what a spreadsheet would take for a formula.
+    puts an apostrophe before what a spreadsheet would take for a formula. more: further lines of
+    the first report, behind its own.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
     rows.writeheader()
     for label, report, scope in reports:
-        for line in lines(report):
+        for line in chain(lines(report), more):
             found = {"recording": label, **line, **scope}
             cells = {name: cell(v) if isinstance(v, str) else v for name, v in found.items()}
             rows.writerow({"format": FORMAT, **cells})
+        more = ()
 
 
 class _Rows:
