@@ -35,6 +35,9 @@ class Transfer:
     pieces: tuple[tuple[int, int], ...] | None = None
     """(sector, sectors) of its bios on the host's device; (): the host's page cache answered."""
     pid: int = HOST_PID
+    comm: str = ""
+    """Name of the thread that queues the bios; empty: the process's."""
+    cgroup: int = 0
 
     @property
     def bios(self) -> tuple[tuple[int, int], ...]:
@@ -119,7 +122,9 @@ def write(
             number += 1
             begin = queued + step * 1000
             span = begin, begin + 2000, queued + one.on_host
-            host += _io(LOOP, one.op, piece, span, number, (one.pid, name))
+            who = one.pid, one.comm or name
+            events = _io(LOOP, one.op, piece, span, number, who)
+            host += [{**event, "cgroup": one.cgroup} for event in events]
     return (
         _log(directory / "guest.biotrail", guest, "guest", "a"),
         _log(directory / "host.biotrail", host, "host", "b", losses),

@@ -103,7 +103,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
-    kernel = parameters.pop("vm", None)
+    kernel = parameters.pop("vm", None) or parameters.pop("both", None)
     if kernel and (report.when == "call" or not report.passed):
         words = item.function.__name__.removeprefix("test_").replace("_", " ")
         test = ", ".join([words, *map(str, parameters.values())])

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,22 +26,28 @@ from biotrail.converters.analysis.guests.sides import FLUSHES, READ, WRITE
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import devices
+from tests.support import kernel_matrix as matrix
 from tests.support.devices import MEBIBYTE, LoopDevice, read_fio_report
 from tests.support.holding import frozen, in_flight, on_a_file_system
 from tests.support.record_command import wait_until
-from tests.vm.boots import HERE, ROOT
-from tests.vm.conftest import KERNELS
+from tests.support.throttling import limiting, throttled
+from tests.vm.boots import CONSOLE, HERE, ROOT
+from tests.vm.conftest import KERNELS, MATRIX
 from tests.vm.guest_host import LOADS
-from tests.vm.machine import CHOSEN, SECONDS
+from tests.vm.machine import CHOSEN, SECONDS, Machine
 
 CASE = "guest_of_host"
 PROCESS = "qemu-system-x86"
 SYNCED_BEGAN = 4
 """Flushes after which the load with fsync is under way."""
 HELD_NS = 300_000_000
-FLUSHES_DONE = 15
-"""Field of /sys/block/DISK/stat."""
-BOUND_NS = 100_000
+READS_DONE, FLUSHES_DONE = 0, 15
+"""Fields of /sys/block/DISK/stat."""
+SINGLE_BEGAN = 200
+"""Reads of the device after which the load of single ones is under way."""
+THROTTLED, A_SECOND = 30, 20
+"""Reads that the host lets through at a limited rate."""
+BOUND_NS = 50_000
 """Of the clocks. It is half of the quickest ways to the host and back, which a busy machine makes
 slower; docs/guests.md has what was measured."""
 
@@ -54,6 +60,8 @@ class Both:
     host: Path
     loads: dict[str, dict[str, object]]
     joined: Guest
+    throttled: bool
+    """Whether reads were limited for a while: the host can."""
 
     @property
     def disk(self) -> Disk:
@@ -61,19 +69,58 @@ class Both:
         return disk
 
 
-def flushes_done(device: str) -> int:
-    return int(Path(f"/sys/block/{device}/stat").read_text().split()[FLUSHES_DONE])
+def done_so_far(device: str, field: int) -> int:
+    return int(Path(f"/sys/block/{device}/stat").read_text().split()[field])
+
+
+def wait_while_runs(machine: subprocess.Popen[bytes], done: Callable[[], bool]) -> bool:
+    """Wait for `done`; False if the machine ended before."""
+    while machine.poll() is None:
+        if done():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def below(process: int) -> Iterator[int]:
+    """The processes that a process has started, and theirs."""
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            yield child
+            yield from below(child)
+
+
+def throttle_some(loop: LoopDevice, machine: subprocess.Popen[bytes]) -> None:
+    """Limit the rate of the virtual machine's reads while it reads one by one."""
+    begun = done_so_far(loop.name, READS_DONE)
+    if not wait_while_runs(
+        machine, lambda: done_so_far(loop.name, READS_DONE) > begun + SINGLE_BEGAN
+    ):
+        return
+    mine = [
+        one for one in below(machine.pid) if Path(f"/proc/{one}/comm").read_text() == f"{PROCESS}\n"
+    ]
+    with throttled(mine, loop.dev, A_SECOND):
+        begun = done_so_far(loop.name, READS_DONE)
+        wait_while_runs(machine, lambda: done_so_far(loop.name, READS_DONE) > begun + THROTTLED)
 
 
 def hold_one(where: Path, loop: LoopDevice, machine: subprocess.Popen[bytes]) -> None:
     """Freeze the file system below the device while the guest writes with fsync."""
-    begun = flushes_done(loop.name)
-    while machine.poll() is None and flushes_done(loop.name) < begun + SYNCED_BEGAN:
-        time.sleep(0.01)
-    if machine.poll() is None:
+    begun = done_so_far(loop.name, FLUSHES_DONE)
+    if wait_while_runs(
+        machine, lambda: done_so_far(loop.name, FLUSHES_DONE) >= begun + SYNCED_BEGAN
+    ):
         with frozen(where):
             wait_until(lambda: in_flight(loop.name) > 0, "no write is in flight")
             time.sleep(HELD_NS / 1e9)  # what the test shall find again
+
+
+def disturb(where: Path, loop: LoopDevice, machine: subprocess.Popen[bytes]) -> None:
+    """Delay some of the guest's I/O, as only the host can know: reads, then a write."""
+    if limiting() is not None:
+        throttle_some(loop, machine)
+    hold_one(where, loop, machine)
 
 
 def run_machine(kernel: str, loop: LoopDevice, where: Path, out: Path) -> Path:
@@ -83,9 +130,9 @@ def run_machine(kernel: str, loop: LoopDevice, where: Path, out: Path) -> Path:
     run = [HERE / "run", "-k", kernel, "-d", loop.path, "-o", out, "-t", str(SECONDS)]
     command = [biotrail, "record", "-q", "-d", loop.name, "-o", host, "--", *run,
                HERE / "cases.sh", CASE]  # fmt: skip
-    with (out / "console.txt").open("wb") as console:
+    with (out / CONSOLE).open("wb") as console:
         machine = subprocess.Popen(command, stdout=console, stderr=console, cwd=ROOT)
-        holding = threading.Thread(target=hold_one, args=(where, loop, machine))
+        holding = threading.Thread(target=disturb, args=(where, loop, machine))
         holding.start()
         try:
             machine.wait(timeout=SECONDS)
@@ -114,16 +161,16 @@ def both(
             )
         )
         host = run_machine(request.param, loop, out / "below", out)
-        console = (out / "console.txt").read_text(errors="replace")
-        last = (console.strip().splitlines() or [""])[-1]
-        if last.startswith("virtual machine: "):
-            pytest.skip(last)
+        booted = Machine(request.param, out)
+        if booted.missing:
+            pytest.skip(booted.missing)
+        request.config.stash[MATRIX].note(matrix.PACKAGE, request.param, booted.version)
         told = json.loads((out / CASE / "case.json").read_text(encoding="utf-8"))
         assert told["ended"] == "done", told
         guest = out / CASE / "log.biotrail"
         joined = join(Trace(guest), Trace(host), PROCESS, Mapping())
         loads = {name: read_fio_report(out / CASE / f"{name}.json")["jobs"][0] for name in LOADS}
-        yield Both(guest, host, loads, joined)
+        yield Both(guest, host, loads, joined, limiting() is not None)
 
 
 def test_each_request_of_the_guest_has_its_bios(both: Both) -> None:
@@ -176,3 +223,17 @@ def test_a_delay_of_the_host_is_in_the_hosts_stage(both: Both) -> None:
     assert slowest.sum() > HELD_NS
     assert slowest[2] > HELD_NS
     assert slowest[2] > slowest.sum() / 2
+
+
+def test_a_limit_of_the_host_is_in_the_way_to_it(both: Both) -> None:
+    if not both.throttled:
+        pytest.skip("virtual machine: the host has no cgroups that limit I/O")
+    # GIVEN reads, one at a time, that a limit of the process's cgroup held on the host
+    disk = both.disk
+    stages = disk.links.stages[disk.links.timed & (disk.asked.op == READ)]
+    # WHEN those with a long way to the host are looked at
+    slow = stages[stages[:, 0] > 1_000_000_000 // A_SECOND // 2]
+    # THEN they are about as many as were let through at that rate, and their time is on that way:
+    # the kernel throttles a bio before it is queued
+    assert len(slow) >= THROTTLED // 2
+    assert (np.median(slow, axis=0)[0]) > 0.8 * np.median(slow.sum(axis=1))

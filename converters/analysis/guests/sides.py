@@ -16,6 +16,7 @@ from biotrail.converters.events.tables import (
     NEVER,
     SECTOR_BYTES,
     U32,
+    U64,
     Bool,
     Lifecycles,
     Table,
@@ -32,6 +33,8 @@ _CODES = {
     **{name: code for code, name in enumerate(OPERATIONS)},
     **{"zone_append": WRITE, "write_zeroes": DISCARD, "secure_erase": DISCARD},
 }
+_UNKNOWN_CGROUP, _ROOT_CGROUP = 0, 1
+_WORKER = "kworker/"
 _COMM = 15
 """Characters of a thread's name that the kernel keeps."""
 
@@ -63,6 +66,8 @@ class Served(Table):
     dev: U32
     part: U32
     tgid: I64
+    cgroup: U64
+    """Id of the cgroup that the bio is charged to; 0 unknown."""
     op: I64
     sector: I64
     """First sector in the image: of `part`, moved by the image's mapping."""
@@ -133,7 +138,7 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[Served, Proc
         tasks = window.tasks
     process = _process(wanted, tasks, parts)
     served = Served.concatenate(parts)
-    served = served.take(_is_of(served.tgid, process, tasks))
+    served = served.take(_is_of(served, process, tasks))
     return mapping.in_image(served), process
 
 
@@ -150,6 +155,7 @@ def _served(context: Context, window: Lifecycles) -> Served:
         dev=table.dev,
         part=table.part,
         tgid=window.tasks.tgid[table.task].astype(np.int64),
+        cgroup=table.cgroup,
         op=op,
         sector=np.where(op == FLUSHES, 0, table.sector.astype(np.int64) - start),
         sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
@@ -188,10 +194,18 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
     return Process(found[0], mains.get(found[0], ""))
 
 
-def _is_of(tgid: I64, process: Process, tasks: Tasks | None) -> Bool:
-    """Mark bios of the process, or of the kernel's threads that work for it (vhost-PID)."""
-    mine = [process.pid]
-    if tasks is not None:
-        workers = tasks.comm == f"vhost-{process.pid}"
-        mine += tasks.tgid[workers].tolist()
-    return np.isin(tgid, mine)
+def _is_of(served: Served, process: Process, tasks: Tasks | None) -> Bool:
+    """Mark bios of the process, and those that the kernel's threads queued for it.
+
+    These are vhost-PID's, and what a limit of the process's cgroup held (io.max): a worker queues
+    such a bio later, charged to that cgroup. In the root cgroup nothing is held, and any worker
+    queues.
+    """
+    mine: Bool = served.tgid == process.pid
+    if tasks is None:
+        return mine
+    mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
+    cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
+    is_worker = np.array([comm.startswith(_WORKER) for comm in tasks.comm], dtype=bool)
+    held: Bool = np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
+    return mine | held

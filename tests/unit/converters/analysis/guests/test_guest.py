@@ -247,3 +247,31 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         join(Trace(guest), Trace(host), HOST_NAME, Mapping())
     with pytest.raises(ConversionError, match="no such process"):
         join(Trace(guest), Trace(host), "bhyve", Mapping())
+
+
+WORKER = {"pid": 31, "comm": "kworker/1:1"}
+
+
+def test_bios_that_a_cgroups_limit_held_are_the_processs(tmp_path: Path) -> None:
+    # GIVEN transfers in a cgroup, some of which a limit held: a worker queued them, 50 ms later
+    moved = [replace(one, cgroup=1581) for one in transfers(60, apart=100 * MILLISECOND)]
+    held = replace(moved[7], to_host=50 * MILLISECOND, **WORKER)
+    moved[7] = held
+    # WHEN they are joined  THEN these are linked, too, and the time is on the way to the host
+    found = joined(tmp_path, moved)
+    (disk,) = found.disks
+    assert (disk.links.unlinked == Unlinked.LINKED).all()
+    within = found.agreement.fit.line.within
+    assert abs(stages(found)[7][0] - held.to_host) <= within
+
+
+@pytest.mark.parametrize("cgroup", [0, 1, 77])
+def test_bios_of_workers_in_other_cgroups_are_no_guests(tmp_path: Path, cgroup: int) -> None:
+    # GIVEN transfers in no known cgroup, the root's or another one than the worker's
+    mine = 5 if cgroup == 77 else cgroup
+    moved = [replace(one, cgroup=mine) for one in transfers(60)]
+    moved[7] = replace(moved[7], cgroup=cgroup, **WORKER)
+    # WHEN they are joined  THEN the worker's bio is not the process's
+    (disk,) = joined(tmp_path, moved).disks
+    unlinked = disk.links.unlinked[np.argsort(disk.asked.issue)]
+    assert np.flatnonzero(unlinked != Unlinked.LINKED).tolist() == [7]

@@ -29,7 +29,9 @@ def bios(*places: tuple[int, int]) -> Served:
     number = np.arange(len(table))
     zero = np.zeros(len(table), dtype=np.int64)
     dev = zero.astype(np.uint32)
-    return Served(number, dev, dev, zero, zero + READ, *table.T, zero, zero, zero)
+    return Served(
+        number, dev, dev, zero, dev.astype(np.uint64), zero + READ, *table.T, zero, zero, zero
+    )
 
 
 def moved(paths: tuple[Path, ...], *places: tuple[int, int]) -> list[tuple[int, int, int]]:
