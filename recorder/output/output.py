@@ -8,6 +8,7 @@ the user who called sudo, and replaces an existing regular file only when asked 
 
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from biotrail.recorder.schema.errors import OutputError
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 _BUFFER = 1 << 20
+_URL = re.compile("[a-z][a-z0-9+.-]+:/")
+"""How a URL begins, also one that was taken for a path."""
 _NO_ID = (1 << 32) - 1  # (uid_t)-1
 _ID_DIGITS = len(str(_NO_ID))
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,6 +45,11 @@ _REMEDIES = {
 def explain(error: OSError, path: str | os.PathLike[str]) -> OutputError:
     """Return an OutputError that says why writing to `path` failed, and what to do about it."""
     reason = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+    if error.errno == errno.ENOENT and _URL.match(os.fspath(path)):
+        reason = (
+            "it is a URL, and this command writes files of this machine: give a path; "
+            "`biotrail archive --watch DIR --to URL` ships recordings"
+        )
     return OutputError(f"cannot write {os.fspath(path)}: {reason}")
 
 

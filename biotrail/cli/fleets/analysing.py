@@ -12,6 +12,7 @@ from biotrail.cli.fleets import tasks
 from biotrail.cli.fleets.tasks import Asked, Seen
 from biotrail.converters.analysis.fleet.part import Part
 from biotrail.converters.analysis.fleet.tree import LeftOut
+from biotrail.converters.inputs.parquet.locations import SUFFIX
 from biotrail.recorder.schema.errors import ConversionError
 
 FAN_IN = 8
@@ -70,21 +71,27 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
     """Return host → its recordings, and the files that are copies of others.
 
     The files of a rotated run are one recording. Of several files of one log (a log and its
-    archive, or copies) the first is kept.
+    archive, or copies) an archive is kept, which is whole where a log may be cut off; of several
+    the first by name.
     """
     runs: dict[tuple[str, str], list[str]] = {}
     known: dict[str, str] = {}
     double: list[LeftOut] = []
-    for one in seen:
+    for one in sorted(seen, key=lambda one: (not _is_archive(one.file), one.file)):
         if one.log_id in known:
             double.append(LeftOut(one.file, f"is the same log as {known[one.log_id]}"))
             continue
         known[one.log_id] = one.file
         runs.setdefault((one.host, one.run), []).append(one.file)
     hosts: dict[str, Host] = {}
-    for (host, _), files in runs.items():
-        hosts.setdefault(host, Host()).recordings.append(files)
+    for (host, _), files in sorted(runs.items(), key=lambda run: min(run[1])):
+        hosts.setdefault(host, Host()).recordings.append(sorted(files))
     return hosts, double
+
+
+def _is_archive(file: str) -> bool:
+    """Tell whether a path, or a URL with or without options, is called as an archive."""
+    return file.partition("?")[0].endswith(SUFFIX)
 
 
 def _read(

@@ -36,9 +36,27 @@ _REASONS = (
     ("HTTP status 401", "access denied: check the credentials"),
     ("HTTP status 301", "the bucket is in another region: set AWS_DEFAULT_REGION"),
     ("NETWORK_CONNECTION", "the storage cannot be reached: check the network and the endpoint"),
+    (
+        "authenticate the request",
+        "no credentials of Google's storage are found: run gcloud auth application-default login, "
+        "or set GOOGLE_APPLICATION_CREDENTIALS; a public bucket is gs://anonymous@BUCKET",
+    ),
+    (
+        "DefaultAzureCredential",
+        "no credentials of Azure's storage are found: run az login, or set AZURE_TENANT_ID, "
+        "AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
+    ),
+    ("libjvm", "HDFS needs Java and Hadoop: install them, and set JAVA_HOME and HADOOP_HOME"),
     ("No response body", "access denied or no such bucket: check both"),
 )
 """What pyarrow's messages hold, and what that means; the first that fits counts."""
+
+
+_GOOGLE = frozenset({"gs", "gcs"})
+_ANONYMOUS = "anonymous"
+_GOOGLE_PATIENCE = "retry_limit_seconds"
+_GOOGLE_SECONDS = 30
+"""Until Google's storage counts as out of reach; its own client tries for a quarter of an hour."""
 
 
 class LocationError(TraceError):
@@ -74,14 +92,15 @@ def locate(url: str) -> Location:
     scheme, rest = found["scheme"].lower(), found["rest"]
     if scheme == "file":
         return Location(fs.LocalFileSystem(), rest, url)
-    if "@" in rest.partition("/")[0] and not scheme.startswith("abfs"):
+    user, at, _ = rest.partition("/")[0].partition("@")
+    if at and not scheme.startswith("abfs") and not (scheme in _GOOGLE and user == _ANONYMOUS):
         raise LocationError(
             "a URL with a password shows in every list of processes: leave it out, and set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use ~/.aws/credentials"
         )
     if scheme not in _NATIVE:
         return _by_fsspec(url)
-    bucket = rest.partition("/")[0]
+    bucket, options = rest.partition("/")[0], _patient(scheme, options)
     if not bucket:
         raise LocationError(f"{url}: names no bucket; give {scheme}://BUCKET/FOLDER")
     # Made from the bucket alone: pyarrow would take a key's % and spaces for escapes and errors.
@@ -91,7 +110,14 @@ def locate(url: str) -> Location:
     if scheme.startswith("abfs"):
         container = bucket.partition("@")[0]
         return Location(filesystem, f"{container}/{rest.partition('/')[2]}".rstrip("/"), url)
-    return Location(filesystem, rest.rstrip("/"), url)
+    return Location(filesystem, rest.removeprefix(f"{_ANONYMOUS}@").rstrip("/"), url)
+
+
+def _patient(scheme: str, options: str) -> str:
+    """Return a URL's options (with their `?`, or "") with an end of trying, where it needs one."""
+    if scheme not in _GOOGLE or _GOOGLE_PATIENCE in options:
+        return options
+    return f"{options}{'&' if options else '?'}{_GOOGLE_PATIENCE}={_GOOGLE_SECONDS}"
 
 
 @lru_cache(64)

@@ -213,6 +213,18 @@ def test_a_copy_of_a_log_is_left_out() -> None:
     assert double == [LeftOut("b", "is the same log as a")]
 
 
+def test_an_archive_is_read_rather_than_its_log() -> None:
+    # GIVEN a log that may be cut off, and its archive, also at URLs with options
+    for end in ("", "?endpoint_override=127.0.0.1:9000"):
+        log, archive = f"s3://logs/a.biotrail{end}", f"s3://logs/b.parquet{end}"
+        seen = [Seen(name, "db1", "1" * 32, "1" * 32) for name in (log, archive)]
+        # WHEN recordings are made of them
+        hosts, double = hosts_of(seen)
+        # THEN the archive is read, though it is the second by name
+        assert hosts["db1"].recordings == [[archive]]
+        assert double == [LeftOut(log, f"is the same log as {archive}")]
+
+
 def test_a_scheduler_that_goes_is_one_message(tmp_path: Path) -> None:
     # GIVEN a cluster WHEN its scheduler ends after the first recording
     files = list(map(str, fleet(tmp_path / "set", 6, log_of(tmp_path / "a.biotrail"))))

@@ -76,6 +76,36 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         locate("s3:///x")
 
 
+def test_a_public_bucket_needs_no_user_and_others_no_password() -> None:
+    # GIVEN a bucket that anyone may read  WHEN it is opened  THEN its path has no user
+    assert locate("gs://anonymous@bucket/a/b.parquet").path == "bucket/a/b.parquet"
+    # AND another user, or a password, is refused
+    for url in ("gs://someone@bucket/a", "s3://key:secret@bucket/a", "s3://anonymous@bucket/a"):
+        with pytest.raises(LocationError, match="password"):
+            locate(url)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of "
+            "Could not create a OAuth2 access token to authenticate the request.",
+            "no credentials of Google's storage",
+        ),
+        (
+            "Check failed: AuthenticationException: Failed to get token from "
+            "DefaultAzureCredential",
+            "no credentials of Azure's storage",
+        ),
+        ("Unable to load libjvm", "HDFS needs Java"),
+    ],
+)
+def test_missing_credentials_are_named(message: str, words: str) -> None:
+    # GIVEN a message of a storage WHEN it is explained THEN it says what to set
+    assert reason(OSError(message)).startswith(words)
+
+
 def test_long_errors_become_short() -> None:
     # GIVEN messages as pyarrow has them
     # WHEN they are shortened THEN a known one says what to do, another loses its request's id

@@ -74,6 +74,16 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
         output.create(tmp_path / "no" / "log")
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/log", Path("s3://bucket/log")])
+def test_a_url_is_named_as_one(url: str | Path) -> None:
+    # GIVEN a URL, also one taken for a path  WHEN it is written to
+    with pytest.raises(OutputError) as failed:
+        output.create(url)
+    # THEN the message says that it is none of this machine's files
+    assert "it is a URL" in str(failed.value)
+    assert "--to URL" in str(failed.value)
+
+
 def test_sudo_gives_the_file_to_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN root under sudo
     if os.geteuid() != 0:
