@@ -43,14 +43,14 @@ ROOM = {
     "commits": 15_000,
     "submissions": 25_000,
     "pairs": 50_000,
-    "series": 800_000,
+    "series": 780_000,
     "depths": 300_000,
     "operations": 150_000,
     "slow": 480_000,
     "words": 50_000,
     "filters": 5_000,
     "verdict": 10_000,
-    "guest": 40_000,
+    "guest": 20_000,
 }
 """Characters of JSON that each list may have, so that a page with the library is below 5 MB."""
 ROW_BITS = 2
