@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,17 @@ def fio(**options: object) -> list[str]:
         "eta": "never",
     }
     return ["fio", *(f"--{k}={v}" for k, v in (job | options).items())]
+
+
+def fio_script(case: "Case", device: str, loads: Mapping[str, Mapping[str, object]]) -> Path:
+    """A script of loads on a disk, one after the other; each one's report is LOAD.json."""
+    lines = [
+        " ".join(fio(filename=f"/dev/{device}", output=case.directory / f"{load}.json", **options))
+        for load, options in loads.items()
+    ]
+    script = case.directory / "loads.sh"
+    script.write_text("\n".join(["set -e", *lines]) + "\n", encoding="utf-8")
+    return script
 
 
 class Case:

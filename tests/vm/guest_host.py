@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """In the virtual machine: loads on a disk that is a device of the host, which records them, too."""
 
-from tests.vm.guest_case import Case, Unavailable, fio, virtio_disks
+from tests.vm.guest_case import Case, Unavailable, fio_script, virtio_disks
 from tests.vm.guest_repeats import until_whole
 
 LOADS = {
@@ -18,12 +18,7 @@ def guest_of_host(case: Case) -> None:
     if not found:
         raise Unavailable("the machine has no disk that is a device of the host")
     (name,) = found
-    script = case.directory / "loads.sh"
-    lines = [
-        " ".join(fio(filename=f"/dev/{name}", output=case.directory / f"{load}.json", **options))
-        for load, options in LOADS.items()
-    ]
-    script.write_text("\n".join(["set -e", *lines]) + "\n", encoding="utf-8")
+    script = fio_script(case, name, LOADS)
     case.told["devices"] = [name]
     until_whole(case, lambda: case.record([name], ["bash", str(script)]))
 

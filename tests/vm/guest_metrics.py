@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.vm.guest_bcc import WAIT_SECONDS, biotrail
-from tests.vm.guest_case import Case, Unavailable, disk, fio
+from tests.vm.guest_case import Case, Unavailable, disk, fio_script
 
 LOADS = {
     "plain": {"ioengine": "psync", "iodepth": 1, "rw": "randrw", "bsrange": "4k-64k", "size": "8m"},
@@ -45,12 +45,7 @@ def metrics(case: Case) -> None:
     except ImportError as error:
         raise Unavailable("prometheus_client is not installed") from error
     name = disk("virtio")
-    script = case.directory / "loads.sh"
-    lines = [
-        " ".join(fio(filename=f"/dev/{name}", output=case.directory / f"{load}.json", **options))
-        for load, options in LOADS.items()
-    ]
-    script.write_text("\n".join(["set -e", *lines]) + "\n", encoding="utf-8")
+    script = fio_script(case, name, LOADS)
     case.told["devices"] = [name]
     with serving(case, name) as url:
         case.record([name], ["bash", str(script)], more=["--events", "light"])
