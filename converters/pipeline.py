@@ -148,12 +148,12 @@ class Trace:
             waiting += len(part.events)
             if on_progress is not None:
                 on_progress(part.offset)
-            if waiting < window_events:
+            if waiting < window_events and not part.quiet:
                 continue
             edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
             *ready, pending, edge = split_ready([pending, *parts], edge, MOST_WAITING, self._kept)
             parts = []
-            if not len(ready[0]):
+            if not len(ready[0]) and not part.quiet:
                 waiting = 0
                 continue
             complete_to, waiting = edge, len(pending)

@@ -6,6 +6,7 @@ window, so that bios and requests in flight then count as LOST.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.log import LogSource, Part
 from biotrail.recorder.log import Chunk
 from biotrail.recorder.schema.errors import TraceError
@@ -24,6 +26,12 @@ MOST_WAITING_NS = 5_000_000_000
 """Time that the waiting chunks may span, by their last records."""
 IDLE_SECONDS = 0.25
 """Interval of calls to `LiveSource.on_idle`."""
+QUIET_NS = 1_500_000_000
+"""Age from which on, in a log without new chunks, a time counts as without events. A chunk is
+0.9 s long, so younger events may not have been written yet."""
+SILENCE_NS = 2_000_000_000
+"""Time without events after which what waits for later ones is given out: longer than any reader
+of a log waits for them."""
 MOST_NAMES = 1000
 """Skipped chunks whose names of tasks, cgroups and files are kept until the next part."""
 _NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
@@ -66,6 +74,9 @@ class LiveSource(LogSource):
         self._names: deque[Part] = deque(maxlen=MOST_NAMES)
         self._names_decoder = Decoder(self.header.get("schema"))
         self._done = False
+        self._newest: int | None = None
+        """Last time of the chunk that was taken last, ns; None after a silence."""
+        self._offset = 0
         self._forgotten = 0
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._read, name="log reader", daemon=True)
@@ -81,14 +92,15 @@ class LiveSource(LogSource):
     def parts(self) -> Iterator[Part]:
         """Yield chunks as they arrive, until the stream ends; blocks while there is none.
 
-        Call `start` first. Of skipped chunks (the last MOST_NAMES before the next chunk) only
+        Call `start` first. After a silence an empty part says up to when no events came. Of skipped
+        chunks (the last MOST_NAMES before the next chunk) only
         records of names come, as parts with `clock` None, before that chunk. After the last chunk
         raises the TraceError or OSError that ended reading, if any. Can be called once.
         """
-        while (chunk := self._next()) is not None:
+        while (found := self._next()) is not None:
             while self._names:
                 yield self._names.popleft()
-            yield self.part(chunk)
+            yield self.part(found) if isinstance(found, Chunk) else found
         self._thread.join()
         if self.error is not None:
             raise self.error
@@ -171,12 +183,12 @@ class LiveSource(LogSource):
         if len(names):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
-    def _next(self) -> Chunk | None:
+    def _next(self) -> Chunk | Part | None:
         """Wait for a chunk, remove the oldest from the queue, and return it; None at the end.
 
         The end is an empty queue after reading has ended, by an error or not. Subtracts the chunk's
         size from `_bytes`. While waiting calls `on_idle`, outside the lock, every IDLE_SECONDS or
-        more often.
+        more often; once in each silence returns `_silence` instead of a chunk.
         """
         while True:
             with self._changed:
@@ -186,12 +198,27 @@ class LiveSource(LogSource):
                     break
             if self.on_idle is not None:
                 self.on_idle()
+            if (silence := self._silence()) is not None:
+                return silence
         with self._changed:
             if not self._waiting:
                 return None
             chunk = self._waiting.popleft()
             self._bytes -= _size(chunk)
-            return chunk
+        self._newest = chunk.last_ns
+        self._offset = chunk.offset
+        return chunk
+
+    def _silence(self) -> Part | None:
+        """Return a part without events, once there were none for SILENCE_NS since the last chunk's.
+
+        None: it is too early, no chunk came yet, or that was told already. Sets `_newest` to None.
+        """
+        until = time.monotonic_ns() - QUIET_NS
+        if self._newest is None or until - self._newest < SILENCE_NS:
+            return None
+        self._newest = None
+        return Part(Events.empty(), until, None, self._offset, quiet=True)
 
 
 def _size(chunk: Chunk) -> int:

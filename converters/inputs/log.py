@@ -21,13 +21,15 @@ class Part:
 
     complete_to: ns; later parts hold hardly any older event (`Trace` counts those as late).
     clock: clock readings (name → ns) at that time, None if there are none. offset: bytes of the
-    source that were read so far.
+    source that were read so far. quiet: nothing has come for a while, so what waits for later
+    events is given out.
     """
 
     events: Events
     complete_to: int
     clock: dict[str, int] | None
     offset: int
+    quiet: bool = False
 
 
 class Source(Protocol):

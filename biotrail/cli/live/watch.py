@@ -6,9 +6,9 @@ from typing import Protocol
 
 from biotrail.cli.children.recorder_process import Recorder
 from biotrail.converters.analysis.live.json import as_dict
-from biotrail.converters.analysis.live.live import QUIET_NS, Live, LiveTrace
+from biotrail.converters.analysis.live.live import Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
-from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.text.printing import say_json
 from biotrail.text.rows import Order
 from biotrail.text.top.top import Cost, arranged, shortened

@@ -9,10 +9,10 @@ from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading
 from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.live.live import QUIET_NS, LiveTrace
+from biotrail.converters.analysis.live.live import LiveTrace
 from biotrail.converters.analysis.live.totals import Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
-from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 
 

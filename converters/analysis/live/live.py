@@ -31,7 +31,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Stage,
 )
-from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.converters.pipeline import Trace
 
 MINUTE_NS = 60_000_000_000
@@ -41,9 +41,6 @@ MOST_SLOW = 10
 """Slowest I/Os in a snapshot."""
 MOST_DEVICES = 256
 """Devices whose depths are kept."""
-QUIET_NS = 1_500_000_000
-"""Age from which on, in a log without new chunks, a time counts as without events. A chunk is
-0.9 s long, so younger events may not have been written yet."""
 
 
 class LiveTrace(Trace):
