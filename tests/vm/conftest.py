@@ -104,7 +104,7 @@ def pytest_runtest_makereport(
     report = yield
     parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     kernel = parameters.pop("vm", None) or parameters.pop("both", None)
-    if kernel and (report.when == "call" or not report.passed):
+    if isinstance(kernel, str) and (report.when == "call" or not report.passed):
         words = item.function.__name__.removeprefix("test_").replace("_", " ")
         test = ", ".join([words, *map(str, parameters.values())])
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
