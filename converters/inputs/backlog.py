@@ -74,8 +74,8 @@ class LiveSource(LogSource):
         self._names: deque[Part] = deque(maxlen=MOST_NAMES)
         self._names_decoder = Decoder(self.header.get("schema"))
         self._done = False
-        self._newest: int | None = None
-        """Last time of the chunk that was taken last, ns; None after a silence."""
+        self._written: int | None = None
+        """When the chunk that was taken last was written, ns; None after a silence."""
         self._offset = 0
         self._forgotten = 0
         self._changed = threading.Condition()
@@ -205,19 +205,19 @@ class LiveSource(LogSource):
                 return None
             chunk = self._waiting.popleft()
             self._bytes -= _size(chunk)
-        self._newest = chunk.last_ns
+        self._written = int(chunk.clock["monotonic"])
         self._offset = chunk.offset
         return chunk
 
     def _silence(self) -> Part | None:
-        """Return a part without events, once there were none for SILENCE_NS since the last chunk's.
+        """Return a part without events, once there were none for SILENCE_NS since the last chunk.
 
-        None: it is too early, no chunk came yet, or that was told already. Sets `_newest` to None.
+        None: it is too early, no chunk came yet, or that was told already. Sets `_written` to None.
         """
         until = time.monotonic_ns() - QUIET_NS
-        if self._newest is None or until - self._newest < SILENCE_NS:
+        if self._written is None or until - self._written < SILENCE_NS:
             return None
-        self._newest = None
+        self._written = None
         return Part(Events.empty(), until, None, self._offset, quiet=True)
 
 

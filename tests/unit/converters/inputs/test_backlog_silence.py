@@ -27,16 +27,16 @@ def test_the_newest_io_is_given_out_after_a_silence(
     path = write_log(tmp_path / "a.biotrail", lights)
     with LogReader(path) as reader:
         header, chunks = reader.header, list(reader.chunks())
-    newest = max(chunk.last_ns for chunk in chunks)
+    written = max(chunk.clock["monotonic"] for chunk in chunks)
     out, into = os.pipe()
     with os.fdopen(out, "rb") as stream, os.fdopen(into, "wb") as pipe:
         writer = LogWriter(pipe, header)
         for chunk in chunks:
             writer.write_chunk(chunk.segments, chunk.clock)
         pipe.flush()
-        # WHEN nothing comes, until the newest event is old enough
+        # WHEN nothing comes, until the last chunk is old enough
         age = backlog.QUIET_NS + backlog.SILENCE_NS
-        monkeypatch.setattr(backlog.time, "monotonic_ns", lambda: newest + age)
+        monkeypatch.setattr(backlog.time, "monotonic_ns", lambda: written + age)
         source = LiveSource(stream)
         source.start()
         windows = LiveTrace(source).windows()
