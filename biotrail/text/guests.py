@@ -9,6 +9,13 @@ from biotrail.converters.analysis.guests.figures import Figures, Row
 from biotrail.text import units
 from biotrail.text.columns import Column, table
 
+STAGE_MEANINGS = {
+    "to host": "the guest's D to the host's Q: the hypervisor's threads and queues, io.max",
+    "host queue": "the host's Q to its D: its scheduler or tags, dm and md",
+    "host device": "the host's D to its completion: its driver and disk",
+    "from host": "the host's completion to the guest's C: threads, interrupts, virtual CPUs",
+}
+"""Stage inside the guest's D2C → from where to where, and what can make it long."""
 _COLUMNS = (
     Column("disk", left=True),
     Column("behind it", left=True),

@@ -16,7 +16,8 @@ STAGES = (LATENCY, "G2D", "D2C", "pre-flush")
 SCHEMA = 1
 """Prometheus' number of such buckets: 2^SCHEMA to each power of two, in seconds."""
 FIRST_BOUND = 2 * (MEASURE_OCTAVE - 30) + 1
-"""The first bucket ends at 2^(FIRST_BOUND / 2) s, each other one half an octave further."""
+"""The first bucket ends at 2^(FIRST_BOUND / 2) s, each other one half an octave further. Of ns the
+octave 30, from 2^30 on, has the bound 2^(1/2) s first: 1 s is below 2^30 ns."""
 BOUNDS_NS = tuple(
     bound >> (MEASURE_SCALE - octave)
     for octave in range(MEASURE_OCTAVE, MEASURE_OCTAVE + MEASURE_BUCKETS // 2)

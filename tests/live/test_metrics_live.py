@@ -17,6 +17,8 @@ from tests.support import devices
 from tests.support.devices import LoopDevice
 from tests.support.kernel_completions import KernelCompletions
 from tests.support.metrics_scrapes import (
+    LATENCY,
+    STAGE,
     Metrics,
     Prometheus,
     counts,
@@ -27,13 +29,12 @@ from tests.support.metrics_scrapes import (
     value,
 )
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 from tests.support.record_command import biotrail, recorder, stop, wait_until
-from tests.support.s3_server import free_port
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 DOCS = ROOT / "docs" / "metrics"
-LATENCY, STAGE = "biotrail_io_duration_seconds", "biotrail_io_stage_duration_seconds"
 LOAD = {"rw": "randrw", "bs": "4k", "size": "32m", "ioengine": "io_uring", "iodepth": 4}
 Fio = Callable[..., dict[str, Any]]
 
@@ -223,9 +224,11 @@ def assert_stored(server: Prometheus, metrics: Metrics, place: str) -> None:
     """The native histogram has the end and number of values of each bucket that text has."""
     (found,) = server.query(f"{LATENCY}{{{place}}}")
     stored = [(float(end), float(count)) for _, _, end, count in found["histogram"][1]["buckets"]]
-    text = select(metrics.samples(), f"{LATENCY}_bucket", operation="read")
-    ends = [float(one.labels["le"]) for one in text]
-    served = zip(ends, counts(metrics.samples(), LATENCY, operation="read"), strict=True)
+    samples = metrics.samples()
+    ends = [
+        float(one.labels["le"]) for one in select(samples, f"{LATENCY}_bucket", operation="read")
+    ]
+    served = zip(ends, counts(samples, LATENCY, operation="read"), strict=True)
     assert stored == [(pytest.approx(end), count) for end, count in served if count]
 
 

@@ -18,6 +18,7 @@ from prometheus_client.samples import Sample
 
 from tests.support.record_command import BIOTRAIL, SECONDS, environment, started, wait_until
 
+LATENCY, STAGE = "biotrail_io_duration_seconds", "biotrail_io_stage_duration_seconds"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 _URL = re.compile(r"http://[^ ]*/metrics")
 

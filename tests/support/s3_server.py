@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from pyarrow import fs
 
+from tests.support.ports import free_port
+
 SECONDS = 60
 PROCESS = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1"]
 
@@ -46,13 +48,6 @@ class S3Server:
             allow_bucket_creation=True,
             allow_bucket_deletion=True,
         )
-
-
-def free_port() -> int:
-    """Return a port of this machine at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextmanager

@@ -7,11 +7,9 @@ from prometheus_client.samples import Sample
 from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.converters.events.tables import RequestKind, Requests
 from tests.support.devices import read_fio_report
-from tests.support.metrics_scrapes import counts, parse, value
+from tests.support.metrics_scrapes import LATENCY, counts, parse, value
 from tests.vm.guest_metrics import LOADS
 from tests.vm.machine import OP_MASK, READ, WRITE, Case, Machine
-
-LATENCY, STAGE = "biotrail_io_duration_seconds", "biotrail_io_stage_duration_seconds"
 
 
 def served(case: Case) -> list[Sample]:

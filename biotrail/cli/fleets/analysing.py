@@ -51,7 +51,7 @@ def analyse(
 
 
 def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen], list[LeftOut]]:
-    """Return what the headers of the files say, in the order of names, and which have none."""
+    """Return what the headers of the files say, in any order, and which have none."""
     seen: list[Seen] = []
     left_out: list[LeftOut] = []
     looking = client.map(tasks.look, list(files), pure=False, batch_size=1000)
@@ -64,7 +64,7 @@ def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen],
         else:
             left_out.append(found)
         told(f"{count} of {len(files)} files looked at")
-    return sorted(seen, key=lambda one: one.file), left_out
+    return seen, left_out
 
 
 def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
@@ -90,7 +90,7 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
 
 
 def _is_archive(file: str) -> bool:
-    """Tell whether a path, or a URL with or without options, is called as an archive."""
+    """Tell whether a path, or a URL with or without options, is named as an archive."""
     return file.partition("?")[0].endswith(SUFFIX)
 
 

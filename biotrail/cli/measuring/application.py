@@ -8,7 +8,7 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from biotrail.cli.measuring.protobuf_format import CONTENT_TYPE, MEDIA_TYPE, generate
-from biotrail.cli.measuring.protobuf_messages import PACKAGE
+from biotrail.cli.measuring.protobuf_messages import FAMILY
 from biotrail.cli.measuring.server import Application
 
 
@@ -38,7 +38,7 @@ def wants_protobuf(accept: str) -> bool:
         media, *parameters = (word.strip() for word in part.split(";"))
         given = dict(word.partition("=")[::2] for word in parameters)
         known = media == MEDIA_TYPE
-        if known and given.get("proto", f"{PACKAGE}.MetricFamily") != f"{PACKAGE}.MetricFamily":
+        if known and given.get("proto", FAMILY) != FAMILY:
             continue
         shares[known] = max(shares.get(known, 0.0), _share(given.get("q", "1")))
     return shares.get(True, 0.0) > 0 and shares[True] >= shares.get(False, 0.0)

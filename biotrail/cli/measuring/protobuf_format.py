@@ -6,7 +6,7 @@ prometheus_client writes text alone. Classic buckets whose ends are powers of th
 """
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -16,57 +16,46 @@ from prometheus_client.samples import Exemplar, Sample
 
 from biotrail.cli.measuring.protobuf_messages import (
     COUNTER,
+    FAMILY,
     GAUGE,
     HISTOGRAM,
-    PACKAGE,
-    UNTYPED,
     MetricFamily,
 )
 from biotrail.recorder.schema.measure_structs import FIRST_BOUND, SCHEMA
 
 MEDIA_TYPE = "application/vnd.google.protobuf"
-CONTENT_TYPE = f"{MEDIA_TYPE}; proto={PACKAGE}.MetricFamily; encoding=delimited"
+CONTENT_TYPE = f"{MEDIA_TYPE}; proto={FAMILY}; encoding=delimited"
 ZERO_THRESHOLD = 2 ** (FIRST_BOUND / 2)
 """Seconds: what is not longer is in the native zero bucket, as it is in the first classic one."""
 _TYPES = {"counter": COUNTER, "gauge": GAUGE, "info": GAUGE, "histogram": HISTOGRAM}
-_LEFT_OUT = "_created"
-"""How samples are named that tell when a counter began: no value of its own in this format."""
 
 
 def generate(families: Iterable[Metric]) -> bytes:
-    """Return families in the protobuf format, each with its length before it."""
+    """Return families in the protobuf format, each with its length before it; empty ones left out.
+
+    families: of the types in _TYPES.
+    """
     out = io.BytesIO()
     for family in families:
-        for one in _families(family):
-            proto.serialize_length_prefixed(one, out)
+        if family.samples:
+            proto.serialize_length_prefixed(_family(family), out)
     return out.getvalue()
 
 
-def _families(family: Metric) -> Iterator[Any]:
-    """Yield a family as MetricFamily; one for each name of samples, but for a histogram's."""
-    kind = _TYPES.get(family.type, UNTYPED)
+def _family(family: Metric) -> Any:
+    """Return a family as MetricFamily, named as its samples; a histogram without their endings."""
+    kind = _TYPES[family.type]
     if kind == HISTOGRAM:
-        yield _histograms(family)
-        return
-    samples = [one for one in family.samples if not one.name.endswith(_LEFT_OUT)]
-    for name, same in groupby(samples, key=lambda one: one.name):
-        found = MetricFamily(name=name, help=family.documentation, type=kind)
-        for sample in same:
-            _add_value(found.metric.add(), kind, sample)
-        yield found
-
-
-def _add_value(metric: Any, kind: int, sample: Sample) -> None:
-    """Fill a Metric with a counter's or gauge's sample."""
-    _add_labels(metric.label, sample.labels)
-    if kind == COUNTER:
-        metric.counter.value = sample.value
+        return _histograms(family)
+    found = MetricFamily(name=family.samples[0].name, help=family.documentation, type=kind)
+    for sample in family.samples:
+        metric = found.metric.add()
+        _add_labels(metric.label, sample.labels)
+        value = metric.counter if kind == COUNTER else metric.gauge
+        value.value = sample.value
         if sample.exemplar:
-            _fill_exemplar(metric.counter.exemplar, sample.exemplar)
-    elif kind == GAUGE:
-        metric.gauge.value = sample.value
-    else:
-        metric.untyped.value = sample.value
+            _fill_exemplar(value.exemplar, sample.exemplar)
+    return found
 
 
 def _histograms(family: Metric) -> Any:

@@ -9,14 +9,15 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 PACKAGE = "io.prometheus.client"
-COUNTER, GAUGE, UNTYPED, HISTOGRAM = 0, 1, 3, 4
+FAMILY = f"{PACKAGE}.MetricFamily"
+"""Name of the message that a scrape has one of for each family."""
+COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 """Values of the enum MetricType, which is an int32 to the format."""
 _TIMESTAMP = timestamp_pb2.Timestamp.DESCRIPTOR
 _MESSAGES = {
     "LabelPair": ("1 name string", "2 value string"),
     "Gauge": ("1 value double",),
     "Counter": ("1 value double", "2 exemplar Exemplar"),
-    "Untyped": ("1 value double",),
     "Histogram": (
         "1 sample_count uint64",
         "2 sample_sum double",
@@ -35,7 +36,6 @@ _MESSAGES = {
         "1 label LabelPair*",
         "2 gauge Gauge",
         "3 counter Counter",
-        "5 untyped Untyped",
         "7 histogram Histogram",
     ),
     "MetricFamily": ("1 name string", "2 help string", "3 type int32", "4 metric Metric*"),

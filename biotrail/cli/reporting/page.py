@@ -31,13 +31,6 @@ if TYPE_CHECKING:  # imported where a guest is asked for
 
 SLOWEST = 20
 EVERYTHING = Cut()
-STAGE_MEANINGS = {
-    "to host": "the guest's D to the host's Q: the hypervisor's threads and queues, io.max",
-    "host queue": "the host's Q to its D: its scheduler or tags, dm and md",
-    "host device": "the host's D to its completion: its driver and disk",
-    "from host": "the host's completion to the guest's C: threads, interrupts, virtual CPUs",
-}
-"""Stage inside the guest's D2C → what is long then."""
 
 
 def write(
@@ -97,7 +90,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
 
 def _guest(figures: "Figures") -> dict[str, Any]:
     """Return what the page shows of a guest on its host."""
-    from biotrail.text.guests import guest_lines
+    from biotrail.text.guests import STAGE_MEANINGS, guest_lines
 
     rows, more = bounded(figures.as_dict()["rows"], ROOM["guest"])
     words = [short(line.strip().rstrip(":")) for line in guest_lines(figures)]

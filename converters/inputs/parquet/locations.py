@@ -56,7 +56,7 @@ _GOOGLE = frozenset({"gs", "gcs"})
 _ANONYMOUS = "anonymous"
 _GOOGLE_PATIENCE = "retry_limit_seconds"
 _GOOGLE_SECONDS = 30
-"""Until Google's storage counts as out of reach; its own client tries for a quarter of an hour."""
+"""Until Google's storage counts as out of reach; its own client goes on for minutes."""
 
 
 class LocationError(TraceError):

@@ -11,8 +11,9 @@ import pytest
 
 from biotrail.converters.inputs.parquet import locations
 from tests.support.cli_runner import Cli
+from tests.support.ports import free_port
 from tests.support.record_command import BIOTRAIL, wait_until
-from tests.support.s3_server import S3Server, free_port, s3_server
+from tests.support.s3_server import S3Server, s3_server
 from tests.support.shipped_logs import EVENTS, archive_name, begin_log, write_log
 
 SECONDS = 120

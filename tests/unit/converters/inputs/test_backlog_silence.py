@@ -3,6 +3,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_the_newest_io_is_given_out_after_a_silence(
         pipe.flush()
         # WHEN nothing comes, until the last chunk is old enough
         age = backlog.QUIET_NS + backlog.SILENCE_NS
-        monkeypatch.setattr(backlog.time, "monotonic_ns", lambda: written + age)
+        clock = SimpleNamespace(monotonic_ns=lambda: written + age)
+        monkeypatch.setattr(backlog, "time", clock)
         source = LiveSource(stream)
         source.start()
         windows = LiveTrace(source).windows()
