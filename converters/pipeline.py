@@ -70,12 +70,13 @@ class Trace:
         associate: str = "auto",
         *,
         own_io: bool = False,
+        include_ambiguous: bool = False,
     ) -> None:
         """Open a log, archive or another tool's recording; `open_source` says what `path` may be.
 
         associate: "identity": by kernel pointers; "intervals": by sector ranges, without pointers;
         "auto": by pointers where the log has them. own_io: whether to include the recording's own
-        I/O. Raises LogFormatError: not of a known format, empty, of a newer format, or not
+        I/O. include_ambiguous: whether latencies that are in doubt count as known. Raises LogFormatError: not of a known format, empty, of a newer format, or not
         readable.
         """
         self.reader: Source = open_source(path)
@@ -83,6 +84,7 @@ class Trace:
         self.context.end = self.reader.end
         self.account = Account()
         self.own_io = own_io
+        self.include_ambiguous = include_ambiguous
         self.settling = compiled
         """The pass that settles plain I/O before the column model; None: the model does all."""
         self.span: Span | None = None
@@ -363,6 +365,9 @@ class Trace:
         out are rows that ended before the span, events before it and, unless `own_io`, the
         recording's own I/O.
         """
+        if self.include_ambiguous:
+            for table in (result.bios, result.requests, result.open_bios, result.open_requests):
+                table.doubtful[:] = False
         loss = self._losses.all()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
         mark_lost(result.requests, result.requests.start, loss)

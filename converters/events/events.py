@@ -24,6 +24,7 @@ from biotrail.converters.events.tables import (
     U32,
     U64,
     Bool,
+    Certainty,
     EventRows,
 )
 from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
@@ -83,6 +84,9 @@ def fields_of(kind: Kind) -> dict[str, Any]:
 
 _PADDED = {r.kind: _padded(r.dtype) for r in RECORDS}
 
+DOUBTFUL_END = np.uint8(Certainty.AMBIGUOUS + 1)
+"""`Events.doubt` of a completion that is AMBIGUOUS, and of I/O whose latency is open by over 10 %."""
+
 
 @dataclass
 class Events:
@@ -98,7 +102,8 @@ class Events:
     number: I64
     raw: U64
     doubt: U8 | None = None
-    """Per row: Certainty of its bio and request; None: they are the kernel's pointers."""
+    """Per row: Certainty of its bio and request, or DOUBTFUL_END; None: they are the kernel's
+    pointers."""
     members: dict[int, list[int]] = field(default_factory=dict)
     """Bios that interval association put into an event's request, by the event's number."""
     stack: I64 | None = None

@@ -188,6 +188,9 @@ class Bios(Table):
     """Number of the topmost known ancestor bio; the bio's own number when it has no parent."""
     certainty: U8
     """Certainty value."""
+    doubtful: Bool
+    """Whether `complete` is known, but may be that of another I/O: what may be the time from its
+    beginning to its end differs by more than 10 %. Figures of latencies leave it out."""
     own: Bool
     """Whether the recorder itself caused the bio, directly or by a bio of an upper device."""
     cut: I64
@@ -246,6 +249,8 @@ class Requests(Table):
     number when it has no bio."""
     certainty: U8
     """Certainty value."""
+    doubtful: Bool
+    """As `Bios.doubtful`."""
     own: Bool
     """Whether all bios that the request served are the recording's own."""
     cut: I64

@@ -12,6 +12,7 @@ from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.rules import Exemption, Rows, Rule
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import DOUBTFUL_END
 from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, Bool, Certainty
 from biotrail.converters.lifecycles.milestones import Milestones
 from biotrail.recorder.schema.records import Kind
@@ -162,6 +163,19 @@ def bio_certainty(
     return rated(BIO_CERTAINTY_RULES, rows, whole.certainty)
 
 
+def latency_doubtful(a: Association, end: I64, ambiguous: Bool) -> Bool:
+    """Return of which bios or requests (n,) the latency is open, as `Bios.doubtful` says.
+
+    end: event that ended each, or -1. ambiguous: whether any of its identities is AMBIGUOUS.
+    """
+    ended = end >= 0
+    if a.events.doubt is None:
+        return np.asarray(ended & ambiguous, np.bool_)
+    doubt = take_or(a.events.doubt, end, 0)
+    unbounded = ended & ambiguous & (doubt < Certainty.AMBIGUOUS)
+    return np.asarray((doubt == DOUBTFUL_END) | unbounded, np.bool_)
+
+
 def _births(a: Association, whole: Whole) -> I64:
     """Return per queued bio (n,) its first event."""
     return a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
@@ -295,7 +309,8 @@ def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U
     r = a.requests
     certainty = np.zeros(len(r), dtype=np.uint8)
     if a.events.doubt is not None and len(r):
-        certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
+        doubt = np.minimum(a.events.doubt, np.uint8(Certainty.AMBIGUOUS))
+        certainty[:] = np.maximum.reduceat(doubt[r.row_event], r.start)
     rows = RequestHistory(
         start_recorded=_start_recorded(a, ends),
         issued=ends.issue >= 0,

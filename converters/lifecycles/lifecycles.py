@@ -44,6 +44,7 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.certainties import (
     bio_certainty,
     fronts_elsewhere,
+    latency_doubtful,
     may_flush,
     request_certainty,
 )
@@ -231,6 +232,7 @@ class Builder:
             parent=_numbers_at(number, above),
             family=family,
             certainty=np.zeros(len(gen), np.uint8),
+            doubtful=latency_doubtful(a, whole.end, whole.certainty == Certainty.AMBIGUOUS),
             own=np.zeros(len(gen), np.bool_),
             cut=np.full(len(gen), NEVER, np.int64),
         )
@@ -250,6 +252,7 @@ class Builder:
         first = np.full(len(r), -1, dtype=np.int64)
         first[a.request[bio][::-1]] = whole.row_of_gen[bio][::-1]
         event = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
+        no_doubt = np.zeros(len(r), np.bool_)  # but that of the end, which is of the event
         opf = events.opf[event] if len(r) else np.zeros(0, np.uint32)
         sector = events.sector[event] if len(r) else np.zeros(0, np.uint64)
         return Requests(
@@ -275,6 +278,7 @@ class Builder:
             parent=_numbers_at(number, a.above),
             family=_request_families(a, first, family, number),
             certainty=request_certainty(a, ends, ~may_flush(opf, self._context)),
+            doubtful=latency_doubtful(a, ends.end, no_doubt),
             own=np.zeros(len(r), np.bool_),
             cut=np.full(len(r), NEVER, np.int64),
         )

@@ -151,6 +151,7 @@ def _requests(events: Events, found: LightRequests, context: Context) -> Request
         parent=nothing.copy(),
         family=found.number.copy(),
         certainty=_certainty(found),
+        doubtful=np.zeros(len(found), np.bool_),
         own=np.zeros(len(found), np.bool_),
         cut=nothing.copy(),
     )

@@ -300,6 +300,7 @@ def _bios(
         parent=of["parent"],
         family=of["family"],
         certainty=np.full(rows, Certainty.EXACT, np.uint8),
+        doubtful=np.zeros(rows, np.bool_),
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
     )
@@ -349,6 +350,7 @@ def _requests(
         parent=nothing.copy(),
         family=of["family"],
         certainty=np.full(rows, Certainty.EXACT, np.uint8),
+        doubtful=np.zeros(rows, np.bool_),
         own=np.zeros(rows, np.bool_),
         cut=nothing.copy(),
     )

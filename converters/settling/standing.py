@@ -84,6 +84,7 @@ def standing_bios(
         parent=requests.parent.copy(),
         family=requests.family.copy(),
         certainty=requests.certainty.copy(),
+        doubtful=requests.doubtful.copy(),
         own=requests.own.copy(),
         cut=requests.cut.copy(),
     )

@@ -32,6 +32,8 @@ class Group:
     """Bytes."""
     latency: Distribution = field(default_factory=Distribution)
     """ns from Q (of requests: from allocation) to the completion."""
+    doubtful: Distribution = field(default_factory=Distribution)
+    """Likewise of those whose latency is in doubt, which `latency` leaves out."""
     stages: dict[int, Distribution] = field(default_factory=dict)
     """Stage → ns that bios (requests) spent in that stage."""
 
@@ -48,6 +50,7 @@ class Group:
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
         self.latency.merge(other.latency)
+        self.doubtful.merge(other.doubtful)
         for stage, times in other.stages.items():
             self.stages.setdefault(stage, Distribution()).merge(times)
 
@@ -77,6 +80,8 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
         group.counters += row
     add_grouped(place, samples.size, [g.size for g in groups], negative=False)
     add_grouped(place, samples.latency, [g.latency for g in groups], negative=False)
+    if "doubtful" in samples.counters:
+        add_grouped(place, samples.doubtful, [g.doubtful for g in groups], negative=False)
     failed = np.flatnonzero(samples.status)
     for row, status in zip(place[failed].tolist(), samples.status[failed].tolist(), strict=True):
         groups[row].statuses[status] += 1

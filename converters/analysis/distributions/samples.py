@@ -31,6 +31,7 @@ COUNTERS = (
     "bytes",  # length at Q (of requests: at the first D)
     "done_bytes",  # completed without error
     "ended",  # beginning and completion are in the log
+    "doubtful",  # ended, but the latency is in doubt (`Bios.doubtful`), and in no distribution
     "unfinished",  # one of them is not; without requests that were merged into another
     "failed",
     "merged",
@@ -53,7 +54,7 @@ class Samples:
     """The rows of a window's `bios` or `requests`, (n,), and their stages, (m,), as samples.
 
     Rows are those of the table. A NOWAIT try (tries.py) has a row, too, but no size, status,
-    latency or stages.
+    latency or stages; one whose latency is in doubt has neither a latency nor stages.
     """
 
     place: I64
@@ -66,7 +67,10 @@ class Samples:
     status: I64
     """(n,): blk_status_t or negative errno; 0 good, not known, or a try."""
     latency: I64
-    """(n,): ns from Q (of requests: from allocation) to completion; -1 not known, or a try."""
+    """(n,): ns from Q (of requests: from allocation) to completion; -1 not known, in doubt, or a
+    try."""
+    doubtful: I64
+    """(n,): likewise where it is in doubt; -1 elsewhere."""
     end: I64
     """(n,): ns of the completion or, if that was not recorded, of the beginning; -1 neither."""
     stage_owner: I64
@@ -92,6 +96,7 @@ class Samples:
             size=self.size[rows],
             status=self.status[rows],
             latency=self.latency[rows],
+            doubtful=self.doubtful[rows],
             end=self.end[rows],
             stage_owner=renumbered[self.stage_owner[kept]],
             stage=self.stage[kept],
@@ -170,19 +175,38 @@ def _samples(
     for certainty in Certainty:
         if certain[certainty]:
             rows[certainty.name.lower()] = table.certainty == certainty
+    latency = np.where(ended, np.maximum(table.complete - start, 0), NEVER)
     samples = Samples(
         place=table.dev.astype(np.int64) << 8 | operations_of(table, context),
         counters=rows,
         size=table.bytes.astype(np.int64),
         status=table.status.astype(np.int64),
-        latency=np.where(ended, np.maximum(table.complete - start, 0), NEVER),
+        latency=latency,
+        doubtful=np.full(len(table), NEVER, np.int64),
         end=np.where(table.complete != NEVER, table.complete, begin),
         stage_owner=_owners(table.number, stages.owner),
         stage=stages.stage,
         stage_ns=stages.end - stages.start,
     )
+    doubtful = table.doubtful & ended
+    if doubtful.any():
+        samples = _with_doubtful(samples, doubtful)
     tried = tries(context, table)
     return _with_tries(samples, tried) if tried.any() else samples
+
+
+def _with_doubtful(samples: Samples, doubtful: Bool) -> Samples:
+    """Return the samples with the latencies of the mask's rows (n,) apart, and without stages."""
+    kept = ~doubtful[samples.stage_owner]
+    return replace(
+        samples,
+        counters={**samples.counters, "doubtful": doubtful},
+        latency=np.where(doubtful, NEVER, samples.latency),
+        doubtful=np.where(doubtful, samples.latency, NEVER),
+        stage_owner=samples.stage_owner[kept],
+        stage=samples.stage[kept],
+        stage_ns=samples.stage_ns[kept],
+    )
 
 
 def _with_tries(samples: Samples, tried: Bool) -> Samples:
@@ -201,6 +225,7 @@ def _with_tries(samples: Samples, tried: Bool) -> Samples:
         size=np.where(tried, NOT_COUNTED, samples.size),
         status=np.where(tried, 0, samples.status),
         latency=np.where(tried, NEVER, samples.latency),
+        doubtful=np.where(tried, NEVER, samples.doubtful),
         stage_owner=samples.stage_owner[kept],
         stage=samples.stage[kept],
         stage_ns=samples.stage_ns[kept],

@@ -4,7 +4,6 @@
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.finding import Finding, same_task
 from biotrail.converters.association.without_pointers.pending import Device, InFlight
-from biotrail.converters.events.tables import Certainty
 
 
 class BioRules:
@@ -64,13 +63,14 @@ class BioRules:
         `parent.unserved`; the front is added to `device.waiting`.
         """
         longer = [h for h in device.waiting.starting(event.sector, event.op) if h.end > event.end]
-        parent = self._find.choose(event, same_task(event, longer))
+        parent = self._find.choose(event, same_task(event, longer), open_=True)
         front = self._find.new_bio(event)
         event.bio = front.identity
         device.waiting.add(front)
         if parent is not None:
             event.other = parent.identity
-            front.parent, front.doubt = parent, parent.doubt
+            front.parent = parent
+            front.inherit(parent)
             parent.unserved.add(front)
             device.waiting.move(parent, event.end, parent.end)
 
@@ -108,7 +108,7 @@ class BioRules:
         else:
             device.waiting.remove(bio)
             if bio.unserved and device.has_requests:
-                event.doubt = Certainty.AMBIGUOUS
+                event.set_open()
         event.bio = bio.identity
 
     def waiting_for_end(self, event: Event, device: Device) -> list[InFlight]:

@@ -5,7 +5,6 @@ from biotrail.converters.association.without_pointers.bios import BioRules
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.finding import Finding, oldest_first
 from biotrail.converters.association.without_pointers.pending import Device, InFlight, TagUse
-from biotrail.converters.events.tables import Certainty
 
 
 class EndRules:
@@ -58,7 +57,7 @@ class EndRules:
         if event.op == self._find.append_op:
             return
         if device.overlaps_partial(event.sector, event.end):
-            request.doubt = Certainty.AMBIGUOUS
+            request.set_open()
         device.add_partial(fits)
 
     def _completing(self, event: Event, device: Device) -> list[InFlight]:
@@ -88,7 +87,7 @@ class EndRules:
         failed = device.allocated.exact(event.sector, event.end, event.op)
         bios = device.waiting.sharing(event.sector, event.end, event.op)
         for io in [*fits, *failed, *bios] if bios else ():
-            io.doubt = Certainty.AMBIGUOUS
+            io.set_open()
         return failed
 
     def _end_data(self, device: Device, request: InFlight) -> None:
@@ -142,7 +141,7 @@ class EndRules:
         data_in_flight = [h for h in issued if h.sequence and h not in ended]
         rivals = [*unknown, *data_in_flight]
         for io in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
-            io.doubt = Certainty.AMBIGUOUS
+            io.set_open()
         request = self._find.choose(event, ended + empty)
         self._find.pairing.complete(event.ts, ended + empty, others=bool(rivals))
         if request is None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.association.without_pointers.pending import InFlight, Tag
+from biotrail.converters.association.without_pointers.pending import Doubt, InFlight, Tag
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import OP_MASK, SECTOR_BYTES, U64, EventRows
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, Kind
@@ -33,8 +33,8 @@ WITH_TID = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A)
 """Record kinds that report the submitting thread."""
 
 
-@dataclass(slots=True)
-class Event:
+@dataclass(eq=False)
+class Event(Doubt):
     """One event, as the rules read it.
 
     dev: dev_t. sector, end: range in 512-byte sectors, half open; 0 for a flush request's. op:
@@ -72,8 +72,6 @@ class Event:
     """Identity of the request; 0: none, or not known."""
     other: int = 0
     """X: identity of the parent; m: of the absorbing request; 0: not known."""
-    doubt: int = 0
-    """How the identities are known (Certainty)."""
     members: list[int] = field(default_factory=list)
     """D or I of a request without a recorded G or s: identities of the bios that it covers."""
     completes_bio: bool = False

@@ -3,7 +3,11 @@
 
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing
-from biotrail.converters.association.without_pointers.pending import InFlight, merge_tag_groups
+from biotrail.converters.association.without_pointers.pending import (
+    InFlight,
+    merge_tag_groups,
+    share_doubt,
+)
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.tables import Certainty
 
@@ -78,32 +82,34 @@ class Finding:
         self._next += 1
         made = InFlight(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
         made.since = event.number
+        made.doubt, made.earliest, made.latest = Certainty.INTERVAL, event.ts, event.ts
         return made
 
-    def choose(self, event: Event, candidates: list[InFlight]) -> InFlight | None:
+    def choose(
+        self, event: Event, candidates: list[InFlight], *, open_: bool = False
+    ) -> InFlight | None:
         """Return the first candidate, None if there is none; raise `event.doubt` to its doubt.
 
         Callers sort the candidates: the oldest first, if need be after those of the event's thread.
         If there are several, `doubt` of the event and of all candidates becomes AMBIGUOUS, and
         their tag groups are merged (`merge_tag_groups`). If the event has no bytes and is no flush
         request's, they also join one group of `pairing`: completions that could be of each of them.
+        open_: whether they are not alike, so that the choice decides which completion is whose.
         """
         if len(candidates) > 1:
-            event.doubt = Certainty.AMBIGUOUS
-            for io in candidates:
-                io.doubt = Certainty.AMBIGUOUS
+            share_doubt(candidates, open_=open_)
             merge_tag_groups(candidates)
             if event.sector == event.end and not self.is_flush_machinery(event):
                 self.pairing.share(candidates)
         if not candidates:
             return None
-        event.doubt = max(event.doubt, candidates[0].doubt)
+        event.inherit(candidates[0])
         return candidates[0]
 
     def set_request(self, event: Event, request: InFlight) -> None:
         """Set the event's request and its head bio; raise the event's doubt to the request's."""
         event.request, event.bio = request.identity, request.head_bio
-        event.doubt = max(event.doubt, request.doubt)
+        event.inherit(request)
 
     def is_flush_machinery(self, event: Event) -> bool:
         """Return whether the event is of a flush request (blk_kick_flush), which has no bio."""

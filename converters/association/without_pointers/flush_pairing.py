@@ -8,17 +8,14 @@ member ended between the first and the last completion of its group.
 from dataclasses import dataclass, field
 
 from biotrail.converters.association.without_pointers.pairing import Pairing
-from biotrail.converters.association.without_pointers.pending import InFlight
-
-FAR = 1 << 63
-"""ns: no completion yet."""
+from biotrail.converters.association.without_pointers.pending import FAR, InFlight
 
 
 @dataclass(eq=False)
 class _Group:
     """Bios and requests that share completions.
 
-    first, last: times of the first and last completion (ns). live: members that have not ended.
+    first, last: times of the first and last completion (ns; FAR, 0: none yet). live: members that have not ended.
     count: completions so far. bounded: whether all of them were certainly of a member.
     """
 

@@ -27,7 +27,7 @@ from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.association.without_pointers.pending import Device
 from biotrail.converters.association.without_pointers.requests import RequestRules
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Events
+from biotrail.converters.events.events import DOUBTFUL_END, Events
 from biotrail.converters.events.tables import I64, U8, U64, Certainty
 from biotrail.recorder.schema.records import Kind
 
@@ -73,8 +73,8 @@ class Identifier:
         """Return a copy of the events with made-up identities in place of bio and request pointers.
 
         Call it for each event of the log once, in time order. In the copy `raw` has the identities
-        and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS); a record of a kind without a
-        rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
+        and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS), or DOUBTFUL_END; a record of a
+        kind without a rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
         an m (`_write`). `members` is this object's own dict: event number → identities of the bios
         that a request without a recorded beginning serves; `forget` shortens it. The other columns
         are those of `events`, not copied. Sets the context's `records_bios` where there is a Q.
@@ -116,6 +116,8 @@ class Identifier:
         (BIO_COMPLETE), its M or F of two requests an m (RQ_MERGE).
         """
         doubt[row] = max(event.doubt, Certainty.INTERVAL)
+        if event.kind in (Kind.C, Kind.BIO_COMPLETE) and event.latency_doubtful(event.ts):
+            doubt[row] = DOUBTFUL_END
         if event.completes_bio:
             rewrite_as_bio_complete(words)
         elif event.kind == Kind.RQ_MERGE and int(words[0]) >> 56 != Kind.RQ_MERGE:

@@ -5,7 +5,7 @@ Exact ranges and shared ends are dictionary lookups; an interval tree, built whe
 answers which range covers, overlaps or lies within another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -89,14 +89,62 @@ def merge_tag_groups(candidates: "list[InFlight]") -> None:
             groups[0].current.dissolve(use)
 
 
+FAR = 1 << 63
+"""ns: later than any time."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Doubt:
+    """How surely an identity is known, and when the I/O began that may be meant by it.
+
+    doubt: Certainty. earliest, latest: of the I/O that one which is AMBIGUOUS may be taken for, the
+    earliest and the latest beginning (ns); of any other its own.
+    """
+
+    doubt: int = 0
+    earliest: int = FAR
+    latest: int = 0
+
+    def inherit(self, other: "Doubt") -> None:
+        """Become as doubtful as `other`, on which this identity rests."""
+        self.doubt = max(self.doubt, other.doubt)
+        if other.doubt >= Certainty.AMBIGUOUS:
+            self.earliest = min(self.earliest, other.earliest)
+            self.latest = max(self.latest, other.latest)
+
+    def set_open(self) -> None:
+        """Become AMBIGUOUS, where nothing bounds when the I/O began or which end is its own."""
+        self.doubt, self.earliest, self.latest = Certainty.AMBIGUOUS, 0, FAR
+
+    def latency_doubtful(self, end: int) -> bool:
+        """Return whether the time from beginning to `end` (ns) is open by more than 10 %."""
+        if self.doubt < Certainty.AMBIGUOUS:
+            return False
+        least, most = end - self.latest, end - self.earliest
+        return least < 0 or 10 * (most - least) > least
+
+
+def share_doubt(candidates: Sequence[Doubt], *, open_: bool = False) -> None:
+    """Make all AMBIGUOUS: what one of them began, another may have ended.
+
+    open_: whether they differ in more than their beginning, so that this does not bound a latency.
+    """
+    earliest = min(one.earliest for one in candidates)
+    latest = max(one.latest for one in candidates)
+    for one in candidates:
+        one.doubt, one.earliest, one.latest = Certainty.AMBIGUOUS, earliest, latest
+        if open_:
+            one.set_open()
+
+
 @dataclass(eq=False)
-class InFlight:
+class InFlight(Doubt):
     """A bio or request in flight: the identity made up for it, and its range.
 
     identity: stands for the pointer. sector, end: range in 512-byte sectors, half open; it grows by
     merges and shrinks by splits and partial completions. op: REQ_OP_*. tid: thread that queued the
     bio.
-    origin: order in which it began. doubt: how its events are known (Certainty).
+    origin: order in which it began.
     head_bio: of a request, the identity of its first bio, 0 none. inserted, started: whether I, s
     was recorded.
     data_done: whether the data of its flush sequence is complete. parent: bio that a front piece
@@ -109,7 +157,6 @@ class InFlight:
     op: int
     tid: int
     origin: int
-    doubt: int = Certainty.INTERVAL
     head_bio: int = 0
     inserted: bool = False
     started: bool = False

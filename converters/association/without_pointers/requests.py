@@ -9,7 +9,6 @@ from biotrail.converters.association.without_pointers.finding import (
     oldest_first,
 )
 from biotrail.converters.association.without_pointers.pending import Device, InFlight, TagUse
-from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.schema.records import Kind
 
 
@@ -36,7 +35,7 @@ class RequestRules:
         request = self._find.begin_request(event)
         request.tid, request.flags = bio.tid, bio.flags
         request.head_bio = bio.identity
-        request.doubt = max(request.doubt, event.doubt)
+        request.inherit(event)
         self._find.pairing.serve(bio, request)
         mark_served(bio)
         event.bio, event.request = bio.identity, request.identity
@@ -104,7 +103,7 @@ class RequestRules:
         mark_served(bio)
         event.request = taker.identity
         self._doubt_unknown_takers(event, device, taker)
-        taker.doubt = max(taker.doubt, event.doubt)
+        taker.inherit(event)
         if event.sector < taker.sector:
             taker.head_bio = bio.identity
         sector, end = min(taker.sector, event.sector), max(taker.end, event.end)
@@ -121,8 +120,8 @@ class RequestRules:
             return
         rivals = device.waiting.ending(event.sector, event.op)
         rivals += device.waiting.starting(event.end, event.op)
-        for bio in rivals:
-            bio.doubt = taker.doubt = event.doubt = Certainty.AMBIGUOUS
+        for io in (*rivals, taker, event) if rivals else ():
+            io.set_open()
 
     def _mergeable(self, takers: list[InFlight]) -> list[InFlight]:
         """Return the requests that can grow, in the same order.
@@ -142,7 +141,7 @@ class RequestRules:
         """
         if len(takers) > 1:
             device.add_guess(event.sector, event.end, takers)
-        return self._find.choose(event, takers)
+        return self._find.choose(event, takers, open_=True)
 
     def absorb(self, event: Event, device: Device) -> None:
         """Apply m: identify the absorbed request, and its neighbour that absorbs it, which grows.
@@ -175,13 +174,14 @@ class RequestRules:
         takers = [t for t in self._mergeable(takers) if t is not merged]
         taker = self._choose_taker(event, device, takers)
         if device.overlaps_guess(event.sector, event.end):
-            event.doubt = Certainty.AMBIGUOUS
+            event.set_open()
         device.allocated.remove(merged)
         event.request, event.bio = merged.identity, merged.head_bio
         if taker is None:
             return
         event.other = taker.identity
-        taker.doubt = max(taker.doubt, merged.doubt, event.doubt)
+        taker.inherit(merged)
+        taker.inherit(event)
         if merged.sector < taker.sector:
             taker.head_bio = merged.head_bio
         sector, end = min(taker.sector, merged.sector), max(taker.end, merged.end)
@@ -208,7 +208,7 @@ class RequestRules:
     def _doubt_range(self, event: Event, device: Device, request: InFlight) -> None:
         """Mark the request ambiguous if an earlier choice near it may have made its range wrong."""
         if device.overlaps_guess(event.sector, event.end):
-            request.doubt = Certainty.AMBIGUOUS
+            request.set_open()
 
     def _unknown_request(self, event: Event, device: Device) -> InFlight:
         """Return a new request, whose G and s were not recorded, with the bios that it covers.
@@ -239,16 +239,16 @@ class RequestRules:
         uncovered = at != event.end and self._find.has_bios
         if grown or left or uncovered or device.overlaps_guess(event.sector, event.end):
             for io in (request, *inside, *grown):
-                io.doubt = Certainty.AMBIGUOUS
+                io.set_open()
         if left:
             device.add_guess(event.sector, event.end, left)
         for bio in members:
             device.waiting.remove(bio)
             mark_served(bio)
             event.members.append(bio.identity)
-            event.doubt = max(event.doubt, bio.doubt)
+            event.inherit(bio)
             request.flags |= bio.flags
-            request.doubt = max(request.doubt, bio.doubt)
+            request.inherit(bio)
         if members:
             request.head_bio = event.members[0]
         return request
@@ -279,8 +279,8 @@ class RequestRules:
         Does nothing if there are none (`_shorter_discards`), so for other operations.
         """
         grown = self._shorter_discards(event, device)
-        for io in grown:
-            io.doubt = request.doubt = Certainty.AMBIGUOUS
+        for io in (*grown, request) if grown else ():
+            io.set_open()
 
     def _smaller_discards(
         self, event: Event, device: Device, inside: list[InFlight]
@@ -360,8 +360,9 @@ class RequestRules:
         """
         if device.reports_allocations:
             return
-        for bio in device.waiting.sharing(event.sector, event.end, event.op):
-            bio.doubt = request.doubt = Certainty.AMBIGUOUS
+        bios = device.waiting.sharing(event.sector, event.end, event.op)
+        for io in (*bios, request) if bios else ():
+            io.set_open()
 
     def requeue(self, event: Event, device: Device) -> None:
         """Apply R: identify the issued request with exactly this range, which waits for another D.
@@ -376,11 +377,11 @@ class RequestRules:
         if request is None:
             request = self._find.new_request(event)
             # It may be the remainder of any request there, so the C of bios merged later is open.
-            request.doubt = Certainty.AMBIGUOUS
+            request.set_open()
         else:
             device.issued.remove(request)
             if device.overlaps_partial(event.sector, event.end):
-                request.doubt = Certainty.AMBIGUOUS
+                request.set_open()
         request.inserted = False
         request.tags.pop(TagUse.FLIGHT, None)
         device.allocated.add(request)
