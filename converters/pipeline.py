@@ -76,8 +76,8 @@ class Trace:
 
         associate: "identity": by kernel pointers; "intervals": by sector ranges, without pointers;
         "auto": by pointers where the log has them. own_io: whether to include the recording's own
-        I/O. include_ambiguous: whether latencies that are in doubt count as known. Raises LogFormatError: not of a known format, empty, of a newer format, or not
-        readable.
+        I/O. include_ambiguous: whether latencies that are in doubt count as known. Raises
+        LogFormatError: not of a known format, empty, of a newer format, or not readable.
         """
         self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)

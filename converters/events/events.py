@@ -85,7 +85,7 @@ def fields_of(kind: Kind) -> dict[str, Any]:
 _PADDED = {r.kind: _padded(r.dtype) for r in RECORDS}
 
 DOUBTFUL_END = np.uint8(Certainty.AMBIGUOUS + 1)
-"""`Events.doubt` of a completion that is AMBIGUOUS, and of I/O whose latency is open by over 10 %."""
+"""`Events.doubt` of a completion that is AMBIGUOUS, of I/O whose latency is open by over 10 %."""
 
 
 @dataclass

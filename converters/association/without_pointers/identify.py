@@ -74,10 +74,11 @@ class Identifier:
 
         Call it for each event of the log once, in time order. In the copy `raw` has the identities
         and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS), or DOUBTFUL_END; a record of a
-        kind without a rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
-        an m (`_write`). `members` is this object's own dict: event number → identities of the bios
-        that a request without a recorded beginning serves; `forget` shortens it. The other columns
-        are those of `events`, not copied. Sets the context's `records_bios` where there is a Q.
+        kind without a rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become
+        a c, its M or F an m (`_write`). `members` is this object's own dict: event number →
+        identities of the bios that a request without a recorded beginning serves; `forget` shortens
+        it. The other columns are those of `events`, not copied. Sets the context's `records_bios`
+        where there is a Q.
         """
         self._context.records_bios |= len(events.rows(Kind.Q)) > 0
         raw = events.raw.copy()
