@@ -195,7 +195,9 @@ class Flow:
         self._held: list[tuple[Moments | Seen, ...]] = []
         self._until = NEVER
         self._begun = np.zeros(0, dtype=np.int64)
-        """Numbers of open I/Os whose beginning was reported, as too much was held back for them."""
+        self._ended = self._begun
+        """Numbers of open I/Os whose beginning (and completion, though they were open for records
+        that may follow) was reported, as too much was held back for them."""
 
     def bios(self, window: Lifecycles, context: Context | None = None) -> Steps:
         """Return the beginnings and ends of bios that are known by now, each once."""
@@ -217,6 +219,7 @@ class Flow:
         rows = _rows(over, context)
         going_on = _rows(open_, context)
         if len(self._begun):
+            rows, going_on = (t.take(~np.isin(t.number, self._ended)) for t in (rows, going_on))
             told = np.isin(rows.number, self._begun)
             rows.start[told], rows.seen[told] = NEVER, False
             going_on = going_on.take(~np.isin(going_on.number, self._begun))
@@ -226,8 +229,8 @@ class Flow:
             until = min(until, int(going_on.start.min(initial=FAR)))
         else:
             begun = going_on.take(going_on.start < until)
-            begun.stop[:] = begun.fade[:] = begun.gone[:] = NEVER
             self._begun = np.union1d(self._begun, begun.number)
+            self._ended = np.union1d(self._ended, begun.number[begun.stop != NEVER])
             self._held.append(_moments(begun))
         final = window.begin == window.end
         self._until = until = max(until, begin)
