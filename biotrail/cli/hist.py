@@ -10,7 +10,7 @@ import click
 
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut, Opened, read_lines
-from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -80,7 +80,7 @@ NAMES = {
 @sort_option("device, then operation")
 @limit_option("all")
 @choice_options
-@associate_option
+@reading_options()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
     logs: tuple[str, ...],
@@ -94,7 +94,7 @@ def command(
     order: Order | None,
     limit: int | None,
     cut: Cut,
-    associate: str,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Draw histograms of the latency, size or queue depth of the I/Os in LOGs.
@@ -117,7 +117,7 @@ def command(
     measure = _measure(size, depth, stage, pairs)
 
     asked = partial(_question, measure, stage or Q2C, unit, linear, heatmap)
-    with recordings(logs, associate, twice=cut.needs_file()) as found:
+    with recordings(logs, reading, twice=cut.needs_file()) as found:
         several = len(found) > 1
         drawings = of_each(found, lambda one: _read(one, cut, asked))
     rows = hist_text.Rows(order, limit or 0)
