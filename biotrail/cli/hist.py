@@ -18,10 +18,13 @@ from biotrail.converters.analysis.distributions.distribution import (
     Q2C,
     STAGES,
     Distribution,
+    Group,
     Measure,
     Question,
 )
 from biotrail.converters.analysis.distributions.histogram import Scale
+from biotrail.converters.analysis.report.formats.json_pairs import doubtful_key
+from biotrail.converters.analysis.report.tree.figures import with_doubtful
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.text import hist as hist_text
@@ -238,6 +241,7 @@ def as_dict(
                 "count": group.histogram.count,
                 "total": group.histogram.total,
                 "max": group.histogram.maximum,
+                **_doubtful(group),
                 "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
                 **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
             }
@@ -258,6 +262,15 @@ def _name(trace: Trace, found: Distribution, code: int, text: str) -> dict[str, 
     if found.question.measure == Measure.PAIRS:
         return {"pair": found.pair_names.name(code), "by": text}
     return {"device": trace.context.device_name(code), "operation": text}
+
+
+def _doubtful(group: Group) -> dict[str, Any]:
+    """Return the count of a group's values in doubt, and count, mean and p99 with them in.
+
+    Empty where none is in doubt, as of sizes and depths never is.
+    """
+    every = with_doubtful(group.values, group.doubtful)
+    return {"doubtful": group.doubtful.count, **doubtful_key(every)} if every else {}
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
