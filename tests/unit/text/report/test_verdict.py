@@ -19,7 +19,7 @@ from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 from tests.support.perf_files import Perf
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
