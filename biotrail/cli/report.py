@@ -148,8 +148,7 @@ def command(
 
     \b
     biotrail report disk.biotrail
-    biotrail report --by process -d nvme0n1 disk.biotrail
-    biotrail report --by process --sort p99 -n 5 disk.biotrail
+    biotrail report --by process -d nvme0n1 --sort p99 -n 5 disk.biotrail
     biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
     biotrail report --by call disk.biotrail          # of a log recorded with --path
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'

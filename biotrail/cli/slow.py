@@ -173,8 +173,7 @@ def command(
     \b
     biotrail slow disk.biotrail
     biotrail slow --brief -n 100 disk.biotrail
-    biotrail slow --from 10s --to 12s disk.biotrail
-    biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
+    biotrail slow --from 10s --to 12s --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
     biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --calls --over 10ms disk.biotrail

@@ -134,9 +134,8 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
 
     end: ns, when the log ends; a bio in flight at the log's end (`under_way`) has waited until
     then, and its last stage goes on until then. Of any other bio without Q or C `waited_ns` is the
-    end of the last known stage (0 without stages), and all shares are 0.0. One whose completion is
-    in doubt has neither a latency nor stages. What is not known is None. context: of the log, for
-    names.
+    end of the last known stage (0 without stages), and all shares are 0.0; with C in doubt it has
+    no latency and no stages. What is not known is None. context: of the log, for names.
     """
     bios = window.bios
     one = bios.take(np.array([row]))
@@ -175,8 +174,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     )
     if io.under_way:
         io.waited_ns = end - queue
-    if not io.doubtful:
-        io.stages = _spans(window.bio_stages, io)
+    io.stages = [] if io.doubtful else _spans(window.bio_stages, io)
     if io.under_way:
         io.stages += _so_far(one, io)
     if io.latency_ns is None:

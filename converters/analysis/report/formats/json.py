@@ -131,18 +131,16 @@ def group(one: GroupReport) -> dict[str, Any]:
         **{name: count for name, count in counters.items() if name not in _NOT_EVENTS},
         "errors": one.errors,
         "size": {**summary(one.size, "bytes"), "histogram": buckets(one.sizes, "bytes")},
-        "latency": _latency(one),
+        "latency": {
+            **summary(one.latency, "ns"),
+            "histogram": buckets(one.latencies, "ns"),
+            **doubtful_key(one.with_doubtful),
+        },
         "stages": [
             {"stage": s.stage, "share": round(s.share, 6), **summary(s.time, "ns")}
             for s in one.stages
         ],
     }
-
-
-def _latency(one: GroupReport) -> dict[str, Any]:
-    """Return a group's latency as a dict for json.dumps."""
-    found = {**summary(one.latency, "ns"), "histogram": buckets(one.latencies, "ns")}
-    return {**found, **doubtful_key(one.with_doubtful)}
 
 
 def operation(one: OperationReport) -> dict[str, Any]:
