@@ -143,7 +143,6 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     queue, complete = int(one.queue[0]), int(sure_complete(one)[0])
     both = NEVER not in (queue, complete)
     task = int(one.task[0])
-    certainty = Certainty(int(one.certainty[0]))
     dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
     io = IO(
         number=int(one.number[0]),
@@ -166,7 +165,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         under_way=bool(under_way(one)[0]),
         doubtful=bool(one.doubtful[0]),
         status=context.status_name(int(one.status[0])),
-        certainty=certainty.name.lower(),
+        certainty=Certainty(int(one.certainty[0])).name.lower(),
         fragments=int(one.fragments[0]),
         requeues=int(one.requeues[0]),
         dev=dev,
