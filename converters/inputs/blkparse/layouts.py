@@ -21,6 +21,12 @@ _DEFAULT = re.compile(
     rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?(?:" + _ACTION + rb"|m) +" + _RWBS,
     re.MULTILINE,
 )
+_SAME_FOR_ALL = re.compile(
+    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:"
+    rb"[PUTX]{1,2} +\w+ +\d+ \+|A +\w+ +\d+ \+ \d+ +[^< ]|[CR] +\w+ +\d+ \+ \d+ +\[(?!-?\d+\]))",
+    re.MULTILINE,
+)
+"""A line with the default format's head, behind which the user had all actions print the same."""
 _MESSAGE = re.compile(rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?m +N ")
 _SEPARATOR = rb"[\s,;|]+"
 _TOKEN = re.compile(rb"\[[^\n]*\]|\d+,\d+(?=\s)|[^\s,;|]+")
@@ -31,7 +37,9 @@ _FORMS = {
     "rwbs": re.compile(_RWBS),
     "plus": re.compile(rb"\+"),
     "number": re.compile(rb"\d+"),
+    "error": re.compile(rb"\[-?\d+\]"),
 }
+_TIME_ANYWHERE = re.compile(_MARK)
 _TRIED_LINES = 500
 _MOST_CPUS = 4096
 _LETTERS_ALONE = (b"Q", b"D", b"C")
@@ -39,8 +47,8 @@ _LETTERS_ALONE = (b"Q", b"D", b"C")
 _NO_ROOM = (b"A", b"X")
 """Actions of which `-f` does not print what is needed: where from, and where the rest begins."""
 _ADVICE = (
-    "print it with blkparse's default format, or with -f "
-    "'%D %c %s %T.%t %p %a %d %S + %n [%C]\\n', or give the binary files themselves"
+    "print it with blkparse's default format, or with -f '%D %c %s %T.%t %p %a %d %S + %n [%C]' "
+    "and a line's end, or give the binary files themselves"
 )
 
 
@@ -52,20 +60,14 @@ def is_blkparse(first: bytes) -> bool:
         return True
     rows = [_TOKEN.findall(line) for line in first.splitlines()[:-1][:20]]
     told = [row for row in rows if _is_record(row)]
-    return len(told) >= 2 and len(told) * 2 > len(rows)
+    actions = {word for row in told for word in row if _FORMS["action"].fullmatch(word)}
+    return len(told) * 2 > len(rows) and len(actions) > 1 and not actions.isdisjoint(_LETTERS_ALONE)
 
 
 def _is_record(tokens: Sequence[bytes]) -> bool:
-    """Return whether the words of a line may be a record's: a time, an action and RWBS."""
-    return (
-        any(_FORMS["time"].fullmatch(token) for token in tokens)
-        and any(_FORMS["action"].fullmatch(token) for token in tokens)
-        and any(
-            (_FORMS["action"].fullmatch(a) and _FORMS["rwbs"].fullmatch(b))
-            or (_FORMS["rwbs"].fullmatch(a) and _FORMS["action"].fullmatch(b))
-            for i, a in enumerate(tokens)
-            for b in tokens[i + 1 :]
-        )
+    """Return whether the words of a line may be a record's: a time and an action."""
+    return any(map(_FORMS["time"].fullmatch, tokens)) and any(
+        map(_FORMS["action"].fullmatch, tokens)
     )
 
 
@@ -74,7 +76,7 @@ def layout_of(block: bytes, name: str) -> "Layout | None":
 
     Raises LogFormatError: its columns do not tell what is needed, or not which is which.
     """
-    if _DEFAULT.search(block):
+    if _DEFAULT.search(block) and not _SAME_FOR_ALL.search(block):
         return None
     rows = [_TOKEN.findall(line) for line in block.splitlines()[:_TRIED_LINES]]
     rows = [row for row in rows if _is_record(row)]
@@ -89,6 +91,8 @@ class Layout:
 
     columns: list[str]
     remarks: list[str] = field(default_factory=list)
+    unread: int = 0
+    """Lines with a time that are not of the layout."""
     _left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -109,12 +113,10 @@ class Layout:
             ("number", "what the trace lost is not known"),
             ("pid", "threads are not known"),
             ("comm", "threads have no names"),
+            ("error", "all completions count as successful"),
         ):
             if missing not in self.columns:
                 self.remarks.append(f"its layout (blkparse -f) has no {_SAID[missing]}: {cost}")
-        self.remarks.append(
-            "its layout (blkparse -f) has no errors of completions: all count as successful"
-        )
 
     def rewritten(self, block: bytes) -> bytes:
         """Return a block in the default format; lines that are no records are unchanged."""
@@ -129,12 +131,15 @@ class Layout:
         """Return a line in the default format."""
         match = self._pattern.match(line)
         if match is None or _MESSAGE.match(line):
+            if match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line):
+                self.unread += 1
+                return b""
             return line
         found = match.groupdict()
         action = found["action"]
         if action in _NO_ROOM:
             self._left["A (remap)" if action == b"A" else "X (split)"] += 1
-            return b""
+            action = b"?"
         comm = found.get("comm") or b""
         name = b"[" + comm.removeprefix(b"[").removesuffix(b"]") + b"]"
         place = b"%b + %b " % (found["sector"], found["sectors"])
@@ -143,7 +148,8 @@ class Layout:
         elif action == b"P":
             tail = name
         else:
-            tail = place + (b"[0]" if action in (b"C", b"R") else name)
+            error = found.get("error") or b"[0]"
+            tail = place + (error if action in (b"C", b"R") else name)
         return b"%b %b %b %b %b %b %b %b" % (
             found.get("device") or b"0,0",
             found.get("cpu") or b"0",
@@ -161,6 +167,7 @@ _WORDS = {
     "device": rb"\d+,\d+",
     "action": _ACTION,
     "rwbs": _RWBS,
+    "error": rb"\[-?\d+\]",
     **dict.fromkeys(("cpu", "number", "pid", "sector", "sectors"), rb"\d+"),
 }
 _SAID = {
@@ -169,6 +176,7 @@ _SAID = {
     "number": "sequence number (%s)",
     "pid": "process id (%p)",
     "comm": "command (%C)",
+    "error": "error ([%e])",
 }
 
 
@@ -181,14 +189,17 @@ def _columns(rows: list[list[bytes]], name: str) -> list[str]:
     for what in ("time", "device"):
         found = [i for i in range(width) if what in forms[i]]
         if len(found) > 1 or (what == "time" and not found):
-            raise _unclear(name, f"{len(found)} columns look like a {what}")
+            raise _unclear(name, f"which of {len(found)} columns is the {what}")
         for i in found:
             columns[i] = what
     action, rwbs = _letters(values, forms, name)
     columns[action], columns[rwbs] = "action", "rwbs"
     _place(columns, values, forms, name)
     _numbers(columns, values, forms, name)
-    if width and columns[-1] == "" and not forms[-1]:
+    for i in range(width):
+        if not columns[i] and "error" in forms[i]:
+            columns[i] = "error"
+    if not columns[-1] and not forms[-1]:
         columns[-1] = "comm"
     return columns
 
@@ -272,5 +283,5 @@ def _rises(column: list[bytes]) -> bool:
 def _unclear(name: str, what: str) -> LogFormatError:
     """Return the error for a layout that does not tell something."""
     return LogFormatError(
-        f"{name}: blkparse's text in a layout of -f, of which is not clear: {what}; {_ADVICE}"
+        f"{name}: blkparse's text in a layout of -f, which does not tell {what}: {_ADVICE}"
     )

@@ -106,6 +106,7 @@ _U = cython.declare(cython.int, 85)
 _W = cython.declare(cython.int, 87)
 _X = cython.declare(cython.int, 88)
 _MESSAGE = cython.declare(cython.int, 109)  # m
+_UNTOLD = cython.declare(cython.int, 63)  # ?, of `Layout`: a record whose line does not tell it all
 _BRACKET = cython.declare(cython.int, 91)  # [
 _BRACKET_END = cython.declare(cython.int, 93)  # ]
 
@@ -303,6 +304,8 @@ def _act(letter: cython.int) -> cython.ulonglong:
         return 14
     if letter == _A:
         return 15
+    if letter == _UNTOLD:
+        return 255
     return 0
 
 

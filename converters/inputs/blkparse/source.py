@@ -27,10 +27,13 @@ from biotrail.converters.inputs.tracepoints.translate import translate
 
 _LETTERS = "QGMFXAcIRmDCPU"
 _FEW_GAPS = 8
-"""Of so many records one may follow a gap in the numbers; where more do, lines were selected."""
+"""Gaps in the numbers of the first block, and of so many records one may follow a gap; where more
+do, lines were selected."""
 _TAIL_BYTES = 1 << 12
 _MOST_CARRIED = 1 << 14
 """Bytes of lines that wait for the next block, for what a remap's device is."""
+_UNTOLD = "action 255"
+"""Records of a layout that does not print what they tell; `Layout` counts them."""
 _OF_REQUEST = np.uint64(int(Category.FS) << CATEGORY_SHIFT)
 _NAMED = re.compile(rb"^Events \(([^)\n]+)\): ", re.MULTILINE)
 
@@ -66,8 +69,9 @@ class BlkparseSource(RecordSource):
         self._bad_lines = Examples()
         self._other_lines = Examples()
         self.summary = Summary(self.name)
-        self._first = next(self._blocks, b"")
-        self._layout: Layout | None = layout_of(self._first, self.name)
+        first = next(self._blocks, b"")
+        self._layout: Layout | None = layout_of(first, self.name)
+        self._first = self._plain(first)
         if self._layout is not None:
             self.remarks += [f"{self.name}: {remark}" for remark in self._layout.remarks]
         self._judge_beginning(path)
@@ -79,13 +83,13 @@ class BlkparseSource(RecordSource):
 
     def _judge_beginning(self, path: Given) -> None:
         """Judge by the first block whether numbers tell losses, and which device it is, if one."""
-        lines = self._reader.read(self._plain(self._first))
+        lines = self._reader.read(self._first)
         if not len(lines):
             return
         head = batch_of(lines).head
         found = Numbers().check(head[lines.act != Act.REMAP])
         gaps = sum(step.count > 0 for step in found.steps)
-        if gaps * _FEW_GAPS > len(lines):
+        if gaps > _FEW_GAPS and gaps * _FEW_GAPS > len(lines):
             self.numbers_tell = False
             self.remarks.append(
                 f"{self.name}: the numbers of its records have gaps everywhere: lines were "
@@ -134,8 +138,7 @@ class BlkparseSource(RecordSource):
     def _all_blocks(self) -> Iterator[bytes]:
         """Yield the text, block by block, in blkparse's default format."""
         first, self._first = self._first, b""
-        if first:
-            yield self._plain(first)
+        yield first
         for block in self._blocks:
             yield self._plain(block)
 
@@ -225,6 +228,7 @@ class BlkparseSource(RecordSource):
         """Add what is known at the end only to `problems` and `remarks`."""
         self.problems += self._text.problems
         self.unreadable_bytes += self._text.unreadable
+        self.left_out.pop(_UNTOLD, None)
         self.report_rest()
         if self._unnumbered_repeats:
             self.problems.append(
@@ -233,6 +237,11 @@ class BlkparseSource(RecordSource):
             )
         if self._layout is not None:
             self.remarks += [f"{self.name}: {remark}" for remark in self._layout.left_out()]
+            if self._layout.unread:
+                self.problems.append(
+                    f"{self.name}: left out: {self._layout.unread} lines with a time that do not "
+                    "have the layout of the others"
+                )
         if self._bad_lines.count:
             self.problems.append(
                 f"{self.name}: left out: {self._bad_lines.count} lines of records that are not "
