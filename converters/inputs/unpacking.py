@@ -51,12 +51,12 @@ class Allowance:
 
     def add(self, gained: int) -> None:
         """Count bytes that were unpacked. Raises TooLargeError: they are too many."""
-        self.gained += gained
-        if self.gained > SLACK + RATIO * self.stored + self.used:
+        if self.gained + gained > SLACK + RATIO * self.stored + self.used:
             raise TooLargeError(
-                f"{self.stored} bytes unpack to more than {self.gained - gained}, with little of "
-                "use among them"
+                f"{self.stored} bytes unpack to more than {self.gained}, with little of use among "
+                "them"
             )
+        self.gained += gained
 
     def use(self, count: int) -> None:
         """Count events that were found: each stands for EVENT_BYTES."""
