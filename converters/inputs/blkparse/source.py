@@ -24,6 +24,7 @@ from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
 from biotrail.converters.inputs.tracepoints.translate import translate
+from biotrail.recorder.schema.errors import LogFormatError
 
 _LETTERS = "QGMFXAcIRmDCPU"
 _FEW_GAPS = 8
@@ -104,7 +105,8 @@ class BlkparseSource(RecordSource):
     def parts(self) -> Iterator[Part]:
         """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
 
-        Problems, remarks, notes and losses are added on the way, some only at the end.
+        Problems, remarks, notes and losses are added on the way, some only at the end. Raises
+        LogFormatError at the end if there was no block event.
         """
         pending: list[Events] = []
         for events, following in self._read():
@@ -114,6 +116,12 @@ class BlkparseSource(RecordSource):
                 yield Part(sorted_by_time(Events.join(pending)), complete_to, None, self.offset)
                 pending = []
         self._report()
+        if not self._met:
+            why = "".join(self.problems[:1]).removeprefix(f"{self.name}: ") or "there are none"
+            raise LogFormatError(
+                f"{self.name}: no block event of it can be read: {why}; record them with "
+                "`blktrace -d DEVICE`, while there is I/O (docs/inputs.md)"
+            )
         yield Part(
             sorted_by_time(Events.join(pending)), max(self.reached, 0), None, max(self.offset, 0)
         )

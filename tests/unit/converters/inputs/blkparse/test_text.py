@@ -12,6 +12,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import IOERR
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.unit.converters.inputs.blkparse.texts import (
@@ -91,11 +92,13 @@ def test_every_action_is_read(body: str) -> None:
 
 def test_sleep_and_bounce_are_counted_as_in_binary_files() -> None:
     # GIVEN actions that a log has no kind for
-    source = source_of(text(line(1, " S   R 8 + 8 [dd]"), line(2, " B   R 8 + 8 [dd]")))
+    source = source_of(
+        text(line(1, " S   R 8 + 8 [dd]"), line(2, " B   R 8 + 8 [dd]"), *io_lines(3, 8))
+    )
     # WHEN they are read
     events = events_of(source)
     # THEN they are named
-    assert len(events) == 0
+    assert len(events) == 5
     assert any("bounce 1, sleeprq 1" in remark for remark in source.remarks)
 
 
@@ -293,6 +296,20 @@ def test_damaged_lines_are_told() -> None:
     assert "3 lines of records that are not understood, the first in line 6" in problems
     assert "line 10 has no end" in problems
     assert any("1 lines are no records, the first in line 9: 'hello'" in r for r in source.remarks)
+
+
+def test_text_without_block_events_is_refused() -> None:
+    # GIVEN lines of which none is an event that a log has
+    for lines in (
+        [line(1, " S   R 8 + 8 [dd]")],
+        ["  8,0    0        0     0.000001000     0  m   N cfq1 alloced"],
+        [line(1, " Q   R 8 + [dd]")],
+    ):
+        source = source_of(text(*lines))
+        # WHEN they are read
+        # THEN it is an error, with what to do
+        with pytest.raises(LogFormatError, match=r"no block event .*: .*blktrace -d"):
+            events_of(source)
 
 
 def test_a_stream_is_read() -> None:
