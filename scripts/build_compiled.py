@@ -19,6 +19,7 @@ COMPILED = (
     "biotrail.converters.analysis.distributions.sum_loops",
     "biotrail.converters.events.decoding_loops",
     "biotrail.converters.events.distinct_loops",
+    "biotrail.converters.inputs.blkparse.line_loops",
     "biotrail.converters.inputs.perf.walk_loops",
     "biotrail.converters.inputs.ftrace.line_loops",
     "biotrail.converters.inputs.perfetto.wire_loops",

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, BinaryIO, cast
 
+from biotrail.converters.inputs.unpacking import GZIP, ZSTD, ZSTD_BLOCK
 from biotrail.recorder.schema.errors import LogFormatError
 
 Given = str | os.PathLike[str] | BinaryIO
 """What the user gave: a path, or a binary stream."""
 
 PEEKED_BYTES = 4096
+PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
+"""Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
 _LEAST_BYTES = 64
 """Bytes of a pipe that are waited for."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
@@ -25,7 +28,8 @@ class Beginning:
     """What is known of a recording before it is read.
 
     given: the path, or a stream that still yields `first`. first: the first bytes, up to
-    PEEKED_BYTES; empty for a directory, and for a path that cannot be read.
+    PEEKED_BYTES, of gzip and zstd up to PACKED_PEEKED_BYTES; empty for a directory, and for a path
+    that cannot be read.
     """
 
     given: Given
@@ -50,12 +54,14 @@ def begin(given: Given) -> Beginning:
     if isinstance(given, str | os.PathLike):
         try:
             with open(given, "rb") as stream:
-                return Beginning(given, stream.read(PEEKED_BYTES))
+                first = stream.read(PEEKED_BYTES)
+                return Beginning(given, first + stream.read(_wanted(first)))
         except OSError:
             return Beginning(given, b"")
     if given.seekable():
         start = given.tell()
         first = given.read(PEEKED_BYTES)
+        first += given.read(_wanted(first))
         given.seek(start)
         return Beginning(given, first)
     first = _arrived(given)
@@ -104,7 +110,17 @@ def _arrived(stream: BinaryIO) -> bytes:
         if not more:
             break
         first += more
+    while (wanted := _wanted(first)) and (more := read(wanted)):
+        first += more
     return first
+
+
+def _wanted(first: bytes) -> int:
+    """Return how many more bytes are needed to know the beginning of what is compressed.
+
+    Nothing can be read of a block of zstd before its end, and of gzip's maybe less than is stored.
+    """
+    return max(PACKED_PEEKED_BYTES - len(first), 0) if first.startswith((GZIP, ZSTD)) else 0
 
 
 class _Prefixed(BytesIO):

@@ -17,7 +17,8 @@ _PARQUET = b"PAR1"
 _MAYBE_PERFETTO = (b"\x0a", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """A packet's tag, and the magic numbers of gzip and zstd."""
 PERF_MAGIC = b"PERFILE2"
-_GZIP = b"\x1f\x8b"
+_RECOGNISED_TEXT = 1 << 12
+"""Bytes of a text by which it is recognised."""
 
 
 class Format(NamedTuple):
@@ -154,10 +155,23 @@ def _trace_dat(given: Given) -> Source:
     return TraceDatSource(given)
 
 
+def _is_blkparse(beginning: Beginning) -> bool:
+    """Return whether it is the text of blkparse, plain or compressed."""
+    from biotrail.converters.inputs.blkparse.layouts import is_blkparse
+    from biotrail.converters.inputs.unpacking import beginning as unpacked
+
+    return is_blkparse(unpacked(beginning.first, _RECOGNISED_TEXT))
+
+
+def _blkparse(given: Given) -> Source:
+    """Return the source of blkparse's text. Raises LogFormatError: its layout is not clear."""
+    from biotrail.converters.inputs.blkparse.source import BlkparseSource
+
+    return BlkparseSource(given)
+
+
 def _is_ftrace_text(beginning: Beginning) -> bool:
     """Return whether it is text with events as ftrace, trace-cmd or perf prints them."""
-    if b"\0" in beginning.first and not beginning.first.startswith(_GZIP):
-        return False
     from biotrail.converters.inputs.ftrace.text import is_text
 
     return is_text(beginning.first)
@@ -177,6 +191,7 @@ FORMATS: tuple[Format, ...] = (
     Format("lttng", _is_lttng, _lttng),
     Format("Perfetto trace", _is_perfetto, _perfetto),
     Format("archive", _is_archive, _archive),
+    Format("blkparse text", _is_blkparse, _blkparse),
     Format("ftrace text", _is_ftrace_text, _ftrace_text),
 )
 """Formats in the order in which they are tried: those with a magic number first, an archive's

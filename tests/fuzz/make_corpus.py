@@ -6,6 +6,8 @@ Inputs named `crash-*` are not made: each once broke something, and stays.
 
 import gzip
 import io
+import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,22 @@ LOGS = {
 """Captures that are small, each with and without pointers."""
 _CRAFTED_BYTES = 6000
 """Of each log that asks for more work than its size should cost."""
+_PRINTED = ("loop1.txt", "vda.txt", "zram1.txt", "vda.summary.txt")
+_COLUMNS = re.compile(rb" *(\S+) +(\d+) +(\d+) +(\S+) +(\d+) +([QGIDC]) +(\S+) (\d+) \+ (\d+)")
+_CTF_HEAD = 37
+"""Bytes of a metadata packet's head, in which its lengths are in bits."""
+_FORMS = b"""\
+  8,0    0        1     0.000000100    42  Q   R 8 + 8 [dd]
+  8,0    0        2     0.000000200    42  X   R 8 / 12 [dd]
+  8,0    0        3     0.000000300    42  M   R 8 + 4 [dd]
+  8,0    0        0     0.000000350     0  m   N cfq1 alloced
+  8,0    0        4     0.000000400    42 UT   N [dd] 3
+  8,0    0        5     0.000000500    42  D   R 36 (12 00 ..) [dd]
+  8,0    0        6     0.000000600    42  C   R (12 00 ..) [65531]
+  8,1    0        7     0.000000700    42  A FWFS 8 + 8 <- (8,1) 0
+  8,0    0        8     0.000000800    42  S   W 8 + 8 [dd]
+  8,0    0       19     0.000000900    42  R   W 8 + 8 (   12) [0]
+"""
 _SCHEMA = [{"kind": 1, "size": 56}, {"kind": 200, "size": 16}]
 _LOSS = {"start": 10**12, "end": 10**12 + 5, "cpu": 0, "level": 0, "kind": 1, "count": 3}
 END = {
@@ -158,6 +176,53 @@ def recordings() -> dict[str, bytes]:
     return found | of_ftrace()
 
 
+def of_blkparse() -> dict[str, bytes]:
+    """Lines of blkparse, with its summary, in a layout of -f, and of every form."""
+    folder = DATA / "blktrace"
+    lines = {name: (folder / name).read_bytes().splitlines(keepends=True) for name in _PRINTED}
+    summary = b"".join(lines["vda.summary.txt"])
+    found = {
+        "default": b"".join(lines["loop1.txt"][:60] + lines["vda.txt"][:20]) + summary,
+        "bios": b"".join(lines["zram1.txt"]),
+    }
+    columns = re.compile(
+        rb" *(\S+) +(\d+) +(\d+) +(\S+) +(\d+) +([QGIDC]) +(\S+) (\d+) \+ (\d+).*\n"
+    )
+    rows = [match.groups() for line in lines["loop1.txt"] if (match := columns.fullmatch(line))]
+    found["columns"] = b"".join(b"%b %b %b %b %b\n" % (r[3], *r[5:]) for r in rows[:40])
+    found["commas"] = b"".join(b"%b , %b, %b, %b, %b, %b, %b, %b, %b\n" % r for r in rows[:40])
+    return found | {"forms": _FORMS, "gzip": gzip.compress(found["default"], mtime=0)}
+
+
+def of_lttng() -> dict[str, bytes]:
+    """A trace's metadata, as text without packets, and one of its streams, of one packet."""
+    folder = DATA / "lttng" / "kernel"
+    packed, metadata, at = (folder / "metadata").read_bytes(), b"/* CTF 1.8 */\n", 0
+    while at < len(packed):
+        content, packet = struct.unpack_from("<II", packed, at + 24)
+        metadata += packed[at + _CTF_HEAD : at + content // 8]
+        at += packet // 8
+    size = len(metadata).to_bytes(4, "little")
+    return {name: size + metadata + (folder / name).read_bytes() for name in ("blk_0", "blk_1")}
+
+
+def of_metrics() -> dict[str, bytes]:
+    """Requests of scrapers."""
+    accepts = {
+        "text": "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        "protobuf": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
+        "encoding=delimited;q=0.7,text/plain;q=0.3",
+    }
+    found = {
+        name: f"GET /metrics HTTP/1.1\nHost: localhost:9477\nAccept: {accept}\n".encode()
+        for name, accept in accepts.items()
+    }
+    found["query"] = b"GET /metrics?name[]=ios_total HTTP/1.1\nAccept-Encoding: gzip;q=1\n"
+    found["post"] = b"POST / HTTP/1.1\nContent-Length: 5\n"
+    return found
+
+
 def of_ftrace() -> dict[str, bytes]:
     """trace.dat files, also ones that ask for more than their size, and printed events."""
     folder = DATA / "ftrace"
@@ -208,6 +273,9 @@ def inputs() -> dict[str, dict[str, bytes]]:
         "blktrace": traces | crafted_blktrace(),
         "archive": archives,
         "inputs": recordings(),
+        "blkparse": of_blkparse(),
+        "lttng": of_lttng(),
+        "metrics": of_metrics(),
         "command": commands,
     }
 

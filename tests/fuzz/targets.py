@@ -12,10 +12,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException, parse_headers
 from pathlib import Path
 
 from biotrail.cli import info, stacks, view
 from biotrail.cli.main import main
+from biotrail.cli.measuring.application import application
 from biotrail.cli.reporting import flame_graph
 from biotrail.cli.reporting import page as report_page
 from biotrail.cli.reporting.slowest import Findings, look_around
@@ -25,22 +27,31 @@ from biotrail.converters.analysis.page import html
 from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.analysis.stacks.flame import Recorded, flame
 from biotrail.converters.analysis.stacks.stacks import Weight
+from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.parquet.source import ArchiveSource
 from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
 from biotrail.text import hist as hist_text
 from biotrail.text import stacks as stacks_text
 from biotrail.text.slow import slow as slow_text
 from tests.fuzz.fuzz_mending import mended
+from tests.support.measured_figures import exposed
 from tests.support.read_cost import Counting, check, counted
 
 COMMANDS = (b"info", b"dump", b"convert", b"view", b"stacks", b"report", b"slow", b"hist")
 FILE = "@"
 """This word of a command line stands for the fuzzed file."""
+_LONGEST_ANSWER = 1 << 16
 _WORDS_AT_MOST = 12
 _STATUSES = (0, 1, 2)
+
+
+ANSWERS = application(exposed())
+"""The application of `biotrail metrics`, with a few figures."""
 
 
 class Pipe(io.BytesIO):
@@ -88,9 +99,79 @@ def archive(data: bytes) -> None:
 
 
 def inputs(data: bytes) -> None:
-    """Any other tool's recording, as its first bytes say which, likewise."""
+    """Any other tool's recording, as its first bytes say which, likewise.
+
+    One of which no event can be read is refused.
+    """
     cost(data)
     _through(data)
+    refused_without_events(data)
+
+
+def blkparse(data: bytes) -> None:
+    """Printed records of blkparse, likewise."""
+    inputs(data)
+
+
+def lttng(data: bytes) -> None:
+    """A directory with metadata, whose length is in the first four bytes, and one stream."""
+    size = int.from_bytes(data[:4], "little") % (len(data) + 1)
+    with tempfile.TemporaryDirectory(prefix="biotrail-fuzz-") as directory:
+        Path(directory, "metadata").write_bytes(data[4 : 4 + size])
+        Path(directory, "blk_0").write_bytes(data[4 + size :])
+        try:
+            trace = Trace(directory)
+            found = sum(len(window.bios) for window in trace.lifecycles())
+            info.facts(trace)
+        except LogFormatError as error:
+            check_message(str(error))
+            return
+        assert found >= 0
+        if not _events(directory):
+            assert_refused([directory], b"")
+
+
+def refused_without_events(data: bytes) -> None:
+    """That no command ends well with a recording of another tool of which no event can be read."""
+    try:
+        source = open_source(io.BytesIO(data))
+        if isinstance(source, LogSource | ArchiveSource) or _events(source):
+            return
+    except LogFormatError:
+        pass
+    assert_refused([FILE], data)
+
+
+def _events(given: str | Source) -> int:
+    """How many block events are read; names of threads are none."""
+    parts = open_source(given).parts()
+    return sum(int((part.events.kind != Kind.TASK).sum()) for part in parts)
+
+
+def assert_refused(arguments: list[str], content: bytes) -> None:
+    """That a report of it is a message and status 1."""
+    status, said = run(["report", *arguments], content)
+    assert (status, "Traceback" in said) == (1, False), (status, said)
+    check_message(said)
+
+
+def metrics(data: bytes) -> None:
+    """A request for metrics: its first line and headers, as they come from a connection."""
+    first, _, rest = data.partition(b"\n")
+    method, path, *_ = [*first.decode("latin-1").split(" "), "", ""]
+    try:
+        headers = parse_headers(io.BytesIO(rest.replace(b"\n", b"\r\n") + b"\r\n\r\n"))
+    except HTTPException:
+        return
+    path, _, query = path.partition("?")
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query}
+    environ |= {f"HTTP_{name.upper().replace('-', '_')}": text for name, text in headers.items()}
+    answers: list[tuple[str, list[tuple[str, str]]]] = []
+    body = b"".join(ANSWERS(environ, lambda *answer: answers.append(answer[:2])))
+    ((status, given),) = answers
+    assert 200 <= int(status[:3]) < 500, status
+    assert all("\n" not in text and "\r" not in text for _, text in given)
+    assert len(body) <= _LONGEST_ANSWER
 
 
 def cost(data: bytes) -> None:
@@ -209,5 +290,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "blktrace": blktrace,
     "archive": archive,
     "inputs": inputs,
+    "blkparse": blkparse,
+    "lttng": lttng,
+    "metrics": metrics,
     "command": command,
 }

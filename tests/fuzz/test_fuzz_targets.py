@@ -9,7 +9,19 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz import fuzz_mending, make_corpus
 from tests.fuzz.mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
-from tests.fuzz.targets import TARGETS, archive, blktrace, command, cost, inputs, log, model
+from tests.fuzz.targets import (
+    TARGETS,
+    archive,
+    blkparse,
+    blktrace,
+    command,
+    cost,
+    inputs,
+    log,
+    lttng,
+    metrics,
+    model,
+)
 from tests.support import crafted_logs
 
 ROUND: dict[str, Any] = {
@@ -22,7 +34,7 @@ ROUND: dict[str, Any] = {
 
 def files() -> list[Any]:
     found = []
-    alone = ("blktrace", "archive", "inputs")
+    alone = ("blktrace", "archive", "inputs", "blkparse", "lttng", "metrics")
     of_kind = {"log": ("log", "model"), **{kind: (kind,) for kind in alone}}
     for kind, targets in of_kind.items():
         paths = sorted((CORPUS / kind).iterdir())
@@ -114,6 +126,33 @@ def test_any_other_tool_s_recording_is_read_or_refused(data: bytes) -> None:
     # WHEN it is associated and converted
     # THEN there is a result, or a clear message
     inputs(data)
+
+
+@settings(max_examples=60, **ROUND)
+@given(damaged(kept("blkparse")))
+def test_any_text_of_blkparse_is_read_or_refused(data: bytes) -> None:
+    # GIVEN blkparse's text, damaged
+    # WHEN it is associated and converted
+    # THEN there is a result, or a clear message
+    blkparse(data)
+
+
+@settings(max_examples=10, **ROUND)
+@given(damaged(kept("lttng")))
+def test_any_trace_of_lttng_is_read_or_refused(data: bytes) -> None:
+    # GIVEN a trace of LTTng, its metadata or stream damaged
+    # WHEN it is read
+    # THEN there is a result, or a clear message
+    lttng(data)
+
+
+@settings(max_examples=150, **ROUND)
+@given(damaged(kept("metrics")))
+def test_any_request_for_metrics_is_answered(data: bytes) -> None:
+    # GIVEN a request, damaged
+    # WHEN it is answered
+    # THEN it is an answer or a refusal, never a fault of the server's
+    metrics(data)
 
 
 @settings(max_examples=60, **ROUND)

@@ -10,8 +10,8 @@ from typing import Any
 from unittest import mock
 
 from biotrail.converters.inputs.blktrace import files as blktrace_files
-from biotrail.converters.inputs.ftrace import compression as trace_dat
 from biotrail.converters.inputs.parquet import source as archive
+from biotrail.converters.inputs.unpacking import RATIO, SLACK, Allowance
 from biotrail.recorder.log import frames
 from biotrail.recorder.log.source import Source
 
@@ -20,14 +20,17 @@ from biotrail.recorder.log.source import Source
 class Cost:
     """Bytes read from a file, checksummed, and gained by decompressing; rows of archives.
 
-    searched: bytes in which blktrace's records were looked for. gained: of payloads. events: of
-    row groups.
+    searched: bytes in which blktrace's records were looked for. gained: of logs' payloads.
+    unpacked: bytes gained of other tools' recordings, nested ones too. used: what events among
+    these allow to be unpacked beside. events: of row groups.
     """
 
     read: int = 0
     checksummed: int = 0
     searched: int = 0
     gained: int = 0
+    unpacked: int = 0
+    used: int = 0
     events: int = 0
 
     @property
@@ -51,11 +54,12 @@ class Counting(io.BytesIO):
 
 @contextmanager
 def counted() -> Iterator[Cost]:
-    """Count what is done within, in logs, blktrace's data and archives, but for `read`.
+    """Count what is done within, in logs and other recordings, but for `read`.
 
     `read` is counted for logs; for other files, who reads them gives a `Counting`.
     """
     cost = Cost()
+    allowances: dict[int, Allowance] = {}
 
     def count(owner: Any, name: str, add: Any) -> Any:
         original = getattr(owner, name)
@@ -79,6 +83,10 @@ def counted() -> Iterator[Cost]:
     def searched(arguments: Any, result: object) -> None:
         cost.searched += len(arguments[0])
 
+    def unpacked(arguments: Any, result: None) -> None:
+        cost.unpacked += arguments[1]
+        allowances[id(arguments[0])] = arguments[0]
+
     def rows(arguments: Any, result: Any) -> None:
         cost.events += len(result[0])
 
@@ -87,13 +95,13 @@ def counted() -> Iterator[Cost]:
             (zlib, "crc32", checksummed),
             (Source, "read_at", read),
             (frames, "_decompress", gained),
-            (trace_dat, "_zstd", gained),
-            (trace_dat, "_zlib", gained),
+            (Allowance, "add", unpacked),
             (blktrace_files, "find_records", searched),
             (archive.arrow, "read_events", rows),
         ):
             stack.enter_context(count(owner, name, add))
         yield cost
+        cost.used = sum(allowance.used for allowance in allowances.values())
 
 
 def check(data: bytes, cost: Cost) -> None:
@@ -103,6 +111,8 @@ def check(data: bytes, cost: Cost) -> None:
     """
     assert cost.looked_at <= MOST_READ * len(data) + SMALL, (cost, len(data))
     assert cost.gained <= frames.MAX_RATIO * len(data), (cost, len(data))
+    # Perfetto's traces are read twice.
+    assert cost.unpacked <= 2 * (SLACK + RATIO * len(data)) + cost.used, (cost, len(data))
     assert cost.events <= archive.MOST_EVENTS_A_BYTE * len(data), (cost, len(data))
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from biotrail.converters.clocks.beside import Joined, itself, joined
-from biotrail.converters.inputs.perfetto.packets import unpacked
+from biotrail.converters.inputs.perfetto.packets import plain
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.inputs.perfetto.survey import Survey, survey
+from biotrail.converters.inputs.unpacking import Allowance
 from biotrail.converters.outputs.perfetto.packets.metadata import Facts
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.place import Ids, Place
@@ -83,9 +84,11 @@ class Beside:
         """
         left = self.theirs.whole
         with self.opened() as stream:
-            plain = unpacked(stream)
+            allowance = Allowance()
+            allowance.used = left
+            theirs = plain(stream, allowance)
             while left:
-                data = plain.read(min(left, _COPIED))
+                data = theirs.read(min(left, _COPIED))
                 if not data:
                     raise ConversionError(f"{self.path}: changed while it was read: try again")
                 try:

@@ -2,9 +2,7 @@
 """blktrace's data as a source of events: sets `DEV.blktrace.CPU`, and merged streams."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,40 +11,30 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import U64
-from biotrail.converters.inputs.blktrace.files import Batch, RecordFile, find, is_blktrace, set_name
+from biotrail.converters.inputs.blktrace.files import RecordFile, find, is_blktrace, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
-from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
-from biotrail.converters.inputs.blktrace.rows import Message, Rows, Translator
+from biotrail.converters.inputs.blktrace.records import PART_EVENTS, RecordSource
+from biotrail.converters.inputs.blktrace.rows import Rows, Translator
 from biotrail.converters.inputs.foreign import (
-    WITHOUT_BIOS,
-    ForeignSource,
     foreign_header,
     sorted_by_time,
 )
 from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.recorder.schema.records import Kind
 
 __all__ = ["BlktraceSource", "find", "is_blktrace"]
 
-PART_EVENTS = 100_000
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
 """Bytes of blocks that all files of a set may hold in memory at once."""
 _LEAST_BLOCK_BYTES = 1 << 16
-MESSAGES_KEPT = 10_000
 _CLOCK_UNCERTAINTY_NS = 1_000
 _TOOL = "blktrace"
 _LETTERS = "QGMFXAcIRmDCPU"
 
 
-class BlktraceSource(ForeignSource):
-    """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source.
-
-    While `parts` is iterated over, `messages` collects the first MESSAGES_KEPT messages,
-    `messages_met` counts all of them, and `left_out` counts, by action, records that have no kind
-    in a log.
-    """
+class BlktraceSource(RecordSource):
+    """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open every file, read its first block, and make a log's header of what is there.
@@ -59,9 +47,6 @@ class BlktraceSource(ForeignSource):
         super().__init__(os.fspath(path) if isinstance(path, str | os.PathLike) else name, _TOOL)
         self.set_name: str | None = None
         """Name of the set, which is its device's; None: the data are no set."""
-        self.messages: list[Message] = []
-        self.messages_met = 0
-        self.left_out: Counter[str] = Counter()
         self._absent: list[int] = []
         self._files = self._open(path)
         self._add_absent()
@@ -69,12 +54,7 @@ class BlktraceSource(ForeignSource):
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
         self.header = self._header()
-        self._translator = Translator(Context(self.header))
-        self._numbers = Numbers()
-        self._repeats: Counter[str] = Counter()
-        self._begun_again: Counter[str] = Counter()
         self._reported = [0] * len(self._files)
-        self._met: set[int] = set()
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
         """Return the files of the set that `path` is of, by CPU; else the one file or stream.
@@ -200,11 +180,11 @@ class BlktraceSource(ForeignSource):
             if batch is None:
                 del readers[index]
                 continue
-            pending.append(self._events_of(batch, self._files[index]))
+            pending.append(self.events_of(batch, self._files[index]))
             if sum(map(len, pending)) >= PART_EVENTS:
                 yield self._part(pending, min(self._files[i].reached for i in readers))
                 pending = []
-        self._report_rest()
+        self.report_rest()
         yield self._part(pending, max(file.reached for file in self._files))
 
     def _part(self, pending: list[Events], complete_to: int) -> Part:
@@ -221,95 +201,6 @@ class BlktraceSource(ForeignSource):
         self.problems += file.problems[self._reported[index] :]
         self._reported[index] = len(file.problems)
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
-
-    def _report_rest(self) -> None:
-        """Add what is known at the end only.
-
-        To `problems` repeats and steps back of sequence numbers, to `remarks` the counts of records
-        left out by action and, if not all were kept, of messages, and what it costs that there was
-        no bio.
-        """
-        self._report_numbers()
-        if Kind.D in self._met and Kind.Q not in self._met:
-            self.remarks.append(f"{self.name}: Q (queue) does not occur: {WITHOUT_BIOS}")
-        if self.left_out:
-            what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
-            self.remarks.append(f"{self.name}: records left out, as a log has no such kind: {what}")
-        if self.messages_met > len(self.messages):
-            self.remarks.append(
-                f"{self.name}: {self.messages_met} messages, of which the first "
-                f"{len(self.messages)} were kept"
-            )
-
-    def _events_of(self, batch: Batch, file: RecordFile) -> Events:
-        """Return a batch's events without repeated records. file: where the batch comes from.
-
-        Adds to `left_out`, `messages_met`, `messages` and, as "message", `notes`; losses by
-        sequence numbers and by LOST EVENTS lines to `losses`.
-        """
-        batch = self._without_repeats(batch, file)
-        rows = self._translator.rows(batch)
-        self.left_out += rows.left_out
-        self.messages_met += len(rows.messages)
-        kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
-        self.messages += kept
-        self.notes += [("message", vars(message)) for message in kept]
-        self._add_losses(batch, file)
-        self._met.update(np.unique(rows.events.kind).tolist())
-        return rows.events
-
-    def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
-        """Return the batch without repeated records; the batch itself if there are none.
-
-        By sequence numbers adds missing records to `losses`, and times at which the numbers go back
-        to `damaged`; counts both repeats and steps back by file name, for `_report_numbers`.
-        """
-        found = self._numbers.check(batch.head)
-        for step in found.steps:
-            if step.count >= 0:
-                self.add_loss(step.start, step.end, step.key[1], step.count)
-            else:
-                self._begun_again[file.name] += 1
-                window = {"offset": file.offset, "start": step.start, "end": step.end}
-                self.damaged.append(window)
-        for _, count, _ in found.repeats:
-            self._repeats[file.name] += count
-        if found.keep.all():
-            return batch
-        lost = kept_rows(found.keep, batch.lost)
-        head, payload = batch.head[found.keep], batch.payload[found.keep]
-        return replace(batch, head=head, payload=payload, lost=lost)
-
-    def _report_numbers(self) -> None:
-        """Add to `problems` a text for each file with repeated records, or numbers that go back.
-
-        Those with repeats first; a file with both has two. By the counts of all records read so
-        far: to be called once, at the end.
-        """
-        for name, count in self._repeats.items():
-            self.problems.append(
-                f"{name}: {count} records have numbers and times that were there before: a part "
-                "of the file is there twice, or another trace follows; left out"
-            )
-        for name, count in self._begun_again.items():
-            self.problems.append(
-                f"{name}: the sequence numbers of a CPU's records go back {count} times, at later "
-                "times: other traces follow; kept, but how many records are missing between them "
-                "is not known"
-            )
-
-    def _add_losses(self, batch: Batch, file: RecordFile) -> None:
-        """Add to `losses` what the LOST EVENTS lines in a batch say (`Batch.lost`).
-
-        The time is from the record before the line to the one after. If the batch lacks one of
-        them, the other's time is both; in a batch without records both are the newest time of
-        `file`, where the batch comes from, or 0 if that had no record either.
-        """
-        for row, cpu, count in batch.lost:
-            times = batch.head["time"]
-            after = int(times[min(row, len(times) - 1)]) if len(times) else max(file.reached, 0)
-            before = int(times[row - 1]) if row else after
-            self.add_loss(before, after, cpu, count)
 
 
 def _reading(monotonic: int, realtime: int) -> dict[str, int]:

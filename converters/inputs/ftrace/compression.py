@@ -5,6 +5,7 @@ import zlib
 
 import zstandard
 
+from biotrail.converters.inputs.unpacking import Allowance, TooLargeError
 from biotrail.recorder.log.frames import most_raw
 from biotrail.recorder.schema.errors import LogFormatError
 
@@ -19,26 +20,27 @@ class Decompressor:
     codec: of CODECS.
     """
 
-    def __init__(self, codec: str, file_bytes: int) -> None:
+    def __init__(self, codec: str) -> None:
         self.codec = codec
-        self._left = most_raw(file_bytes)
+        self.allowance = Allowance()
 
     def decompress(self, stored: bytes, size: int, where: str) -> bytes:
         """Return the `size` bytes that were stored compressed, allocating no more.
 
         where: file and offset, for the message. Raises LogFormatError: the data does not
         decompress, or to another size, or to more than the log format's ratio allows beside one
-        page of 64 KiB, as all data of the file together may not.
+        page of 64 KiB, or with the data before to more than the allowance.
         """
-        if size > min(most_raw(len(stored)) + _PAGE_BYTES, self._left):
+        if size > most_raw(len(stored)) + _PAGE_BYTES:
             raise LogFormatError(
                 f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
                 "copy it again"
             )
-        self._left -= size
+        self.allowance.stored += len(stored)
         try:
+            self.allowance.add(size)
             data = _zstd(stored, size) if self.codec == "zstd" else _zlib(stored, size)
-        except (zstandard.ZstdError, zlib.error) as error:
+        except (zstandard.ZstdError, zlib.error, TooLargeError) as error:
             raise LogFormatError(
                 f"{where}: does not decompress ({error}): the file is damaged; copy it again"
             ) from None

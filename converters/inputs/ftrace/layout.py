@@ -143,7 +143,7 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
             f"{fields.name}: compressed with {recording.codec!r}; {', '.join(CODECS)} are known: "
             "convert it with `trace-cmd convert --compression none`"
         )
-    recording.decompressor = Decompressor(recording.codec, fields.size)
+    recording.decompressor = Decompressor(recording.codec)
     offset, read = fields.number(8), set[int]()
     while offset and offset not in read:
         read.add(offset)

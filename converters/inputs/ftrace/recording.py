@@ -79,7 +79,7 @@ class Recording:
     long_bytes: int
     page_bytes: int
     codec: str = NONE
-    decompressor: Decompressor = field(default_factory=lambda: Decompressor(NONE, 0))
+    decompressor: Decompressor = field(default_factory=lambda: Decompressor(NONE))
     header_page: str = ""
     formats: dict[str, list[str]] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)

@@ -147,6 +147,7 @@ class TraceDatSource(TracepointSource):
             stream.reached = max(stream.reached, int(time.max()))
         rows, passed_over = self._records.rows(block, found, time, stream.where.cpu)
         rows = [self._owners.kept(row, stream.buffer.name) for row in rows]
+        self.recording.decompressor.allowance.use(sum(map(len, rows)))
         return Batch(rows, 0, 0, losses, passed_over)
 
     def _report(self, stream: CpuPages) -> None:

@@ -13,6 +13,7 @@ import zstandard
 from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf.cursor import ByteOrder
 from biotrail.converters.inputs.perf.layout import HEADER_BYTES, RecordType
+from biotrail.converters.inputs.unpacking import Allowance, TooLargeError
 from biotrail.recorder.schema.errors import LogFormatError
 
 try:
@@ -26,9 +27,6 @@ BLOCK_BYTES = 1 << 20
 _MOST_TRACING_BYTES = 256 << 20
 _SLICE_BYTES = 256
 """Compressed bytes that are given to zstd at once: a few bytes can become 128 KiB."""
-_MOST_EXPANSION = 1000
-"""More than perf's records ever shrink to; beyond it is a decompression bomb."""
-_EXPANSION_FREE = 1 << 24
 _FOLLOWED = (RecordType.TRACING_DATA, RecordType.AUXTRACE)
 """Records whose data follow behind the record."""
 _FIRST_OF_PERF = 64
@@ -146,6 +144,10 @@ class RecordStream:
             start,
             self.offset,
         )
+
+    def use(self, count: int) -> None:
+        """Count block events that were found, which lets more be unpacked."""
+        self._unpacker.allowance.use(count)
 
     def _read(self, count: int) -> bytes:
         """Return the next bytes, `count` at most; b"" at the section's or stream's end."""
@@ -281,7 +283,7 @@ class Unpacker:
         """name: of the recording, for messages."""
         self._name, self._order = name, order
         self._zstd = zstandard.ZstdDecompressor().decompressobj()
-        self._taken = self._given = 0
+        self.allowance = Allowance()
         self.rest = b""
 
     def unpack(self, data: bytes, found: Walk) -> tuple[bytes, list[int]]:
@@ -320,11 +322,12 @@ class Unpacker:
                     f"{self._name}: its compressed data cannot be decompressed: {error}; the file "
                     "is damaged: record again"
                 ) from error
-            self._given += len(given)
-            self._taken += len(taken)
-            if self._taken > _EXPANSION_FREE + _MOST_EXPANSION * self._given:
+            self.allowance.stored += len(given)
+            try:
+                self.allowance.add(len(taken))
+            except TooLargeError as error:
                 raise LogFormatError(
-                    f"{self._name}: its compressed data grow more than {_MOST_EXPANSION} times, "
-                    "which perf's never do: the file is damaged, or made to do harm"
-                )
+                    f"{self._name}: its compressed data grow as perf's never do ({error}): the "
+                    "file is damaged, or made to do harm"
+                ) from None
             yield taken

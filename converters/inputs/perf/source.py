@@ -150,6 +150,7 @@ class PerfSource(TracepointSource):
         rows = self._events.rows(block, words, block.at[types == RecordType.SAMPLE], passed_over)
         rows = [self._repeats.without(part) for part in rows]
         self._rounds.add(rows, block.start, block.rounds)
+        self._stream.use(sum(map(len, rows)))
         if rows:
             newest = max(int(part.time.max()) for part in rows)
             first = min(int(part.time.min()) for part in rows)

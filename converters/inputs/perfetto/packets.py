@@ -5,16 +5,22 @@ A trace is one protobuf message, Trace, whose field 1 is repeated: its TracePack
 (protos/perfetto/trace/trace.proto, trace_packet.proto). A file or stream may be gzip or zstd.
 """
 
-import gzip
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
-import zstandard
 
-from biotrail.converters.inputs.perfetto.recognising import GZIP, ZSTD
-from biotrail.converters.inputs.perfetto.wire import Messages, loops
+from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages, loops
+from biotrail.converters.inputs.unpacking import (
+    EVENT_BYTES,
+    UNPACKING_ERRORS,
+    ZSTD,
+    Allowance,
+    TooLargeError,
+    Unpacked,
+    unpacked,
+)
 
 PACKET, COMPRESSED = 1, 50
 """Field numbers: Trace.packet, TracePacket.compressed_packets."""
@@ -24,10 +30,9 @@ _LARGEST = 64 << 20
 """Bytes of the largest packet that is read; Perfetto's own buffers are smaller."""
 _MOST_INFLATED = 16 << 20
 """Bytes of packets that are compressed in one packet; Perfetto's recorder puts some MB in one."""
+_ENDS = "does not decompress further: {}"
 _LONGEST_HEAD = 20
 """Bytes of a field's tag and length, at most."""
-_MOST_GROWTH = 2000
-"""Decompressed bytes per compressed byte: deflate reaches half of it."""
 
 
 class Packets:
@@ -38,9 +43,12 @@ class Packets:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Take an open trace; decompress it if it is gzip or zstd. It stays the caller's."""
-        self._raw = stream
-        self._stream = unpacked(stream)
+        """Take an open trace, at its beginning; decompress it if it is gzip or zstd.
+
+        It stays the caller's.
+        """
+        self._allowance = Allowance()
+        self._stream = plain(stream, self._allowance)
         self.whole = 0
         self.problem: str | None = None
         """What is wrong behind `whole`; None: nothing is there."""
@@ -52,7 +60,7 @@ class Packets:
 
     def blocks(self) -> Iterator[Messages]:
         """Yield the packets, some at a time, and after them those that were compressed in them."""
-        while self.problem is None and (data := self._next()):
+        while data := self._next():
             at = 0
             while True:
                 found, used = self._whole(memoryview(data)[at:])
@@ -60,11 +68,19 @@ class Packets:
                 if len(found):
                     yield found
                     yield from self._inflated(found)
+                if self.problem is not None:
+                    return
                 if len(found) < _MOST_PACKETS:
                     break
             self._pending = data[at:]
         if self._pending and self.problem is None:
             self.problem = f"its last packet is cut off after {len(self._pending)} bytes"
+
+    def use(self, block: Messages, fields: Fields) -> None:
+        """Count the packets of a block that have some of the fields that are looked for."""
+        known = (fields.length != MISSING).any(axis=0)
+        sizes = np.minimum(block.end - block.begin, EVENT_BYTES)
+        self._allowance.used += int(sizes[known].sum())
 
     def _inflated(self, packets: Messages) -> Iterator[Messages]:
         """Yield the packets that are compressed in packets; count those that do not inflate."""
@@ -76,29 +92,30 @@ class Packets:
             except zlib.error:
                 data = b""
             self.not_inflated += not inflater.eof
+            try:
+                self._allowance.add(len(data))
+            except TooLargeError as error:
+                self.problem = _ENDS.format(error)
+                return
             whole = np.array([0, len(data)], dtype=np.int64)
             _, found = Messages(memoryview(data), whole[:1], whole[1:]).repeated(PACKET)
             for first in range(0, len(found), _MOST_PACKETS):
                 yield found.take(np.arange(first, min(first + _MOST_PACKETS, len(found))))
 
     def _next(self) -> bytes:
-        """Return the bytes of the packet that was not whole, and more; b"": there are no more."""
+        """Return the bytes of the packet that was not whole, and more; b"": there are no more.
+
+        Nor are there where there is a problem.
+        """
+        if self.problem is not None:
+            return b""
         size = max(_BLOCK, self._wanted - len(self._pending))
         try:
             more = self._stream.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-            self.problem = f"does not decompress further: {error}"
-            return b""
-        if self._stream is not self._raw and self.whole > _MOST_GROWTH * (self._tell() + _BLOCK):
-            self.problem = f"decompresses to more than {_MOST_GROWTH} times its size"
+        except UNPACKING_ERRORS as error:
+            self.problem = _ENDS.format(error)
             return b""
         return self._pending + more if more else b""
-
-    def _tell(self) -> int:
-        try:
-            return self._raw.tell()
-        except OSError:
-            return 1 << 62
 
     def _whole(self, data: memoryview) -> tuple[Messages, int]:
         """Return (packets, bytes used) of what begins with a packet; advance `whole`.
@@ -122,16 +139,8 @@ class Packets:
         return Messages(data, begin[:count], end[:count]), used
 
 
-def unpacked(stream: BinaryIO) -> BinaryIO:
-    """Return a stream of the decompressed bytes; `stream` itself if it is not compressed.
-
-    stream: at its beginning; it can seek or peek.
-    """
-    first = stream.read(4)
+def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
+    """Return a stream of the decompressed bytes of one that is at its beginning and can seek."""
+    first = stream.read(len(ZSTD))
     stream.seek(0)
-    if first.startswith(GZIP):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-    if first == ZSTD:
-        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return cast(BinaryIO, reader)
-    return stream
+    return unpacked(stream, first, allowance)

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition of a Perfetto trace by its first bytes. Imports what reading it needs only then."""
+"""Recognition of a Perfetto trace by its first bytes."""
 
-import zlib
+from biotrail.converters.inputs.unpacking import beginning
 
-import zstandard
-
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _PACKET_TAG = b"\x0a"
 """Trace.packet: field 1, bytes."""
 _ENOUGH = 4096
@@ -16,22 +13,11 @@ _KNOWN_FIELDS = 1024
 def is_perfetto(first: bytes) -> bool:
     """Return whether bytes begin as a Perfetto trace does, plain or compressed.
 
-    first: up to 4096 bytes. The first packet has to hold fields alone that a TracePacket may have.
+    first: as `Beginning.first`. The first packet has to hold fields alone that a TracePacket may
+    have.
     """
-    first = plain(first)
+    first = beginning(first, _ENOUGH)
     return first.startswith(_PACKET_TAG) and _has_packets(first)
-
-
-def plain(first: bytes) -> bytes:
-    """Return the beginning decompressed, of gzip or zstd, as far as it goes; others unchanged."""
-    try:
-        if first.startswith(GZIP):
-            return zlib.decompressobj(wbits=31).decompress(first, _ENOUGH)
-        if first.startswith(ZSTD):
-            return zstandard.ZstdDecompressor().decompressobj().decompress(first)[:_ENOUGH]
-    except (zlib.error, zstandard.ZstdError):
-        return b""
-    return first
 
 
 def _has_packets(first: bytes) -> bool:

@@ -103,6 +103,7 @@ class PerfettoSource(TracepointSource):
         packets = Packets(self._stream)
         for index, block in enumerate(packets.blocks()):
             fields, _ = fields_of_host(block)
+            packets.use(block, fields)
             complete_to = self._complete_to[min(index, len(self._complete_to) - 1)]
             yield self._batch(fields, complete_to, packets.whole)
         yield Batch([], max(self._last.values(), default=0), packets.whole, self._undated())

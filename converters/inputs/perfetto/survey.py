@@ -108,6 +108,7 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
     packets = Packets(stream)
     for block in packets.blocks():
         fields, elsewhere = fields_of_host(block)
+        packets.use(block, fields)
         ftrace = ftrace_of(fields)
         found.packets += len(block)
         found.elsewhere += elsewhere

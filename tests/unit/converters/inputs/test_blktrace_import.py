@@ -12,7 +12,7 @@ import pytest
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events, letters
-from biotrail.converters.inputs.blktrace import source as blktrace
+from biotrail.converters.inputs.blktrace import records
 from biotrail.converters.inputs.blktrace.source import BlktraceSource
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.support.blktrace_records import (
@@ -218,7 +218,7 @@ def test_a_note_of_blkparses_binary_output_keeps_its_place():
 
 def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     # GIVEN more messages than are kept
-    monkeypatch.setattr(blktrace, "MESSAGES_KEPT", 2)
+    monkeypatch.setattr(records, "MESSAGES_KEPT", 2)
     source = stream(*(record(MESSAGE, t, pdu=f"bfq{t}".encode()) for t in range(3)))
     # WHEN they are read
     everything(source)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.ftrace import lines as lines_module
-from biotrail.converters.inputs.ftrace import text as text_module
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
@@ -244,14 +244,14 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_given_up():
     events = events_of(source)
     # THEN it is given up before all of it is unpacked
     assert len(events) == 1
-    assert "more text than" in source.problems[0]
+    assert "unpack to more than" in source.problems[0]
 
 
 def test_blocks_of_any_size_give_the_same_events(monkeypatch):
     # GIVEN a text, and blocks that end anywhere in its lines
     path = DATA / "small.trace.txt"
     expected = events_of(open_source(path))
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 333)
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", 333)
     # WHEN it is read
     source = open_source(path)
     parts = list(source.parts())

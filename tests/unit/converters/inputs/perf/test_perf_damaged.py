@@ -144,7 +144,7 @@ def test_a_decompression_bomb_is_refused() -> None:
     packed = zstandard.ZstdCompressor().compress(bytes(1 << 30))
     pieces = [packed[at : at + 60_000] for at in range(0, len(packed), 60_000)]
     message = refused(made.file([made.record(perf.COMPRESSED, piece) for piece in pieces]))
-    assert "grow more than 1000 times" in message
+    assert "grow as perf's never do" in message
 
 
 @pytest.mark.parametrize("at", [16, 24, 32, 40, 48, 72])

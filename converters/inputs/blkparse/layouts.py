@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts of blkparse's text: its default one, and those of `-f`, which the lines have to show.
+
+With `-f` a line has what the user asked for, in any order, for all actions alike. A column is known
+by its form (a time has nine digits behind the point, a device a comma) or by its place; lines whose
+columns can be told apart are rewritten in the default format, which is then read.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from biotrail.recorder.schema.errors import LogFormatError
+
+_RWBS = rb"F?[DWRN][FASMB]*"
+_ACTION = rb"(?:UT|[QMFGSRDCPUTXAIB])"
+_MARK = rb"\d+\.\d{9}"
+_DEFAULT = re.compile(
+    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?(?:" + _ACTION + rb"|m) +" + _RWBS,
+    re.MULTILINE,
+)
+_SAME_FOR_ALL = re.compile(
+    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:"
+    rb"[PUTX]{1,2} +\w+ +\d+ \+|A +\w+ +\d+ \+ \d+ +[^< ]|[CR] +\w+ +\d+ \+ \d+ +\[(?!-?\d+\]))",
+    re.MULTILINE,
+)
+"""A line with the default format's head, behind which the user had all actions print the same."""
+_MESSAGE = re.compile(rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?m +N ")
+_SEPARATOR = rb"[\s,;|]+"
+_TOKEN = re.compile(rb"\[[^\n]*\]|\d+,\d+(?=\s)|[^\s,;|]+")
+_FORMS = {
+    "time": re.compile(_MARK),
+    "device": re.compile(rb"\d+,\d+"),
+    "action": re.compile(_ACTION),
+    "rwbs": re.compile(_RWBS),
+    "plus": re.compile(rb"\+"),
+    "number": re.compile(rb"\d+"),
+    "error": re.compile(rb"\[-?\d+\]"),
+}
+_TIME_ANYWHERE = re.compile(_MARK)
+_TRIED_LINES = 500
+_MOST_CPUS = 4096
+_LETTERS_ALONE = (b"Q", b"D", b"C")
+"""Actions of which a column of actions has one."""
+_NO_ROOM = (b"A", b"X")
+"""Actions of which `-f` does not print what is needed: where from, and where the rest begins."""
+_ADVICE = (
+    "print it with blkparse's default format, or with -f '%D %c %s %T.%t %p %a %d %S + %n [%C]' "
+    "and a line's end, or give the binary files themselves"
+)
+
+
+def is_blkparse(first: bytes) -> bool:
+    """Return whether text begins as blkparse's does, in its default format or one of `-f`."""
+    if b"\0" in first:
+        return False
+    if _DEFAULT.search(first):
+        return True
+    rows = [_TOKEN.findall(line) for line in first.splitlines()[:-1][:20]]
+    told = [row for row in rows if _is_record(row)]
+    actions = {word for row in told for word in row if _FORMS["action"].fullmatch(word)}
+    return len(told) * 2 > len(rows) and len(actions) > 1 and not actions.isdisjoint(_LETTERS_ALONE)
+
+
+def _is_record(tokens: Sequence[bytes]) -> bool:
+    """Return whether the words of a line may be a record's: a time and an action."""
+    return any(map(_FORMS["time"].fullmatch, tokens)) and any(
+        map(_FORMS["action"].fullmatch, tokens)
+    )
+
+
+def layout_of(block: bytes, name: str) -> "Layout | None":
+    """Return the layout of a text by its first block; None: blkparse's default format.
+
+    Raises LogFormatError: its columns do not tell what is needed, or not which is which.
+    """
+    if _DEFAULT.search(block) and not _SAME_FOR_ALL.search(block):
+        return None
+    rows = [_TOKEN.findall(line) for line in block.splitlines()[:_TRIED_LINES]]
+    rows = [row for row in rows if _is_record(row)]
+    if not rows:
+        raise LogFormatError(f"{name}: has no lines of blkparse: {_ADVICE}")
+    return Layout(_columns(rows, name))
+
+
+@dataclass
+class Layout:
+    """A layout of `-f`. columns: what each word of a line is; "" is not read."""
+
+    columns: list[str]
+    remarks: list[str] = field(default_factory=list)
+    unread: int = 0
+    """Lines with a time that are not of the layout."""
+    _left: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.has_cpu = "cpu" in self.columns
+        self.has_number = "number" in self.columns
+        words = [
+            rb"(?P<comm>\[?[^\n]*?\]?)"
+            if c == "comm"
+            else rb"(?P<%s>%s)" % (c.encode(), _WORDS[c])
+            if c
+            else rb"[^\s,;|]+"
+            for c in self.columns
+        ]
+        self._pattern = re.compile(rb"^\s*" + _SEPARATOR.join(words) + rb"[\s,;|]*$")
+        for missing, cost in (
+            ("device", "all records count as one device's, 0:0"),
+            ("cpu", "all records count as CPU 0's"),
+            ("number", "what the trace lost is not known"),
+            ("pid", "threads are not known"),
+            ("comm", "threads have no names"),
+            ("error", "all completions count as successful"),
+        ):
+            if missing not in self.columns:
+                self.remarks.append(f"its layout (blkparse -f) has no {_SAID[missing]}: {cost}")
+
+    def rewritten(self, block: bytes) -> bytes:
+        """Return a block in the default format; lines that are no records are unchanged."""
+        return b"".join(line + b"\n" for line in map(self._line, block.split(b"\n")[:-1]))
+
+    def left_out(self) -> Iterator[str]:
+        """Yield a sentence for each action that was left out."""
+        for action, count in sorted(self._left.items()):
+            yield f"{count} records of {action} left out: -f does not print where from or to"
+
+    def _line(self, line: bytes) -> bytes:
+        """Return a line in the default format."""
+        match = self._pattern.match(line)
+        if match is None or _MESSAGE.match(line):
+            if match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line):
+                self.unread += 1
+                return b""
+            return line
+        found = match.groupdict()
+        action = found["action"]
+        if action in _NO_ROOM:
+            self._left["A (remap)" if action == b"A" else "X (split)"] += 1
+            action = b"?"
+        comm = found.get("comm") or b""
+        name = b"[" + comm.removeprefix(b"[").removesuffix(b"]") + b"]"
+        place = b"%b + %b " % (found["sector"], found["sectors"])
+        if action in (b"U", b"T", b"UT"):
+            tail = name + b" 0"
+        elif action == b"P":
+            tail = name
+        else:
+            error = found.get("error") or b"[0]"
+            tail = place + (error if action in (b"C", b"R") else name)
+        return b"%b %b %b %b %b %b %b %b" % (
+            found.get("device") or b"0,0",
+            found.get("cpu") or b"0",
+            found.get("number") or b"0",
+            found["time"],
+            found.get("pid") or b"0",
+            action,
+            found["rwbs"],
+            tail,
+        )
+
+
+_WORDS = {
+    "time": _MARK,
+    "device": rb"\d+,\d+",
+    "action": _ACTION,
+    "rwbs": _RWBS,
+    "error": rb"\[-?\d+\]",
+    **dict.fromkeys(("cpu", "number", "pid", "sector", "sectors"), rb"\d+"),
+}
+_SAID = {
+    "device": "device (%D)",
+    "cpu": "CPU (%c)",
+    "number": "sequence number (%s)",
+    "pid": "process id (%p)",
+    "comm": "command (%C)",
+    "error": "error ([%e])",
+}
+
+
+def _columns(rows: list[list[bytes]], name: str) -> list[str]:
+    """Return what each column of the records is. Raises LogFormatError."""
+    width = min(map(len, rows))
+    values = [[row[i] for row in rows] for i in range(width)]
+    forms = [_forms(column) for column in values]
+    columns = [""] * width
+    for what in ("time", "device"):
+        found = [i for i in range(width) if what in forms[i]]
+        if len(found) > 1 or (what == "time" and not found):
+            raise _unclear(name, f"which of {len(found)} columns is the {what}")
+        for i in found:
+            columns[i] = what
+    action, rwbs = _letters(values, forms, name)
+    columns[action], columns[rwbs] = "action", "rwbs"
+    _place(columns, values, forms, name)
+    _numbers(columns, values, forms, name)
+    for i in range(width):
+        if not columns[i] and "error" in forms[i]:
+            columns[i] = "error"
+    if not columns[-1] and not forms[-1]:
+        columns[-1] = "comm"
+    return columns
+
+
+def _forms(column: list[bytes]) -> set[str]:
+    """Return the forms that all values of a column have."""
+    return {what for what, form in _FORMS.items() if all(map(form.fullmatch, column))}
+
+
+def _letters(values: list[list[bytes]], forms: list[set[str]], name: str) -> tuple[int, int]:
+    """Return the columns of the action and of RWBS. Raises LogFormatError: they are not clear.
+
+    Which are which is known by letters that only one of them can have.
+    """
+    actions = [i for i, known in enumerate(forms) if "action" in known]
+    operations = [i for i, known in enumerate(forms) if "rwbs" in known]
+    pairs = [
+        (a, r)
+        for a in actions
+        for r in operations
+        if a != r and any(letter in values[a] for letter in _LETTERS_ALONE)
+    ]
+    # Q and C are no RWBS: where one occurs, the column is the action.
+    sure = [(a, r) for a, r in pairs if "rwbs" not in forms[a]] or pairs
+    if len(sure) != 1:
+        raise _unclear(name, "which columns are the action (%a) and RWBS (%d)")
+    return sure[0]
+
+
+def _place(columns: list[str], values: list[list[bytes]], forms: list[set[str]], name: str) -> None:
+    """Set the columns of sector and number of sectors. Raises LogFormatError: they are not clear.
+
+    They stand around a +, or are the two numbers behind the action.
+    """
+    plus = [i for i, known in enumerate(forms) if "plus" in known]
+    if len(plus) == 1 and 0 < plus[0] < len(columns) - 1:
+        sector, sectors = plus[0] - 1, plus[0] + 1
+    else:
+        start = max(columns.index("action"), columns.index("rwbs"))
+        numbers = [i for i in range(start, len(columns)) if "number" in forms[i]]
+        if len(numbers) != 2:
+            raise _unclear(name, "which columns are the sector (%S) and number of sectors (%n)")
+        sector, sectors = numbers
+        sizes = {int(value) for value in values[sectors]} - {0}
+        if sizes and all(size % 512 == 0 for size in sizes):
+            raise _unclear(name, "whether sizes are sectors (%n) or bytes (%N)")
+    if "number" not in forms[sector] or "number" not in forms[sectors]:
+        raise _unclear(name, "which columns are the sector (%S) and number of sectors (%n)")
+    columns[sector], columns[sectors] = "sector", "sectors"
+
+
+def _numbers(
+    columns: list[str], values: list[list[bytes]], forms: list[set[str]], name: str
+) -> None:
+    """Set the columns of CPU, number and thread. Raises LogFormatError: they are not clear.
+
+    As in the default format CPU and number stand before the time, the thread behind it.
+    """
+    time, letters = columns.index("time"), min(columns.index("action"), columns.index("rwbs"))
+    bare = [i for i in range(len(columns)) if not columns[i] and "number" in forms[i]]
+    before = [i for i in bare if i < min(time, letters)]
+    between = [i for i in bare if time < i < letters]
+    if len(before) > 2 or len(between) > 1 or len(bare) > len(before) + len(between):
+        raise _unclear(name, "what its columns of bare numbers are")
+    for i in between:
+        columns[i] = "pid"
+    if len(before) == 2:
+        columns[before[0]], columns[before[1]] = "cpu", "number"
+    for i in before[:1] if len(before) == 1 else []:
+        columns[i] = "number" if _rises(values[i]) else "cpu"
+    for i in before:
+        if columns[i] == "cpu" and max(map(int, values[i])) >= _MOST_CPUS:
+            raise _unclear(name, "what its columns of bare numbers are")
+
+
+def _rises(column: list[bytes]) -> bool:
+    """Return whether numbers rise from line to line."""
+    return len(column) > 1 and all(int(a) < int(b) for a, b in pairwise(column))
+
+
+def _unclear(name: str, what: str) -> LogFormatError:
+    """Return the error for a layout that does not tell something."""
+    return LogFormatError(
+        f"{name}: blkparse's text in a layout of -f, which does not tell {what}: {_ADVICE}"
+    )

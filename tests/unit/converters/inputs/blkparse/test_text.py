@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""blkparse's default format: every action, losses, repetitions, the summary, damage."""
+
+import gzip
+import io
+
+import numpy as np
+import pytest
+import zstandard
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.inputs import text_file
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.kernel_names import IOERR
+from biotrail.recorder.schema.records import NO_SECTOR, Kind
+from tests.unit.converters.inputs.blkparse.texts import (
+    DATA,
+    SDA,
+    contents,
+    events_of,
+    io_lines,
+    line,
+    source_of,
+    spelled,
+    text,
+)
+
+MANUAL = """\
+  8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
+  8,0    3        2     0.000001829   697  P   R [kjournald]
+  8,0    3        3     0.000002197   697  Q   W 223490 + 8 [kjournald]
+  8,0    3        4     0.000005533   697  M   W 223498 + 8 [kjournald]
+  8,0    3        5     0.000008607   697  M   W 223506 + 8 [kjournald]
+  8,0    3       10     0.000024062   697  D   W 223490 + 56 [kjournald]
+  8,0    1       11     0.009507758     0  C   W 223490 + 56 [0]
+"""
+"""Lines of the manual."""
+
+
+def test_the_manual_s_lines_are_read() -> None:
+    # GIVEN the example of blktrace's manual, which leaves out numbers 6 to 9
+    source = source_of(MANUAL.encode())
+    # WHEN it is read
+    events = events_of(source)
+    # THEN each line is an event, and what is left out is a loss between its neighbours
+    assert spelled(events) == "GPQMMDC"
+    assert events.cpu.tolist() == [3, 3, 3, 3, 3, 3, 1]
+    assert [(w["start"], w["end"], w["cpu"], w["count"]) for w in source.losses] == [
+        (8607, 24062, 3, 4)
+    ]
+
+
+ACTIONS = {
+    " Q   R 8 + 8 [dd]": (Kind.Q, 8, 4096),
+    " G  RA 8 + 8 [dd]": (Kind.G, 8, 4096),
+    " M  WS 8 + 8 [dd]": (Kind.M, 8, 4096),
+    " F WSM 8 + 8 [a ] b]": (Kind.F, 8, 4096),
+    " I   D 8 + 8 [dd]": (Kind.I, 8, 4096),
+    " D   W 8 + 8 (    1234) [dd]": (Kind.D, 8, 4096),
+    " R   W 8 + 8 [0]": (Kind.R, 8, 4096),
+    " X   R 8 / 12 [dd]": (Kind.X, 8, 2048),
+    " X   R 4294967288 / 4 [dd]": (Kind.X, 4294967288, 6144),
+    " A   R 8 + 8 <- (8,1) 0": (Kind.A, 8, 4096),
+    " P   N [dd]": (Kind.P, None, None),
+    " U   N [dd] 3": (Kind.U, None, None),
+    "UT   N [dd] 3": (Kind.U, None, None),
+    " T   N [dd] 3": (Kind.U, None, None),
+    " D   R 36 (12 00 00 00 24 00 ..) [inquiry]": (Kind.D, 0, 36),
+    " I   N 0 [smartctl]": (Kind.I, 0, 0),
+    " D  FN [kworker/0:1H]": (Kind.D, NO_SECTOR, 0),
+    " Q FWS [dd]": (Kind.Q, 0, 0),
+    " Q  WB 8 + 8 [old]": (Kind.Q, 8, 4096),
+}
+
+
+@pytest.mark.parametrize("body", ACTIONS)
+def test_every_action_is_read(body: str) -> None:
+    # GIVEN a line of each action and form
+    source = source_of(text(line(1, body), line(2, " Q   R 99 + 1 [x]")))
+    # WHEN it is read
+    events = events_of(source)
+    # THEN it is that event, of that place and size
+    kind, sector, size = ACTIONS[body]
+    assert (events.kind[0], source.problems) == (kind, [])
+    if sector is not None:
+        at = 3 if kind in (Kind.I, Kind.D, Kind.R) else 2
+        assert int(events.raw[0, at]) == sector
+        assert int(events.raw[0, at + 1]) & 0xFFFFFFFF == size
+
+
+def test_sleep_and_bounce_are_counted_as_in_binary_files() -> None:
+    # GIVEN actions that a log has no kind for
+    source = source_of(
+        text(line(1, " S   R 8 + 8 [dd]"), line(2, " B   R 8 + 8 [dd]"), *io_lines(3, 8))
+    )
+    # WHEN they are read
+    events = events_of(source)
+    # THEN they are named
+    assert len(events) == 5
+    assert any("bounce 1, sleeprq 1" in remark for remark in source.remarks)
+
+
+@pytest.mark.parametrize("error", ["[65531]", "[-5]"])
+def test_errors_are_read_with_and_without_their_sign(error: str) -> None:
+    # GIVEN a completion with EIO, which blkparse prints as a number of 16 bits
+    source = source_of(text(*io_lines(1, 8)[:4], line(5, f" C   R 8 + 8 {error}")))
+    # WHEN it is read
+    events = events_of(source)
+    # THEN it failed
+    assert int(events.raw[-1, 5]) >> 32 == IOERR
+
+
+def test_merges_of_requests_and_of_bios_are_told_apart() -> None:
+    # GIVEN a bio that fills the gap between two requests, after which these merge
+    bodies = [
+        *(" Q   W 0 + 8 [dd]", " G   W 0 + 8 [dd]", " I   W 0 + 8 [dd]"),
+        *(" Q   W 16 + 8 [dd]", " G   W 16 + 8 [dd]", " I   W 16 + 8 [dd]"),
+        *(" Q   W 8 + 8 [dd]", " M   W 8 + 8 [dd]", " M   W 16 + 8 [dd]"),
+        *(" D   W 0 + 24 [dd]", " C   W 0 + 24 [0]"),
+    ]
+    source = source_of(text(*(line(i + 1, body) for i, body in enumerate(bodies))))
+    # WHEN it is read
+    events = events_of(source)
+    # THEN the first M is the bio's, the second the request's
+    assert spelled(events) == "QGIQGIQMmDC"
+
+
+def test_completions_of_bios_and_of_requests_are_told_apart() -> None:
+    # GIVEN a bio of a device without requests, and a request that is completed in two parts
+    lines = [
+        line(1, " Q   R 0 + 8 [dd]", dev="252,0"),
+        line(2, " C   R 0 + 8 [0]", dev="252,0"),
+        *io_lines(3, 0)[:4],
+        line(7, " C   R 0 + 2 [0]"),
+        line(8, " C   R 2 + 6 [0]"),
+    ]
+    # WHEN they are read
+    events = events_of(source_of(text(*lines)))
+    # THEN the first is the bio's, and both parts are the request's
+    assert spelled(events) == "QcQGIDCC"
+
+
+def test_passthrough_gets_its_bytes_back() -> None:
+    # GIVEN two commands under way, whose completions have no bytes
+    lines = [
+        line(1, " D   R 36 (12 00 ..) [a]"),
+        line(2, " D   R 96 (a0 00 ..) [b]"),
+        line(3, " C   R (a0 00 ..) [0]"),
+        line(4, " C   R (12 00 ..) [0]"),
+    ]
+    # WHEN they are read
+    events = events_of(source_of(text(*lines)))
+    # THEN each completion has those of its command
+    assert (events.raw[:, 4] & np.uint64(0xFFFFFFFF)).tolist() == [36, 96, 96, 36]
+
+
+def test_a_remap_is_of_the_device_whose_bio_is_queued_next() -> None:
+    # GIVEN a remap from a partition to the disk, of which blkparse prints the partition; and one
+    # to a device that is traced
+    lines = [
+        line(1, " A   R 2056 + 8 <- (8,1) 8", dev="8,1"),
+        *io_lines(2, 2056),
+        line(7, " A   R 0 + 8 <- (9,0) 0"),
+        line(1, " Q   R 0 + 8 [dd]", dev="9,0", time=9000),
+    ]
+    source = source_of(text(*lines))
+    # WHEN it is read
+    events = events_of(source)
+    # THEN the first is the disk's, from the partition to it, so that no number is missing
+    remaps = events.raw[events.kind == Kind.A]
+    assert (remaps[:, 4] & np.uint64(0xFFFFFFFF)).tolist() == [SDA, SDA]
+    assert int(remaps[0, 6]) == SDA + 1 | (SDA + 1) << 32
+    assert source.losses == []
+
+
+def test_messages_are_kept() -> None:
+    # GIVEN messages of a scheduler, one with a cgroup
+    lines = [
+        "  8,0    0        0     0.000001000     0  m   N cfq1 alloced",
+        "  8,0    0        0     0.000001500     0 1a,1  m   N throttle",
+        *io_lines(2, 8),
+    ]
+    source = source_of(text(*lines))
+    # WHEN they are read
+    events_of(source)
+    # THEN their texts are
+    assert [message.text for message in source.messages] == ["cfq1 alloced", "throttle"]
+
+
+def test_gaps_in_each_cpu_s_numbers_are_losses() -> None:
+    # GIVEN a text in which CPU 1 has lost five records
+    lines = [line(i, " P   N [x]", cpu=i % 2) for i in range(2)]
+    lines = [*io_lines(1, 0), *(line(i, " Q   R 8 + 8 [x]", cpu=1) for i in (6, 7, 13))]
+    source = source_of(text(*lines, *io_lines(6, 32, time=20_000)))
+    # WHEN it is read
+    events_of(source)
+    # THEN there is one window, of that CPU
+    assert [(w["cpu"], w["count"], w["end"]) for w in source.losses] == [(1, 5, 13_000)]
+
+
+def test_selected_lines_tell_no_losses() -> None:
+    # GIVEN what grep left of a text
+    lines = [kept for n in range(20) for kept in io_lines(5 * n + 1, 8 * n)]
+    kept = [line for line in lines if " Q " in line or " C " in line or " D " in line]
+    source = source_of(text(*kept))
+    # WHEN it is read
+    trace = Trace(source)
+    bios = sum(len(window.bios) for window in trace.lifecycles())
+    # THEN the I/Os are there, no window of loss is made up, and that is told
+    assert bios == 20
+    assert source.losses == []
+    assert any("lines were selected" in remark for remark in source.remarks)
+
+
+def test_lines_that_are_there_twice_are_left_out() -> None:
+    # GIVEN a text that was appended to itself
+    once = (DATA / "loop1.txt").read_bytes()
+    source = source_of(once + once)
+    # WHEN it is read
+    found = contents(events_of(source))
+    # THEN nothing counts twice, and how many lines did is told
+    assert found == contents(events_of(source_of(once)))
+    assert "838 records have numbers and times that were there before" in source.problems[0]
+
+
+def test_a_cpu_without_lines_is_named() -> None:
+    # GIVEN the lines of CPUs 0 and 2
+    source = source_of(text(*io_lines(1, 0), *io_lines(1, 8, cpu=2, time=90_000)))
+    # WHEN they are read
+    events_of(source)
+    # THEN it says so
+    assert any("no line of CPU 1" in remark for remark in source.remarks)
+
+
+def test_the_summary_is_held_against_the_lines() -> None:
+    # GIVEN a text with its summary, whole and without some lines
+    lines = (DATA / "vda.txt").read_bytes().splitlines(keepends=True)
+    summary = (DATA / "vda.summary.txt").read_bytes()
+    whole = source_of(b"".join(lines) + summary)
+    less = source_of(b"".join(lines[:200] + lines[210:]) + summary)
+    # WHEN they are read
+    events = [len(events_of(source)) for source in (whole, less)]
+    # THEN the summary is no damage; what does not add up is told
+    assert events == [415, 405]
+    assert (whole.problems, whole.remarks) == ([], [])
+    assert "415 events, of which 405 are here" in less.problems[0]
+
+
+def test_a_device_gets_the_summary_s_name(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    # GIVEN a file with its summary
+    path = tmp_path / "x.txt"
+    path.write_bytes((DATA / "vda.txt").read_bytes() + (DATA / "vda.summary.txt").read_bytes())
+    # WHEN it is opened
+    context = Context(open_source(path).header)
+    # THEN the device has a name
+    assert context.device_name(254 << 20) == "vda"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_compressed_text_is_read(pack) -> None:  # type: ignore[no-untyped-def]
+    # GIVEN a text, compressed
+    once = (DATA / "loop1.txt").read_bytes()
+    # WHEN it is read
+    source = source_of(pack(once))
+    # THEN it is the same
+    assert contents(events_of(source)) == contents(events_of(source_of(once)))
+
+
+def test_blocks_of_any_size_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a text, and blocks that end anywhere in it, also between a remap and its queue
+    expected = contents(events_of(open_source(DATA / "loop1.txt")))
+    for size in (200, 333, 1000):
+        monkeypatch.setattr(text_file, "BLOCK_BYTES", size)
+        # WHEN it is read
+        # THEN it is the same
+        assert contents(events_of(open_source(DATA / "loop1.txt"))) == expected
+
+
+def test_damaged_lines_are_told() -> None:
+    # GIVEN lines that are cut, with impossible numbers, or no records at all
+    lines = [
+        *io_lines(1, 8),
+        line(6, " Q   R 8 + [dd]"),
+        line(7, " Q   R 8 + 99999999999 [dd]"),
+        line(8, " Z   R 8 + 8 [dd]"),
+        "hello",
+    ]
+    source = source_of(text(*lines) + b"  8,0    3        9     0.0000")
+    # WHEN they are read
+    events = events_of(source)
+    # THEN the rest is read, and these are counted
+    assert len(events) == 5
+    problems = "\n".join(source.problems)
+    assert "3 lines of records that are not understood, the first in line 6" in problems
+    assert "line 10 has no end" in problems
+    assert any("1 lines are no records, the first in line 9: 'hello'" in r for r in source.remarks)
+
+
+def test_text_without_block_events_is_refused() -> None:
+    # GIVEN lines of which none is an event that a log has
+    for lines in (
+        [line(1, " S   R 8 + 8 [dd]")],
+        ["  8,0    0        0     0.000001000     0  m   N cfq1 alloced"],
+        [line(1, " Q   R 8 + [dd]")],
+    ):
+        source = source_of(text(*lines))
+        # WHEN they are read
+        # THEN it is an error, with what to do
+        with pytest.raises(LogFormatError, match=r"no block event .*: .*blktrace -d"):
+            events_of(source)
+
+
+def test_a_stream_is_read() -> None:
+    # GIVEN a pipe's text
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    # WHEN it is read
+    source = open_source(Pipe((DATA / "loop1.txt").read_bytes()))
+    # THEN all is there
+    assert len(events_of(source)) == 838
