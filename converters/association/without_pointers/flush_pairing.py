@@ -7,8 +7,9 @@ member ended between the first and the last completion of its group.
 
 from dataclasses import dataclass, field
 
+from biotrail.converters.association.without_pointers.doubt import FAR
 from biotrail.converters.association.without_pointers.pairing import Pairing
-from biotrail.converters.association.without_pointers.pending import FAR, InFlight
+from biotrail.converters.association.without_pointers.pending import InFlight
 
 
 @dataclass(eq=False)
@@ -16,7 +17,8 @@ class _Group:
     """Bios and requests that share completions.
 
     first, last: times of the first and last completion (ns; FAR, 0: none yet). live: members that
-    have not ended. count: completions so far. bounded: whether all of them were certainly of a member.
+    have not ended. count: completions so far. bounded: whether all of them were certainly of a
+    member.
     """
 
     first: int = FAR
