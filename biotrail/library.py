@@ -61,13 +61,15 @@ class Recording:
         associate: str = "auto",
         *,
         own_io: bool = False,
+        include_ambiguous: bool = False,
     ) -> None:
         """Open the input and read its header.
 
         Parameters and errors are those of `biotrail.open`.
         """
         self._path = path
-        self._associate, self._own_io = associate, own_io
+        self._associate = associate
+        self._options = {"own_io": own_io, "include_ambiguous": include_ambiguous}
         # The first reading uses this source, for a stream can be read only once.
         self._first: Source | None = open_source(path)
         self.header: dict[str, Any] = dict(self._first.header)
@@ -199,7 +201,7 @@ class Recording:
                     "a stream can be read once: open a file to have both events and bios"
                 )
             source = open_source(self._path)
-        return Trace(source, self._associate, own_io=self._own_io)
+        return Trace(source, self._associate, **self._options)
 
 
 def _joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
