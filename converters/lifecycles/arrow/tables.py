@@ -156,8 +156,8 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
 def _stage_columns(number: I64, stages: Stages, doubtful: Bool) -> dict[str, pa.Array]:
     """Return a column per stage, by name: each owner's total time in that stage (ns).
 
-    Null where the owner has no such stage, or its latency is in doubt. number: owners in ascending order, a row each, among
-    which every stage's owner must be.
+    Null where the owner has no such stage, or is `doubtful` (n,). number: owners in ascending
+    order, a row each, among which every stage's owner must be.
     """
     sums = np.zeros((len(Stage), len(number)), np.int64)
     there = np.zeros((len(Stage), len(number)), np.bool_)
