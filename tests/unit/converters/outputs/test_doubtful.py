@@ -11,7 +11,7 @@ import pytest
 import biotrail
 from biotrail.converters.events.tables import STAGE_NAMES
 from biotrail.converters.lifecycles.arrow.columns import Stage, stage_column
-from tests.support import doubt_logs
+from tests.support import doubt_logs, otf2_archives
 from tests.support.cli_runner import Cli
 
 STAGES = [stage_column(stage) for stage in Stage if stage in STAGE_NAMES]
@@ -86,3 +86,20 @@ def test_sums_of_a_table_leave_them_out(log: Path) -> None:
     # GIVEN the log's bios / WHEN Arrow adds up a column / THEN it is the sum of what is known
     bios = biotrail.open(log, "intervals").bios
     assert pc.sum(bios["latency_ns"]).as_py() == sum(doubt_logs.KNOWN_NS)
+
+
+def test_an_end_in_doubt_says_so_in_otf2(log: Path, cli: Cli, tmp_path: Path) -> None:
+    # GIVEN the log / WHEN it becomes an archive of OTF2
+    pytest.importorskip("otf2", reason="needs the otf2 package")
+    done = cli("convert", *doubt_logs.BY_INTERVALS, log, "-o", tmp_path / "x.otf2")
+    assert done.status == 0, done.err
+    found: dict[bool, list[int]] = {False: [], True: []}
+    operations = otf2_archives.operations(tmp_path / "x.otf2" / "traces.otf2")
+    for (location, _), operation in operations.items():
+        if location.endswith(" bios"):
+            at = dict(operation.events)
+            doubtful = operation.attributes.get("complete", {}).get("doubtful") == 1
+            found[doubtful].append(at["complete"] - at["begin"])
+    # THEN ends whose latency is in doubt have the attribute, and no others
+    assert sorted(found[False]) == doubt_logs.KNOWN_NS
+    assert sorted(found[True]) == doubt_logs.DOUBTFUL_NS
