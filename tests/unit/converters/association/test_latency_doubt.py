@@ -7,8 +7,7 @@ import pytest
 
 from biotrail.converters.events.tables import Certainty
 from tests.scenarios.tools import events_of, tables_of
-from tests.simulation.check import Checker, Tables, run, story
-from tests.simulation.check_doubt import latency_problems
+from tests.simulation.check import Tables, run
 from tests.simulation.loads import history
 
 WINDOWS = (1, 10, 1_000, 1_000_000)
@@ -139,19 +138,11 @@ def _columns(t: Tables) -> list[tuple[int, ...]]:
     return sorted(tuple(row[name] for name in names) for row in (*t.bios, *t.requests))
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_what_is_not_in_doubt_is_right_by_a_tenth(part: int) -> None:
-    # GIVEN generated block layers at work, with completions that no program saw
-    for seed in range(part * 60, part * 60 + 60):
-        found = history(random.Random(seed), 12)
-        if found.losses or found.features["begins in flight"]:
-            continue
-        # WHEN their logs are associated by intervals
-        t = run(found, "intervals")
-        # THEN each latency that is not said to be in doubt is within a tenth of the true one
-        wrong = latency_problems(Checker(found, t))
-        assert not wrong, f"seed {seed}\n" + "\n".join([*wrong, story(found)])
-        # THEN windows of any size say the same
-        if seed % 6 == 0:
-            for window in (7, 150):
-                assert _columns(run(found, "intervals", window)) == _columns(t), f"seed {seed}"
+@pytest.mark.parametrize("seed", range(0, 200, 8))
+def test_windows_of_any_size_doubt_the_same(seed: int) -> None:
+    # GIVEN a generated block layer at work, with losses / WHEN its log is read in small windows
+    found = history(random.Random(seed), 12)
+    whole = run(found, "intervals")
+    # THEN the same latencies are in doubt; that what is not is right, one_history.py checks
+    for window in (7, 150):
+        assert _columns(run(found, "intervals", window)) == _columns(whole)
