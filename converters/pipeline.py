@@ -15,7 +15,7 @@ from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
-from biotrail.converters.events.loss import mark_lost
+from biotrail.converters.events.loss import mark_lost, mark_unended
 from biotrail.converters.events.path import attach_path
 from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import Lifecycles
@@ -371,6 +371,8 @@ class Trace:
         loss = self._losses.all()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
         mark_lost(result.requests, result.requests.start, loss)
+        for table in (result.bios, result.requests):
+            mark_unended(table, by_intervals=self.by_intervals)
         events = result.association.events
         used, done = named_events(result.association), ~result.kept.events
         if result.plain is not None:

@@ -61,9 +61,12 @@ def loss_lines(trace: Trace) -> list[str]:
     if lost:
         what = ", ".join(f"{kind_name(kind)} {units.count(n)}" for kind, n in lost.items())
         lines.append(f"{units.plural(sum(lost.values()), 'event')} lost while recording: {what}")
-    unknown = sum(int(window.get("count", 0)) < 0 for window in trace.losses)
+    unknown = [window for window in trace.losses if int(window.get("count", 0)) < 0]
     if unknown:
-        lines.append(f"an unknown number of events lost, in {units.plural(unknown, 'window')}")
+        cpus = sorted({int(window.get("cpu", -1)) for window in unknown} - {-1})
+        where = f", on CPU {', '.join(map(str, cpus))}" if cpus else ""
+        what = units.plural(len(unknown), "window")
+        lines.append(f"an unknown number of events lost, in {what}{where}")
     if trace.reader.interrupted:
         lines.append("interrupted: the log has no end; up to a second before it may be missing")
     lines += [f"damaged: {problem}" for problem in trace.reader.problems]

@@ -17,6 +17,7 @@ from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     Bios,
@@ -27,7 +28,6 @@ from biotrail.converters.events.tables import (
     WaitCause,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.windows import FAR
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:

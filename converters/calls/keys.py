@@ -8,6 +8,7 @@ import numpy as np
 
 from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     U32,
@@ -15,7 +16,6 @@ from biotrail.converters.events.tables import (
     Bool,
     Table,
 )
-from biotrail.converters.lifecycles.windows import FAR
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     Bios,
@@ -66,6 +67,18 @@ def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     doubted = table.certainty <= Certainty.AMBIGUOUS
     end = _ends_of_takers(table) if isinstance(table, Requests) else table.complete
     table.certainty[doubted & _touched(begin, end, loss)] = Certainty.LOST
+
+
+def mark_unended(table: Bios | Requests, *, by_intervals: bool) -> None:
+    """Set `table.gone` to FAR in rows whose end was not recorded, where it is not known by when.
+
+    table: rows that are over. With the kernel's pointers a row that is not LOST is in flight when
+    the log ends. by_intervals: without them nothing tells that from a completion that was lost.
+    """
+    unended = (table.complete == NEVER) & (table.gone == NEVER)
+    if isinstance(table, Requests):
+        unended &= table.absorbed_by == NEVER
+    table.gone[unended & (by_intervals | (table.certainty == Certainty.LOST))] = FAR
 
 
 def _ends_of_takers(requests: Requests) -> I64:

@@ -27,6 +27,9 @@ OP_MASK = 0xFF
 NO_CPU = 0xFFFF
 """CPU column: the CPU is not known."""
 
+FAR = 2**63 - 1
+"""ns: later than any time."""
+
 NEVER = -1
 """Time column: not recorded. Number column (parent, request, …): none, or not known."""
 
@@ -170,6 +173,9 @@ class Bios(Table):
     """Time of the first D that carried that fragment."""
     complete: I64
     """Completion of the last fragment; NEVER when not recorded."""
+    gone: I64
+    """If the end was not recorded: when its address was used again, so that it had ended; FAR: that
+    is not known. NEVER: it has a completion, or is in flight when the log ends."""
     fragments: U32
     """Pieces that went to requests, 0 when none did (bio-based, failed early)."""
     requests: U32
@@ -227,6 +233,8 @@ class Requests(Table):
     """Time of the first D."""
     complete: I64
     """Time of the last C; NEVER when not recorded or when the request was absorbed."""
+    gone: I64
+    """As `Bios.gone`."""
     bios: U32
     """Number of bios that the request served."""
     others: U32

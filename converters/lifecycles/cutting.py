@@ -17,6 +17,7 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     Bios,
@@ -25,7 +26,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
-from biotrail.converters.lifecycles.windows import FAR, T, first_seen, last_seen, restricted
+from biotrail.converters.lifecycles.windows import T, first_seen, last_seen, restricted
 from biotrail.recorder.schema.errors import ConversionError
 
 MARGIN_NS = 5_000_000_000

@@ -138,6 +138,8 @@ class Builder:
         self._submitters = Submitters(tasks, stacks)
         self.reused = ReusedAddresses()
         """What is known of the reuse of addresses that the next window's events have."""
+        self._reused_at: dict[int, int] = {}
+        """Number of the event of such a reuse → its time (ns)."""
         self.request_devices = RequestDevices(context)
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
@@ -157,6 +159,8 @@ class Builder:
             ReusedGenerations.among(events, a.bios, kept.bios),
             ReusedGenerations.among(events, a.requests, kept.requests),
         )
+        again = np.concatenate([self.reused.bios.again, self.reused.requests.again])
+        at = self._times_of(again, events)
         m = milestones(a, ends, whole)
         own = own_io(a, whole, ends)
         number, family = _numbers(a, whole)
@@ -168,6 +172,7 @@ class Builder:
         hidden = fronts_elsewhere(a, whole) & request_based
         bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
         requests = self._requests(a, ends, whole, family, request_number)
+        self._reused_at = dict(zip(again.tolist(), at.tolist(), strict=True))
         bios.own[:], requests.own[:] = own.bios[whole.gen], own.requests
         bio_open = kept.bios[whole.gen]
         rows, open_rows = _in_order(number, ~bio_open), _in_order(number, bio_open)
@@ -190,6 +195,33 @@ class Builder:
             request_number,
             path_tables(a, self._tasks, whole, number, rows, open_rows, closed, ends, requests),
         )
+
+    def _gone_bios(self, a: Association, whole: Whole, m: Milestones) -> I64:
+        """Return `Bios.gone`: the reuse of a bio's address or, of one piece, of its request's."""
+        again = a.bios.again[whole.gen]
+        if len(a.requests):
+            reused = np.where(a.requests.first(Kind.RQ_MERGE) < 0, a.requests.again, -1)
+            one = (again < 0) & (whole.fragments == 1) & (m.request >= 0)
+            again = np.where(one, take_or(reused, m.request, -1), again)
+        return self._times_of(np.where(whole.complete, -1, again), a.events)
+
+    def _gone_requests(self, a: Association, ends: RequestEnds) -> I64:
+        """Return `Requests.gone`."""
+        open_ = (ends.end < 0) & (a.requests.first(Kind.RQ_MERGE) < 0)
+        return self._times_of(np.where(open_, a.requests.again, -1), a.events)
+
+    def _times_of(self, numbers: I64, events: Events) -> I64:
+        """Return the times (ns) of events of this or an earlier window; NEVER for number -1."""
+        found = np.full(len(numbers), NEVER, np.int64)
+        rows = np.flatnonzero(numbers >= 0)
+        if len(rows):
+            order = np.argsort(events.number, kind="stable")
+            at = np.searchsorted(events.number[order], numbers[rows])
+            place = order[np.minimum(at, len(order) - 1)]
+            here = events.number[place] == numbers[rows]
+            earlier = [self._reused_at.get(n, NEVER) for n in numbers[rows].tolist()]
+            found[rows] = np.where(here, events.ts[place], earlier)
+        return found
 
     def _bios(
         self,
@@ -224,6 +256,7 @@ class Builder:
             insert=m.insert,
             issue=m.issue,
             complete=m.complete,
+            gone=self._gone_bios(a, whole, m),
             fragments=whole.fragments,
             requests=whole.requests,
             requeues=whole.requeues,
@@ -270,6 +303,7 @@ class Builder:
             insert=times(a, ends.insert),
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
+            gone=self._gone_requests(a, ends),
             bios=np.bincount(a.request[bio], minlength=len(r)).astype(np.uint32),
             others=bios_left_out(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),

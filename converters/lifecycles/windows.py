@@ -8,6 +8,7 @@ import numpy as np
 
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     Bios,
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from biotrail.converters.lifecycles.lifecycles import Result
 
 T = TypeVar("T", "Lifecycles", "Result")
-FAR = np.iinfo(np.int64).max
-"""ns: end of a row that may still be in flight."""
 
 
 def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requests: Bool) -> T:

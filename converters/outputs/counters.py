@@ -55,18 +55,21 @@ class Level:
     _times: I64 = field(default_factory=_none)
     """Times (ns, sorted) of the steps that are not samples yet."""
     _steps: I64 = field(default_factory=_none)
-    """Per time: +1, -1, or a correction of any size."""
+    """Per time: +1 or -1."""
     _rest: tuple[int, float] | None = None
     """(bin, level) of a sample that is due at that bin's start, unless that bin is thinned, too."""
 
-    def update(self, up: I64, down: I64, until: int, expected: int | None = None) -> Samples:
+    @property
+    def held(self) -> int:
+        """Number of steps that are not samples yet."""
+        return len(self._times)
+
+    def update(self, up: I64, down: I64, until: int) -> Samples:
         """Take in new steps, and return the samples of all bins that ended by `until`.
 
         up, down: times (ns, int64) of steps +1 and -1, in any order. until: ns; all steps before it
         are known now, and `until` never decreases from call to call. Steps in the bin that `until`
-        is in are held back for a later call. expected: the level at `until`; where the steps come
-        to another level, a correction just before `until` makes up for steps that were not
-        recorded; None: no correction.
+        is in are held back for a later call.
 
         Returns (times in ns, levels), sorted by time, one per time, without samples that repeat the
         level before; empty where nothing changed. A bin with at most `few` times of change gives a
@@ -74,7 +77,7 @@ class Level:
         end, unless the next bin has more, too. The first sample ever is a 0 at `origin`, unless the
         level changes there.
         """
-        self._add(up, down, until, expected)
+        self._add(up, down)
         before = until // self.bin
         samples = self._pop(before)
         if self._rest is not None and self._rest[0] < before:
@@ -92,19 +95,13 @@ class Level:
             samples = _joined(samples, self._pop_rest())
         return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
 
-    def _add(self, up: I64, down: I64, until: int, expected: int | None) -> None:
+    def _add(self, up: I64, down: I64) -> None:
         """Merge steps at `up` (+1) and `down` (-1), in ns, into `_times` and `_steps`.
 
-        Both stay sorted by time, at one time larger steps (+1) before smaller ones (-1). Where
-        `expected` is not None and differs from the level after all steps, a step of the difference
-        is added at `until` - 1 ns.
+        Both stay sorted by time, at one time steps of +1 before those of -1.
         """
         times = np.concatenate([self._times, up, down])
         steps = np.concatenate([self._steps, np.ones_like(up), -np.ones_like(down)])
-        level = self._level + int(steps.sum())
-        if expected is not None and level != expected:
-            times = np.append(times, until - 1)
-            steps = np.append(steps, expected - level)
         order = np.lexsort((-steps, times))
         self._times, self._steps = times[order], steps[order]
 

@@ -141,6 +141,7 @@ def _requests(events: Events, found: LightRequests, context: Context) -> Request
         insert=nothing,
         issue=found.issue,
         complete=found.complete,
+        gone=nothing.copy(),
         bios=np.minimum(bios, 1).astype(np.uint32),
         others=(bios - np.minimum(bios, 1)).astype(np.uint32),
         requeues=np.zeros(len(found), np.uint32),

@@ -75,6 +75,7 @@ def standing_bios(
         insert=requests.insert.copy(),
         issue=requests.issue.copy(),
         complete=requests.complete.copy(),
+        gone=requests.gone.copy(),
         fragments=np.ones(count, np.uint32),
         requests=np.ones(count, np.uint32),
         requeues=requests.requeues.copy(),

@@ -39,6 +39,7 @@ _NEVER_BY_DEFAULT = frozenset(
         "insert",
         "issue",
         "complete",
+        "gone",
         "request",
         "parent",
         "absorbed_by",

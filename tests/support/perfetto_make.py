@@ -10,6 +10,7 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
+    FAR,
     NEVER,
     Bios,
     Certainty,
@@ -55,14 +56,16 @@ _TYPES: dict[type[Table], dict[str, Any]] = {
         "ioprio": np.uint16, "hint": np.uint8, "page": np.uint8, "stack": np.int32,
         "file": np.int32,
         "cpu": np.uint16, "fragments": np.uint32, "requests": np.uint32, "requeues": np.uint32,
-        "status": np.int32, "done_bytes": np.uint32, "certainty": np.uint8, "own": np.bool_,
+        "status": np.int32, "done_bytes": np.uint32, "certainty": np.uint8, "doubtful": np.bool_,
+        "own": np.bool_,
     },
     Requests: {
         "dev": np.uint32, "sector": np.uint64, "bytes": np.uint32, "opf": np.uint32,
         "tag": np.uint16, "sched_tag": np.uint16, "hctx": np.uint16, "bios": np.uint32,
         "others": np.uint32, "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32,
         "kind": np.uint8,
-        "certainty": np.uint8, "own": np.bool_,
+        "certainty": np.uint8, "doubtful": np.bool_,
+        "own": np.bool_,
     },
     Edges: {"sector": np.uint64, "bytes": np.uint32, "certainty": np.uint8},
     Stages: {"stage": np.uint8},
@@ -76,13 +79,13 @@ _BIO: dict[str, Any] = {
     "cpu": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
     "stack": -1, "file": -1, "issue": NEVER, "complete": NEVER, "fragments": 1, "requests": 1,
     "requeues": 0, "status": 0, "request": NEVER, "parent": NEVER, "certainty": Certainty.EXACT,
-    "own": False, "cut": NEVER,
+    "doubtful": False, "gone": NEVER, "own": False, "cut": NEVER,
 }  # fmt: skip
 _REQUEST: dict[str, Any] = {
     "dev": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tag": 5, "sched_tag": 0xFFFF,
     "hctx": 0, "insert": NEVER, "issue": NEVER, "complete": NEVER, "bios": 1, "requeues": 0,
     "others": 0, "status": 0, "kind": 0, "absorbed_by": NEVER, "parent": NEVER,
-    "certainty": Certainty.EXACT, "own": False, "cut": NEVER,
+    "certainty": Certainty.EXACT, "doubtful": False, "gone": NEVER, "own": False, "cut": NEVER,
 }  # fmt: skip
 
 
@@ -100,6 +103,8 @@ def bio(number: int, queue: int, **more: Any) -> dict[str, Any]:
     row = {**_BIO, "number": number, "queue": queue, "family": number, **more}
     row.setdefault("done_bytes", row["bytes"] if row["complete"] >= 0 else 0)
     row.setdefault("stages", [])
+    if row["complete"] < 0 and row["certainty"] == Certainty.LOST:
+        row["gone"] = FAR
     return row
 
 
@@ -108,6 +113,8 @@ def request(number: int, start: int, **more: Any) -> dict[str, Any]:
     row = {**_REQUEST, "number": number, "start": start, "family": number, **more}
     row.setdefault("done_bytes", row["bytes"] if row["complete"] >= 0 else 0)
     row.setdefault("stages", [])
+    if row["complete"] < 0 and row["certainty"] == Certainty.LOST:
+        row["gone"] = FAR
     return row
 
 

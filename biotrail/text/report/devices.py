@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a report by device: stages, queues, patterns, flushes, stacked devices."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
-from biotrail.converters.analysis.report.tree.tree import DeviceReport, OperationReport, Report
+from biotrail.converters.analysis.report.tree.tree import (
+    DepthReport,
+    DeviceReport,
+    OperationReport,
+    Report,
+)
 from biotrail.text import units
-from biotrail.text.columns import Column, table, without_repeats
+from biotrail.text.columns import Column, block, table, without_repeats
 from biotrail.text.report.cells import TIMES, stage_rows, times
 
 
@@ -37,24 +42,37 @@ def _stage_rows(one: OperationReport) -> list[list[str]]:
 
 
 def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of bios and requests in flight, by device."""
+    """Return the table of bios and requests in flight, by device.
+
+    Where ends are not known, figures are bounds, and a line below says of how many.
+    """
     rows = []
+    notes = []
     for device in devices:
-        queue, issued, whole = device.queue, device.issued, device.queue.busy_ns
-        span = whole + device.queue.idle_ns
+        queue, issued = device.queue, device.issued
         rows.append(
             [
                 device.device,
-                f"{queue.mean:.2f}",
-                units.count(queue.max),
-                f"{queue.at_start.mean:.1f}",
-                f"{issued.mean:.2f}",
-                units.count(issued.max),
-                f"{issued.at_start.mean:.1f}",
-                f"{100 * whole / span:.1f} %" if span else "-",
-                units.duration(queue.idle_ns),
+                *_bounds(queue, lambda one: f"{one.mean:.2f}"),
+                *_bounds(queue, lambda one: units.count(one.max)),
+                *_bounds(queue, lambda one: f"{one.at_start.mean:.1f}"),
+                *_bounds(issued, lambda one: f"{one.mean:.2f}"),
+                *_bounds(issued, lambda one: units.count(one.max)),
+                *_bounds(issued, lambda one: f"{one.at_start.mean:.1f}"),
+                *_bounds(queue, _active),
+                *_bounds(queue, lambda one: units.duration(one.idle_ns)),
             ]
         )
+        if queue.unended or issued.unended:
+            what = [
+                f"{units.count(of.unended)} {name}"
+                for of, name in ((queue, "bios"), (issued, "requests"))
+                if of.unended
+            ]
+            notes.append(
+                f"{device.device}: of {' and '.join(what)} the end is not known: figures are from "
+                "what is known to have been in flight to what may have been"
+            )
     columns = [
         Column("device", left=True),
         Column("Q-C mean"),
@@ -66,7 +84,21 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         Column("active"),
         Column("idle", 1),
     ]
-    return table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
+    found = table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
+    return Group(found, block(notes)) if notes else found
+
+
+def _active(one: DepthReport) -> str:
+    """Return the share of time with anything in flight, or "-"."""
+    span = one.busy_ns + one.idle_ns
+    return f"{100 * one.busy_ns / span:.1f} %" if span else "-"
+
+
+def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> list[str]:
+    """Return one cell: a figure, or its bounds where these read differently."""
+    low = text(one)
+    high = low if one.high is None else text(one.high)
+    return [low if low == high else f"{low}-{high}"]
 
 
 _EVENTS = (

@@ -263,9 +263,9 @@ def _split(report: Report) -> Found | None:
 
 def _idle(report: Report) -> Found | None:
     """No device was active for ACTIVE_SHARE of the time."""
+    depths = [(device.queue.high or device.queue, device) for device in upper_devices(report)]
     spans = [
-        (device.queue.busy_ns, device.queue.busy_ns + device.queue.idle_ns, device.device)
-        for device in upper_devices(report)
+        (depth.busy_ns, depth.busy_ns + depth.idle_ns, device.device) for depth, device in depths
     ]
     known = [(busy / whole, name) for busy, whole, name in spans if whole]
     if not known or max(known)[0] >= ACTIVE_SHARE:

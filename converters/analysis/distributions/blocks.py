@@ -144,23 +144,21 @@ class Slots:
         devices already; then it is left out.
         """
         queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
-        seen = [s.start_dev for s in (queue, issue)] + [s.stop_dev for s in (queue, issue)]
-        for dev in np.unique(np.concatenate(seen)).tolist():
+        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.depths and len(self.depths) < MOST_PLACES:
-                self.depths[dev] = self._new_depths(window.begin)
+                both = self._new_depth(queue.begin), self._new_depth(issue.begin)
+                self.depths[dev] = DeviceDepths(*both)
         for dev, device in self.depths.items():
-            for steps, depth in ((queue, device.queue), (issue, device.issued)):
-                up, down = steps.start[steps.start_dev == dev], steps.stop[steps.stop_dev == dev]
-                depth.update(steps.begin, steps.end, up, down)
+            device.queue.add(queue.of(dev))
+            device.issued.add(issue.of(dev))
 
-    def _new_depths(self, now: int) -> DeviceDepths:
-        """Return the depths of a device that had nothing in flight from `origin` to `now` (ns)."""
-        depths = DeviceDepths(Depth(self.origin, self.width), Depth(self.origin, self.width))
+    def _new_depth(self, now: int) -> Depth:
+        """Return the depth of a device that had nothing in flight from `origin` to `now` (ns)."""
+        depth = Depth(self.origin, self.width)
         nothing = np.zeros(0, dtype=np.int64)
         if now > self.origin:
-            depths.queue.update(self.origin, now, nothing, nothing)
-            depths.issued.update(self.origin, now, nothing, nothing)
-        return depths
+            depth.update(self.origin, now, nothing, nothing)
+        return depth
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
         """Add other slots of the same `width` behind the first `offset` slots.

@@ -2,10 +2,12 @@
 """Queue depth of a device: bios or requests in flight, over time and when another one begins."""
 
 import itertools
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.flow import Changes
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.tables import I64
@@ -39,7 +41,11 @@ class Span:
 
 @dataclass
 class Depth:
-    """Depth of one device, from beginnings and ends of its I/Os, window after window."""
+    """Depth of one device, from beginnings and ends of its I/Os, window after window.
+
+    I/O of which the end is not known counts as long as it is known to be in flight; `high` counts
+    it as long as it may be.
+    """
 
     origin: int
     """ns where interval 0 begins."""
@@ -51,8 +57,27 @@ class Depth:
     """Interval, counted from the origin → the depth in that interval."""
     met: Distribution = field(default_factory=Distribution)
     """For each I/O that began: how many others were in flight then."""
+    unended: int = 0
+    """I/Os of which the end is not known."""
+    high: "Depth | None" = None
+    """The depth if each of these was in flight until its address was used again, or to the log's
+    end; None: there are none."""
     _level: int = 0
     """I/Os in flight after the last update."""
+
+    def add(self, changes: Changes) -> None:
+        """Add a stretch of time, which begins where the last one ended."""
+        begin, end, up = changes.begin, changes.end, changes.up
+        if len(changes.fade) and self.high is None:
+            self.high = deepcopy(self)
+        if self.high is not None:
+            down = np.sort(np.concatenate([changes.down, changes.gone]))
+            self.high.update(begin, end, up, down)
+        down = changes.down
+        if len(changes.fade):
+            self.unended += len(changes.fade)
+            down = np.sort(np.concatenate([down, changes.fade]))
+        self.update(begin, end, up, down)
 
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
@@ -105,17 +130,24 @@ class Depth:
             self._add_spans(at, level, lasts)
 
     def merge(self, other: "Depth") -> None:
-        """Add another device's time, depth and beginnings to `whole` and `met`.
+        """Add another device's time, depth and beginnings to `whole`, `met`, `unended` and `high`.
 
         So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any. Spans
         of intervals are not merged. `other` is not changed.
         """
+        if other.high is not None and self.high is None:
+            self.high = deepcopy(self)
+        if self.high is not None:
+            self.high.merge(other.high or other)
+        self.unended += other.unended
         whole = other.whole
         self.whole.add(whole.time_ns, whole.depth_ns, whole.busy_ns, whole.most)
         self.met.merge(other.met)
 
     def widen(self) -> None:
         """Double `interval`: merge the spans of intervals 2i and 2i + 1 into that of interval i."""
+        if self.high is not None:
+            self.high.widen()
         self.interval *= 2
         spans, self.spans = self.spans, {}
         for place, span in spans.items():

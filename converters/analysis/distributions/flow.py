@@ -1,72 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
 """Beginnings and ends of bios and requests in time order, each reported once.
 
-A bio that is under way at a window's end comes again in the next window. Flow remembers which
-beginnings and ends it has reported, so that the result does not depend on how windows cut the log.
+How long an I/O was in flight is known when it is over: where its completion was not recorded, only
+then. So beginnings and ends are reported up to the beginning of the oldest I/O that is still open,
+and the result does not depend on how windows cut the log. `in_window` is for live views, which
+cannot wait.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import operations_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
-    U8,
     U32,
     U64,
     Bios,
     Bool,
-    Certainty,
     Lifecycles,
     Requests,
+    Table,
 )
+from biotrail.converters.lifecycles.windows import last_seen
 
-_BEGUN, _ENDED = 1, 2
-"""Bits of a state: the beginning (end) of a bio or request is known, or has been reported."""
+MOST_HELD = 1 << 20
+"""I/Os that are held back at most for one that is still open; then it is taken to go on."""
+
+
+@dataclass
+class Moments(Table):
+    """Beginnings, or ends, of bios or requests, (n,), in time order."""
+
+    at: I64
+    """ns."""
+    dev: U32
+    op: I64
+    """Number of the operation, as in Samples.place; 0 where Flow got no context."""
+
+    def of(self, dev: int, op: int | None) -> I64:
+        """Return the times on one device, of one operation or of all (None)."""
+        chosen = self.dev == dev
+        if op is not None:
+            chosen &= self.op == op
+        return self.at if chosen.all() else self.at[chosen]
+
+
+@dataclass
+class Seen(Table):
+    """Bios in the order of Q, or requests in that of their first D, (n,): those in the log."""
+
+    at: I64
+    """ns."""
+    dev: U32
+    sector: U64
+    bytes: I64
+
+
+@dataclass
+class Changes:
+    """When I/Os of one device began and ended in a stretch of time: ns, ascending."""
+
+    begin: int
+    """ns: where the stretch begins; no change is earlier."""
+    end: int
+    up: I64
+    """Beginnings."""
+    down: I64
+    """Completions."""
+    fade: I64
+    """Last events of I/Os whose completion was not recorded: from here on it is not known whether
+    they are in flight."""
+    gone: I64
+    """When each of these had ended, as its address was used again; absent where that is open."""
 
 
 @dataclass
 class Steps:
-    """Beginnings and ends of bios (or requests) in one window, each list in time order.
-
-    Of the `start` and `stop` times, those before the window's begin are set to `begin`: the event
-    came late, or the completion was lost and its bio (request) counts as in flight until here.
-    The lists are independent: (k,) starts, (l,) stops, (m,) seen.
-    """
+    """Beginnings and ends of bios (or requests) in a stretch of time, as in `Changes`."""
 
     begin: int
-    """ns: the window's begin."""
     end: int
-    """ns: the window's end."""
-    start: I64
-    """(k,): ns when a bio (request) began to be in flight. Those whose completion was lost are
-    left out, unless an earlier window reported their beginning before that was known."""
-    start_dev: U32
-    """(k,): device of each start."""
-    start_op: I64
-    """(k,): number of the operation, as in Samples.place; 0 if Flow got no context."""
-    stop: I64
-    """(l,): ns when a bio (request) ended, or was given up."""
-    stop_dev: U32
-    """(l,): device of each stop."""
-    stop_op: I64
-    """(l,): operation of each stop, as `start_op`."""
-    seen: I64
-    """(m,): ns of each Q (of requests: first D) that is in the log."""
-    seen_dev: U32
-    """(m,): device of each bio (request) in `seen`."""
-    sector: U64
-    """(m,): first sector of each bio (request) in `seen`."""
-    bytes: I64
-    """(m,): length of each bio (request) in `seen`."""
+    start: Moments
+    stop: Moments
+    fade: Moments
+    gone: Moments
+    seen: Seen
+
+    def devices(self) -> list[int]:
+        """Return the dev_t of each device on which an I/O began, ended or was seen, ascending."""
+        parts = (self.start, self.stop, self.fade, self.gone, self.seen)
+        devs: list[int] = np.unique(np.concatenate([np.unique(p.dev) for p in parts])).tolist()
+        return devs
+
+    def operations(self, dev: int) -> list[int]:
+        """Return the operations of a device's beginnings and ends, ascending."""
+        parts = (self.start, self.stop, self.fade, self.gone)
+        ops: list[int] = np.unique(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
+        return ops
+
+    def of(self, dev: int, op: int | None = None) -> Changes:
+        """Return the changes on a device, of one operation or of all (None)."""
+        parts = (self.start, self.stop, self.fade, self.gone)
+        return Changes(self.begin, self.end, *(part.of(dev, op) for part in parts))
+
+    def seen_on(self, dev: int) -> tuple[I64, U64, I64]:
+        """Return times (ns), sectors and lengths (bytes) of what was seen on a device."""
+        chosen = self.seen.dev == dev
+        seen = self.seen if chosen.all() else self.seen.take(chosen)
+        return seen.at, seen.sector, seen.bytes
 
 
 @dataclass
-class _Rows:
-    """Bios or requests with the times between which they were in flight, shape (n,) each."""
+class _Rows(Table):
+    """Bios or requests with the times between which they were in flight, (n,) each."""
 
     number: I64
     dev: U32
@@ -76,175 +127,142 @@ class _Rows:
     start: I64
     """ns; NEVER if not known, or if a request was not issued."""
     stop: I64
-    """ns; NEVER if the completion is not in the log, or if a request was not issued."""
+    """ns: the completion; NEVER: not in the log."""
+    fade: I64
+    """ns: the last event of I/O whose end is not known; NEVER: it is, or it is in flight still."""
+    gone: I64
+    """ns: when I/O with a `fade` had ended; NEVER: not known."""
     seen: Bool
     """Whether `start` is the time of a Q (of requests: first D) in the log."""
 
-    @classmethod
-    def of_bios(cls, bios: Bios, context: Context | None) -> "_Rows":
-        """Return bios as rows that are in flight from Q to C, in the order of the table.
 
-        A bio without a Q in the log counts as in flight from the beginning of the cut if it was in
-        flight then (`cut`), else from the first that it has of G, merge, I, D and C. context: the
-        log's, for `op`; None: `op` is 0.
-        """
-        # Without a Q in the log, a bio counts as in flight from its first known time on.
-        start = np.where(bios.queue == NEVER, bios.cut, bios.queue)
-        for column in (bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete):
+def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
+    """Return bios from Q to C, or requests from the first D to C, without those never begun.
+
+    A bio without a Q in the log counts from the beginning of the cut if it was in flight then, else
+    from its first event on.
+    """
+    if isinstance(table, Bios):
+        start = np.where(table.queue == NEVER, table.cut, table.queue)
+        for column in (table.getrq, table.merge, table.insert, table.issue, table.complete):
             start = np.where(start == NEVER, column, start)
-        size = bios.bytes.astype(np.int64)
-        seen = bios.queue != NEVER
-        op = _operations(bios, context)
-        return cls(bios.number, bios.dev, op, bios.sector, size, start, bios.complete, seen)
+        seen = table.queue != NEVER
+    else:
+        start = table.issue
+        seen = (start != NEVER) & (start != table.cut)
+    unended = table.gone != NEVER
+    heard = np.maximum(last_seen(table), start)
+    op = np.zeros(len(table), np.int64) if context is None else operations_of(table, context)
+    return _Rows(
+        number=table.number,
+        dev=table.dev,
+        op=op,
+        sector=table.sector,
+        bytes=table.bytes.astype(np.int64),
+        start=start,
+        stop=table.complete,
+        fade=np.where(unended, heard, NEVER),
+        gone=np.where(unended & (table.gone != FAR), np.maximum(table.gone, heard), NEVER),
+        seen=seen,
+    ).take(start != NEVER)
 
-    @classmethod
-    def of_requests(cls, requests: Requests, context: Context | None) -> "_Rows":
-        """Return requests as rows in flight from first D to C, in the order of the table.
 
-        `start` and `stop` are NEVER without a D, `stop` also without a C; `seen` is False without a
-        D and for one that lies before a cut. context: the log's, for `op`; None: `op` is 0.
-        """
-        size = requests.bytes.astype(np.int64)
-        stop = np.where(requests.issue == NEVER, NEVER, requests.complete)
-        seen = (requests.issue != NEVER) & (requests.issue != requests.cut)
-        op, start = _operations(requests, context), requests.issue
-        return cls(requests.number, requests.dev, op, requests.sector, size, start, stop, seen)
+def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
+    """Return the rows' beginnings, completions, fades, gones, and what was seen, in any order."""
 
-    def states(self) -> U8:
-        """Return _BEGUN and _ENDED bits by whether `start` and `stop` are known, shape (n,)."""
-        state = np.zeros(len(self.number), dtype=np.uint8)
-        state[self.start != NEVER] |= _BEGUN
-        state[self.stop != NEVER] |= _ENDED
-        return state
+    def of(times: I64) -> Moments:
+        known = times != NEVER
+        return Moments(times[known], rows.dev[known], rows.op[known])
+
+    seen = rows.seen
+    return (
+        of(rows.start),
+        of(rows.stop),
+        of(rows.fade),
+        of(rows.gone),
+        Seen(rows.start[seen], rows.dev[seen], rows.sector[seen], rows.bytes[seen]),
+    )
 
 
 class Flow:
     """Steps of bios (Q to C) or of requests (D to C), window after window.
 
     An instance serves either bios or requests; call `bios` or `requests` once for each window of
-    the log, in order.
+    the log, in order. context: the log's, by which operations are numbered; None: all are 0.
     """
 
     def __init__(self) -> None:
-        self._number = np.zeros(0, dtype=np.int64)
-        self._state = np.zeros(0, dtype=np.uint8)
+        self._held: list[tuple[Moments | Seen, ...]] = []
+        self._until = NEVER
+        self._begun = np.zeros(0, dtype=np.int64)
+        self._ended = self._begun
+        """Numbers of open I/Os whose beginning (and completion, though they were open for records
+        that may follow) was reported, as too much was held back for them."""
 
     def bios(self, window: Lifecycles, context: Context | None = None) -> Steps:
-        """Return the beginnings and ends of the window's bios (Q, C), each once.
-
-        Has those that earlier windows did not report, and remembers which of the window's open bios
-        have been reported. Call it for each window, in the log's order. Without a recorded Q a bio
-        begins at its first known time. A bio whose completion was lost ends at the window's begin
-        if its beginning was reported before; else only its Q is reported, in `seen`. context: the
-        log's, by which operations are numbered; None: `start_op` and `stop_op` are 0.
-        """
-        over = _Rows.of_bios(window.bios, context)
-        under_way = _Rows.of_bios(window.open_bios, context)
-        return self._steps(window, over, _given_up(window.bios, window), under_way)
+        """Return the beginnings and ends of bios that are known by now, each once."""
+        return self._steps(window, window.bios, window.open_bios, context)
 
     def requests(self, window: Lifecycles, context: Context | None = None) -> Steps:
-        """Return the beginnings and ends of the window's requests (first D, C), each once.
+        """Return the beginnings and ends of issued requests that are known by now, each once."""
+        return self._steps(window, window.requests, window.open_requests, context)
 
-        Requests that are never issued have none. Has those that earlier windows did not report, and
-        remembers which of the window's open requests have been reported. Call it for each window,
-        in the log's order. A request whose completion was lost ends at the window's begin if its
-        beginning was reported before; else only its first D is reported, in `seen`. context: the
-        log's, by which operations are numbered; None: `start_op` and `stop_op` are 0.
-        """
-        over = _Rows.of_requests(window.requests, context)
-        under_way = _Rows.of_requests(window.open_requests, context)
-        return self._steps(window, over, _given_up(window.requests, window), under_way)
-
-    def _steps(self, window: Lifecycles, over: _Rows, given_up: Bool, open_: _Rows) -> Steps:
-        """Return the beginnings and ends that earlier windows did not report.
-
-        over: the window's `bios` (or `requests`), which have ended. given_up: mask over them, as of
-        _given_up: those without a completion end at the window's begin if an earlier window
-        reported that they began, and else have no start and no stop (a recorded Q or D is in `seen`
-        all the same). open_: the window's `open_bios` (or `open_requests`). Replaces `_number` and
-        `_state` by the states of the open rows.
-        """
-        begin = window.begin
-        parts: list[tuple[_Rows, Bool, Bool, Bool, I64]] = []
-        for rows, lost in ((over, given_up), (open_, np.zeros(len(open_.number), np.bool_))):
-            reported = self._reported(rows.number)
-            new = rows.states() & ~reported
-            begun = new & _BEGUN > 0
-            # The time of a lost completion is unknown: in flight until the window that gives it up.
-            gone = lost & (reported & _BEGUN > 0) & (reported & _ENDED == 0)
-            stops = ((new & _ENDED > 0) & (rows.start != NEVER)) | gone
-            stop = np.where(gone, begin, rows.stop)
-            parts.append((rows, begun & rows.seen, begun & ~lost, stops, stop))
-        self._remember(open_)
-        return _steps_of(parts, begin, window.end)
-
-    def _reported(self, number: I64) -> U8:
-        """Return the _BEGUN and _ENDED bits that earlier windows reported of each number (n,)."""
-        if not len(self._number) or not len(number):
-            return np.zeros(len(number), dtype=np.uint8)
-        at = np.minimum(np.searchsorted(self._number, number), len(self._number) - 1)
-        return np.where(self._number[at] == number, self._state[at], 0).astype(np.uint8)
-
-    def _remember(self, open_: _Rows) -> None:
-        """Replace the remembered states by the states of the open rows."""
-        order = np.argsort(open_.number)
-        self._number, self._state = open_.number[order], open_.states()[order]
+    def _steps(
+        self,
+        window: Lifecycles,
+        over: Bios | Requests,
+        open_: Bios | Requests,
+        context: Context | None,
+    ) -> Steps:
+        """Return what lies before the beginning of the oldest open I/O; hold back the rest."""
+        begin = window.begin if self._until == NEVER else self._until
+        rows = _rows(over, context)
+        going_on = _rows(open_, context)
+        if len(self._begun):
+            rows, going_on = (t.take(~np.isin(t.number, self._ended)) for t in (rows, going_on))
+            told = np.isin(rows.number, self._begun)
+            rows.start[told], rows.seen[told] = NEVER, False
+            going_on = going_on.take(~np.isin(going_on.number, self._begun))
+        self._held.append(_moments(rows))
+        until = window.end
+        if sum(len(part[0]) for part in self._held) <= MOST_HELD:
+            until = min(until, int(going_on.start.min(initial=FAR)))
+        else:
+            begun = going_on.take(going_on.start < until)
+            self._begun = np.union1d(self._begun, begun.number)
+            self._ended = np.union1d(self._ended, begun.number[begun.stop != NEVER])
+            self._held.append(_moments(begun))
+        final = window.begin == window.end
+        self._until = until = max(until, begin)
+        kinds = [type(kind[0]).concatenate(list(kind)) for kind in zip(*self._held, strict=True)]
+        parts = [_due(kind, begin, FAR if final else until) for kind in kinds]
+        self._held = [tuple(held for _, held in parts)]
+        return Steps(begin, until, *(due for due, _ in parts))
 
 
-def _steps_of(parts: list[tuple[_Rows, Bool, Bool, Bool, I64]], begin: int, end: int) -> Steps:
-    """Return the Steps of a window from `begin` to `end` (ns), each kind of step sorted by time.
+def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:
+    """Return the beginnings and ends of a window's bios (requests) by this window alone.
 
-    parts: rows, masks of those that were seen, that start and that stop, and each row's stop time
-    (ns). Starts and stops before `begin` are moved to it.
+    What was in flight before it begins with it, and what goes on ends with it. An I/O whose
+    completion was not recorded counts as in flight until that is known.
     """
-    seen, seen_dev, sector, size = (
-        np.concatenate([getattr(rows, name)[chosen] for rows, chosen, *_ in parts])
-        for name in ("start", "dev", "sector", "bytes")
-    )
-    start, start_dev, start_op = (
-        np.concatenate([getattr(rows, name)[starts] for rows, _, starts, *_ in parts])
-        for name in ("start", "dev", "op")
-    )
-    stop = np.concatenate([times[stops] for *_, stops, times in parts])
-    stop_dev, stop_op = (
-        np.concatenate([getattr(rows, name)[stops] for rows, *_, stops, _ in parts])
-        for name in ("dev", "op")
-    )
-    start, stop = np.maximum(start, begin), np.maximum(stop, begin)
-    first = np.argsort(seen, kind="stable")
-    up, down = np.argsort(start, kind="stable"), np.argsort(stop, kind="stable")
-    return Steps(
-        begin=begin,
-        end=end,
-        start=start[up],
-        start_dev=start_dev[up],
-        start_op=start_op[up],
-        stop=stop[down],
-        stop_dev=stop_dev[down],
-        stop_op=stop_op[down],
-        seen=seen[first],
-        seen_dev=seen_dev[first],
-        sector=sector[first],
-        bytes=size[first],
-    )
+    ended, going_on = _rows(over, None), _rows(open_, None)
+    rows = _Rows.concatenate([ended, going_on])
+    closed = np.arange(len(rows)) < len(ended)
+    stop = np.where(closed & (rows.stop == NEVER), np.maximum(rows.fade, rows.start), rows.stop)
+    stop = np.where(stop == NEVER, window.end, np.minimum(stop, window.end))
+    here = (stop > window.begin) & (rows.start < window.end)
+    rows, stop = rows.take(here), stop[here]
+    rows.start[:], rows.stop[:] = np.maximum(rows.start, window.begin), stop
+    rows.fade[:] = rows.gone[:] = NEVER
+    parts = [_due(kind, window.begin, FAR)[0] for kind in _moments(rows)]
+    return Steps(window.begin, window.end, *parts)
 
 
-def _operations(table: Bios | Requests, context: Context | None) -> I64:
-    """Return each row's operation (n,); zeros without a context."""
-    if context is None:
-        return np.zeros(len(table), dtype=np.int64)
-    return operations_of(table, context)
-
-
-def _given_up(table: Bios | Requests, window: Lifecycles) -> Bool:
-    """Mark rows of a window's bios (requests) whose completion was lost: bool (n,).
-
-    table: `window.bios` or `window.requests`, all of which are over: without a completion, it was
-    lost. In the log's last window (begin == end) a row of Certainty.INCOMPLETE is not marked,
-    because it is still in flight when the log ends.
-    """
-    final = window.begin == window.end
-    given = table.complete == NEVER
-    if final:
-        given &= table.certainty != Certainty.INCOMPLETE
-    return np.asarray(given, dtype=np.bool_)
+def _due(kind: Any, begin: int, until: int) -> tuple[Any, Any]:
+    """Return what lies before `until` (ns), in order, none before `begin`; and the rest."""
+    due = kind.at < until
+    ready, rest = kind.take(due), kind.take(~due)
+    ready = ready.take(np.argsort(ready.at, kind="stable"))
+    ready.at[:] = np.maximum(ready.at, begin)
+    return ready, rest

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth, Span
-from biotrail.converters.analysis.distributions.flow import Flow
+from biotrail.converters.analysis.distributions.flow import in_window
 from biotrail.converters.analysis.distributions.groups import Groups, add_to_all
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, operation
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
@@ -117,7 +117,6 @@ class Live:
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
         self._part = _Part(begin, begin)
         self._minute: deque[_Part] = deque()
-        self._flows = Flow(), Flow()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
         self._open: dict[int, tuple[int, int]] = {}
         self._given = 0
@@ -296,14 +295,14 @@ class Live:
         `_depths`; replaced. A new device is added when a bio or request begins on it, unless there
         are MOST_DEVICES; the time of its depths begins with the window.
         """
-        queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
-        for dev in np.unique(np.concatenate([queue.start_dev, issue.start_dev])).tolist():
+        queue = in_window(window, window.bios, window.open_bios)
+        issue = in_window(window, window.requests, window.open_requests)
+        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self._depths and len(self._depths) < MOST_DEVICES:
                 self._depths[dev] = Depth(window.begin), Depth(window.begin)
         for dev, depths in self._depths.items():
             for steps, depth in zip((queue, issue), depths, strict=True):
-                up, down = steps.start[steps.start_dev == dev], steps.stop[steps.stop_dev == dev]
-                depth.update(steps.begin, steps.end, up, down)
+                depth.add(steps.of(dev))
         self._open = {
             dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
             for dev in self._depths

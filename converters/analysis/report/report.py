@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.distributions.groups import (
     OTHERS,
@@ -294,18 +295,15 @@ class Reporter:
         self._series.finish()
         depths: dict[int, list[IntervalDepth]] = {}
         for dev, device in sorted(self._devices.by_dev.items()):
-            for place, queue in device.queue.spans.items():
-                issued = device.issued.spans[place]
-                depths.setdefault(place, []).append(
-                    IntervalDepth(
-                        self._context.device_name(dev),
-                        queue.mean,
-                        queue.most,
-                        issued.mean,
-                        issued.most,
-                        queue.busy_ns,
+            name = self._context.device_name(dev)
+            queue, issued = device.queue, device.issued
+            for place in {**queue.spans, **issued.spans}:
+                one = _interval_depth(name, queue, issued, place)
+                if queue.high is not None or issued.high is not None:
+                    one.high = _interval_depth(
+                        name, queue.high or queue, issued.high or issued, place
                     )
-                )
+                depths.setdefault(place, []).append(one)
         pairs = self._pairs.intervals()
         last = max([-1, *self._series.closed, *depths, *pairs])
         found = []
@@ -322,6 +320,12 @@ class Reporter:
     def _late(self) -> int:
         """Return the number of I/Os and pairs that came after their interval was closed."""
         return (self._series.left_out if self._series else 0) + self._pairs.late
+
+
+def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:
+    """Return the depths of a device, by name, in the interval `place`."""
+    bios, requests = (of.spans.get(place, Span()) for of in (queue, issued))
+    return IntervalDepth(name, bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
 
 
 def make_report(

@@ -213,6 +213,8 @@ def depth_report(depth: Depth) -> DepthReport:
         idle_ns=whole.time_ns - whole.busy_ns,
         at_start=Summary.of(depth.met),
         at_starts=depth.met.log2(),
+        unended=depth.unended,
+        high=None if depth.high is None else depth_report(depth.high),
     )
 
 

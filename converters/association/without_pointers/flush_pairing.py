@@ -17,8 +17,7 @@ class _Group:
     """Bios and requests that share completions.
 
     first, last: times of the first and last completion (ns; FAR, 0: none yet). live: members that
-    have not ended. count: completions so far. bounded: whether all of them were certainly of a
-    member.
+    have not ended. count: completions so far. bounded: whether all were certainly of a member.
     """
 
     first: int = FAR

@@ -27,6 +27,8 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
+_TAIL_BYTES = 1 << 16
+"""Bytes at a file's end that are searched for its newest record."""
 _BEGIN_BYTES = 256
 """Bytes read to recognise a file's format."""
 _KEEP_GARBAGE = 64
@@ -135,6 +137,16 @@ class RecordFile:
     def peek(self) -> Batch | None:
         """Return the first batch, which `batches` yields as well; None if there is no record."""
         return self._first
+
+    def newest(self) -> int:
+        """Return the newest time (ns) in the last bytes of a file on disk; -1: there is none."""
+        with open(self.name, "rb") as stream:
+            stream.seek(max(0, self.size - _TAIL_BYTES))
+            data = np.frombuffer(stream.read(), np.uint8)
+        found = find_records(data, self.order, self.cut)
+        head, _ = heads(data, found.at, self.order, self.cut)
+        times = head["time"][head["time"] <= np.uint64(MAX_NS)]
+        return int(times.max()) if len(times) else -1
 
     def batches(self) -> Iterator[Batch]:
         """Yield all records, block by block; can be called once.

@@ -62,7 +62,9 @@ class BlktraceSource(ForeignSource):
         self.messages: list[Message] = []
         self.messages_met = 0
         self.left_out: Counter[str] = Counter()
+        self._absent: list[int] = []
         self._files = self._open(path)
+        self._add_absent()
         self._remark_cut()
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
@@ -77,8 +79,9 @@ class BlktraceSource(ForeignSource):
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
         """Return the files of the set that `path` is of, by CPU; else the one file or stream.
 
-        For a set sets `set_name`, and adds a remark on CPUs without a file. Raises LogFormatError:
-        a file is no blktrace data, of a newer version, or cannot be read, or all are empty.
+        For a set sets `set_name`, and `_absent`, the CPUs below the highest without a file. Raises
+        LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
+        are empty.
         """
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
@@ -86,7 +89,7 @@ class BlktraceSource(ForeignSource):
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
             files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
-            self._remark_missing(list(found))
+            self._absent = sorted(set(range(max(found))) - set(found))
         else:
             files = [RecordFile(path, BLOCK_BYTES)]
         if all(file.empty for file in files):
@@ -110,15 +113,21 @@ class BlktraceSource(ForeignSource):
             self.set_name = set_name(path)
         return found
 
-    def _remark_missing(self, cpus: list[int]) -> None:
-        """Add a remark that names the CPUs below the highest of `cpus` without a file, if any."""
-        missing = sorted(set(range(max(cpus))) - set(cpus))
-        if missing:
-            numbers = ", ".join(map(str, missing))
-            self.remarks.append(
-                f"{self.name}: no file for CPU {numbers}: it was offline, or its events are "
-                "missing (blkparse stops reading at the first CPU without a file)"
-            )
+    def _add_absent(self) -> None:
+        """Add a loss of unknown size, over all the set's time, for each CPU without a file."""
+        if not self._absent:
+            return
+        heads = [batch.head for file in self._files if (batch := file.peek()) is not None]
+        first = min((int(head["time"].min()) for head in heads if len(head)), default=0)
+        last = max(file.newest() for file in self._files)
+        for cpu in self._absent:
+            self.add_loss(first, max(first, last), cpu, -1)
+        numbers = ", ".join(map(str, self._absent))
+        self.remarks.append(
+            f"{self.name}: no file for CPU {numbers}: it was offline, or its events are missing; "
+            "all I/O counts as recorded while events were lost (blkparse stops reading at the "
+            "first CPU without a file)"
+        )
 
     def _remark_cut(self) -> None:
         """Add a remark for each file with CUT records, on what the ftrace tracer leaves out."""

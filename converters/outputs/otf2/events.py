@@ -159,14 +159,14 @@ class WrittenBegins:
 def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tuple[EventArray, int]:
     """Return the events of operations that ended, unsorted, and how many had a time moved.
 
-    ops: completed, or known to have ended without a recorded completion: those are cancelled, at
-    `until` (ns) or at the last known time if that is later, flagged TRUNCATED; a request merged
-    into another at its last known time, without that flag. written: operations whose Begin, or
-    Begin and Issued, was written before; these events are left out. A begin that is not known is at
-    the first known time (`until` without any), flagged TRUNCATED. An operation whose issue was not
-    recorded gets Issued, flagged TRUNCATED, at its end; but one that completed has none, if its
-    Begin is among the events: it is flagged BLOCKING. Issue and end are moved to the begin or issue
-    that they would precede; such operations count as moved.
+    ops: completed, or over without a recorded completion: those are cancelled, flagged TRUNCATED,
+    at their last known time or, if they are in flight when the log ends, at `until` (ns) if that is
+    later; a request merged into another at its last known time, without that flag. written:
+    operations whose Begin, or Begin and Issued, was written before; these events are left out. A
+    begin that is not known is at the first known time (`until` without any), flagged TRUNCATED. An
+    operation whose issue was not recorded gets Issued, flagged TRUNCATED, at its end; but one that
+    completed has none, if its Begin is among the events: it is flagged BLOCKING. Issue and end are
+    moved to the begin or issue that they would precede; such operations count as moved.
     """
     begin_written, issue_written = written.find(ops.number)
     absorbed = ops.absorbed_by != NEVER
@@ -174,7 +174,8 @@ def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tupl
     issued = ops.issue != NEVER
     start = np.where(ops.begin != NEVER, ops.begin, ops.first)
     start = np.where(start == NEVER, until, start)
-    cut = np.where(absorbed, ops.last, np.maximum(ops.last, until))
+    over = absorbed | (ops.gone != NEVER)
+    cut = np.where(over, ops.last, np.maximum(ops.last, until))
     end = np.where(completed, ops.complete, np.maximum(cut, start))
     issue = np.where(issued, ops.issue, end)
     moved_issue = np.maximum(issue, start)

@@ -54,6 +54,8 @@ class Operations:
     certainty: U8
     doubtful: Bool
     """Whether `complete` is known, but may be another one's (`Bios.doubtful`)."""
+    gone: I64
+    """As `Bios.gone`."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -88,7 +90,7 @@ def _names(task: I32, comms: U32) -> U32:
 
 _SAME = (
     *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
-    *("parent", "requeues", "certainty", "doubtful"),
+    *("gone", "parent", "requeues", "certainty", "doubtful"),
 )
 """Columns that bios, requests and operations have in common."""
 

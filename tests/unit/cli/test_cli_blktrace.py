@@ -109,6 +109,11 @@ def test_what_is_no_damage_is_not_called_so(folder: Path) -> None:
     (folder / "loop1.blktrace.0").unlink()
     # WHEN its account is asked for
     said = _run(info.command, "loop1").output
-    # THEN that is a note
+    # THEN that is a note, and a loss for all of the recording
     assert "note: loop1: no file for CPU 0" in said
+    assert "an unknown number of events lost, in 1 window, on CPU 0" in said
     assert "damaged" not in said
+    # AND what lived through it is marked: all I/O
+    told = json.loads(_run(info.command, "--json", "loop1").output)
+    bios = told["account"]["bios"]
+    assert bios["lost"] > 0 and bios["interval"] == bios["ambiguous"] == 0

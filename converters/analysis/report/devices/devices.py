@@ -2,19 +2,14 @@
 """Figures of each device as a whole: queue depths with active time, and patterns."""
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.flow import Flow, Steps
 from biotrail.converters.analysis.report.devices.patterns import Pattern
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.tables import Bool, Lifecycles
-
-Value = TypeVar("Value", bound=np.generic)
+from biotrail.converters.events.tables import Lifecycles
 
 
 @dataclass
@@ -59,15 +54,17 @@ class Devices:
             self._origin = window.begin
         queue = self._bios.bios(window, context)
         issue = self._requests.requests(window, context)
-        seen = [
-            s for steps in (queue, issue) for s in (steps.seen_dev, steps.start_dev, steps.stop_dev)
-        ]
-        for dev in np.unique(np.concatenate([names_of(devs) for devs in seen])).tolist():
+        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.by_dev:
-                self.by_dev[dev] = self._new(window.begin)
+                self.by_dev[dev] = Device(
+                    self._depth(queue.begin, self._interval),
+                    self._depth(issue.begin, self._interval),
+                )
         for dev, device in self.by_dev.items():
-            _add(queue, dev, device.queue, device.queue_pattern)
-            _add(issue, dev, device.issued, device.issue_pattern)
+            device.queue.add(queue.of(dev))
+            device.issued.add(issue.of(dev))
+            device.queue_pattern.update(*queue.seen_on(dev))
+            device.issue_pattern.update(*issue.seen_on(dev))
             self._add_operations(dev, device, (queue, issue))
 
     def _add_operations(self, dev: int, device: Device, both: tuple[Steps, Steps]) -> None:
@@ -77,17 +74,13 @@ class Devices:
         are added to `device.operations`, with depths that were 0 until the window; operations
         without a beginning or end in the window get its time, too.
         """
-        ops = [_of(s.start_op, s.start_dev == dev) for s in both]
-        ops += [_of(s.stop_op, s.stop_dev == dev) for s in both]
-        for op in np.unique(np.concatenate([names_of(of) for of in ops])).tolist():
+        for op in dict.fromkeys(op for steps in both for op in steps.operations(dev)):
             if op not in device.operations:
-                begin = both[0].begin
-                device.operations[op] = self._depth(begin, 0), self._depth(begin, 0)
+                queue, issued = (self._depth(steps.begin, 0) for steps in both)
+                device.operations[op] = queue, issued
         for op, depths in device.operations.items():
             for steps, depth in zip(both, depths, strict=True):
-                up = _of(steps.start, (steps.start_dev == dev) & (steps.start_op == op))
-                down = _of(steps.stop, (steps.stop_dev == dev) & (steps.stop_op == op))
-                depth.update(steps.begin, steps.end, up, down)
+                depth.add(steps.of(dev, op))
 
     def widen(self) -> None:
         """Double the interval: merge each two neighbouring intervals of all devices into one."""
@@ -100,10 +93,6 @@ class Devices:
         """Return a device; if no beginning or end on it is known, a new one without figures."""
         return self.by_dev.get(dev) or Device(Depth(self._origin), Depth(self._origin))
 
-    def _new(self, now: int) -> Device:
-        """Return a device that was idle from the log's beginning to `now` (ns)."""
-        return Device(self._depth(now, self._interval), self._depth(now, self._interval))
-
     def _depth(self, now: int, interval: int) -> Depth:
         """Return a depth that was 0 from the first window's begin to `now` (ns).
 
@@ -114,23 +103,3 @@ class Devices:
         if now > self._origin:
             depth.update(self._origin, now, nothing, nothing)
         return depth
-
-
-def _of(values: NDArray[Value], rows: Bool) -> NDArray[Value]:
-    """Return the values (n,) of the rows of the mask (n,); themselves, if it has all."""
-    return values if rows.all() else np.asarray(values[rows])
-
-
-def _add(steps: Steps, dev: int, depth: Depth, pattern: Pattern) -> None:
-    """Add a window's beginnings and ends on one device to its depth, and its I/Os to its pattern.
-
-    steps: of all devices. dev: dev_t.
-    """
-    depth.update(
-        steps.begin,
-        steps.end,
-        _of(steps.start, steps.start_dev == dev),
-        _of(steps.stop, steps.stop_dev == dev),
-    )
-    seen = steps.seen_dev == dev
-    pattern.update(_of(steps.seen, seen), _of(steps.sector, seen), _of(steps.bytes, seen))

@@ -286,7 +286,9 @@ def _submission(one: SubmissionReport) -> dict[str, Any]:
 def depth(one: DepthReport) -> dict[str, Any]:
     """Return how many bios or requests were in flight as a dict: mean, max, active_ns, idle_ns.
 
-    And `at_start`: how many others were in flight when each began, with a histogram.
+    And `at_start`: how many others were in flight when each began, with a histogram. `unended`: how
+    many have no known end; `high`: the same figures if these were in flight as long as they may
+    have been, null without any.
     """
     return {
         "mean": round(one.mean, 6),
@@ -294,6 +296,18 @@ def depth(one: DepthReport) -> dict[str, Any]:
         "active_ns": one.busy_ns,
         "idle_ns": one.idle_ns,
         "at_start": {**summary(one.at_start, ""), "histogram": buckets(one.at_starts, "")},
+        **_high_depth(one),
+    }
+
+
+def _high_depth(one: DepthReport) -> dict[str, Any]:
+    """Return the keys `unended` and `high` of a depth; `high` itself has neither."""
+    if one.high is None:
+        return {"unended": one.unended, "high": None}
+    high = depth(one.high)
+    return {
+        "unended": one.unended,
+        "high": {k: v for k, v in high.items() if k not in ("unended", "high")},
     }
 
 
@@ -353,8 +367,17 @@ def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
     """Return how many I/Os a device had in flight in one interval as a dict for json.dumps.
 
     Keys: device, queue_mean and queue_max (bios, Q to C), issued_mean and issued_max (requests, D
-    to C), active_ns (time with any bio in flight). Means are rounded to 6 decimals.
+    C), active_ns (time with any bio in flight), high (the same figures as `high` of a depth, or
+    null). Means are rounded to 6 decimals.
     """
+    found = _interval_figures(depth)
+    if depth.high is not None:
+        found["high"] = {k: v for k, v in _interval_figures(depth.high).items() if k != "device"}
+    return found | {"high": found.get("high")}
+
+
+def _interval_figures(depth: IntervalDepth) -> dict[str, Any]:
+    """Return the figures of one interval's depth."""
     return {
         "device": depth.device,
         "queue_mean": round(depth.mean_queue, 6),

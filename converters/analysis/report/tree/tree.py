@@ -46,7 +46,7 @@ class GroupReport:
 
 @dataclass
 class DepthReport:
-    """Number of bios or requests in flight on a device."""
+    """Number of bios or requests in flight on a device; without an end, as long as it is known."""
 
     mean: float
     """Mean, weighted by time."""
@@ -59,6 +59,11 @@ class DepthReport:
     """For each bio (request) that began: number of others in flight then."""
     at_starts: Buckets
     """Histogram of these numbers by powers of two."""
+    unended: int = 0
+    """Bios or requests of which the end is not known."""
+    high: "DepthReport | None" = None
+    """The same figures if these were in flight as long as they may have been; None: there are none.
+    """
 
 
 @dataclass
@@ -253,6 +258,8 @@ class IntervalDepth:
     max_issued: int
     busy_ns: int
     """Time with at least one bio in flight."""
+    high: "IntervalDepth | None" = None
+    """As `DepthReport.high`."""
 
 
 @dataclass

@@ -15,6 +15,9 @@ from biotrail.converters.outputs.perfetto.tracks.tree import LOST, Tree
 from biotrail.converters.outputs.perfetto.writing.events import encode_samples
 from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 
+_MOST_HELD = 1 << 20
+"""Changes that are held back at most for a device's oldest bio in flight."""
+
 
 class CounterWriter:
     """Writes the counters of one log, window by window, then the samples that were held back.
@@ -63,16 +66,20 @@ class CounterWriter:
         The counter of lost records is not among them. bios, open_bios: slices of `window.bios` and
         `window.open_bios`. origin: the trace's begin, ns, where each counter begins. end: when the
         trace's last packet is, ns: bins that end later are left to a later call, as their samples
-        would extend the trace. Sets `last`. Raises OutputError where writing fails.
+        would extend the trace. How long a bio was in flight is known when it is over, so what
+        follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
+        Raises OutputError where writing fails.
         """
-        begin = max(window.begin, origin)
-        known_until = max(min(window.end, end + 1), begin)
+        known_until = max(min(window.end, end + 1), window.begin, origin)
         in_flight_on = np.unique(open_bios.group).tolist()
         for dev in dict.fromkeys([*self._tree.devices(), *in_flight_on]):
             gauges = self._gauges.setdefault(dev, Gauges(origin, self._fine))
+            until = known_until
+            if gauges.held < _MOST_HELD:
+                oldest = open_bios.start[open_bios.group == dev].min(initial=until)
+                until = min(until, int(oldest))
             ended = Passage.of(self._context, bios, window.bios, dev)
-            in_flight = Passage.of(self._context, open_bios, window.open_bios, dev)
-            self._write(dev, gauges.update(begin, known_until, ended, in_flight))
+            self._write(dev, gauges.update(ended, until))
 
     def finish(self, begin: int, end: int) -> None:
         """Write the samples that were held back, and the counter of lost records.

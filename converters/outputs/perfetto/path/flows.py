@@ -12,6 +12,7 @@ import numpy as np
 from biotrail.converters.calls.keys import Keys, rows_of
 from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     U64,
@@ -22,7 +23,6 @@ from biotrail.converters.events.tables import (
     Table,
     WaitCause,
 )
-from biotrail.converters.lifecycles.windows import FAR
 from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices
 
 _SOON = 100_000

@@ -11,7 +11,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     Bios,
     Bool,
-    Certainty,
     Requests,
     Stage,
     Stages,
@@ -39,7 +38,7 @@ class Seen:
     first: I64
     last: I64
     lost: Bool
-    """Its end was lost: it is not complete, and is marked LOST or (a bio) has no Q either."""
+    """Its end was not recorded, or (a bio) neither its Q nor its end."""
     over: Bool
     """It is known to have ended although no completion was recorded: it is lost, or was merged."""
 
@@ -54,20 +53,19 @@ def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
     """Return when each row of `table` was first and last seen, by its own times and its stages'.
 
     table: rows (n,). stages: of these rows, or of none. A cut at which the row was in flight counts
-    as one of its times. Both are NEVER for a row without any time. A row without a completion is
-    `lost`, and `over`, if its certainty is LOST, or if it is a bio with neither Q nor a cut (the
-    begin of the chosen part of the log): then nothing says that it is still in flight. A request
-    merged into another is not yet `over` here.
+    as one of its times. Both are NEVER for a row without any time. A row is `lost`, and `over`, if
+    its end was not recorded (`Bios.gone`), or if it is a bio without a completion and with neither
+    Q nor a cut (the begin of the chosen part of the log): then nothing says that it is still in
+    flight. A request merged into another is not yet `over` here.
     """
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if len(stages.owner):
         first = np.where(first == NEVER, FOREVER, first)
         _widen(table.number, stages, first, last)
         first = np.where(first == FOREVER, NEVER, first)
-    lost = table.certainty == Certainty.LOST
+    lost = table.gone != NEVER
     if isinstance(table, Bios):
-        lost |= (table.queue < 0) & (table.cut < 0)
-    lost &= table.complete < 0
+        lost |= (table.queue < 0) & (table.cut < 0) & (table.complete < 0)
     return Seen(first, last, lost, lost.copy())
 
 

@@ -265,6 +265,7 @@ def sample(*ends: int) -> Samples:
         size=zeros,
         status=zeros,
         latency=zeros,
+        doubtful=zeros - 1,
         end=np.array(ends, dtype=np.int64),
         stage_owner=np.zeros(0, dtype=np.int64),
         stage=np.zeros(0, dtype=np.uint8),
