@@ -87,8 +87,6 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
         piece_lost=np.bincount(row, a.completion_lost[piece], count) > 0,
         request_reused=_request_reused(a, ends, piece, row, count),
     )
-    certainty = a.certainty[gen]
-    np.maximum.at(certainty, row, a.certainty[piece])
     return Whole(
         gen=gen,
         final=final,
@@ -100,10 +98,17 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
         fragments=fragments.astype(np.uint32),
         requests=np.bincount(served, minlength=count).astype(np.uint32),
         requeues=again.astype(np.uint32),
-        certainty=certainty,
+        certainty=_certainty(a, gen, piece, row),
         bounds=_bounds(a, ends, piece, row, by_pieces, own_end),
         row_of_gen=row_of_gen,
     )
+
+
+def _certainty(a: Association, gen: I64, piece: I64, row: I64) -> U8:
+    """Return the largest certainty of each queued bio (n,) and its pieces, as in `Whole`."""
+    certainty = a.certainty[gen]
+    np.maximum.at(certainty, row, a.certainty[piece])
+    return certainty
 
 
 def _bounds(
