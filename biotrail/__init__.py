@@ -22,14 +22,13 @@ def open(
 
     associate: how requests are matched with bios: "identity" by kernel pointers, "intervals" by
     sectors and times, "auto" by pointers where the log has any. own_io: include the recording's own
-    I/O. include_ambiguous: give latencies that are in doubt as if they were known. Raises
+    I/O. include_ambiguous: count latencies that are in doubt as known. Raises
     recorder.schema.errors.LogFormatError for data that is foreign, empty, of a newer format or not
     readable; for a missing file one that is a FileNotFoundError, too.
     """
     # By import_module, at the call: `biotrail record` imports this package, and must depend on
     # neither Arrow nor the model.
-    library = import_module("biotrail.library")
-    found: Recording = library.Recording(
+    found: Recording = import_module("biotrail.library").Recording(
         path, associate, own_io=own_io, include_ambiguous=include_ambiguous
     )
     return found

@@ -69,7 +69,7 @@ class Recording:
         """
         self._path = path
         self._associate = associate
-        self._options = {"own_io": own_io, "include_ambiguous": include_ambiguous}
+        self._shown = {"own_io": own_io, "include_ambiguous": include_ambiguous}
         # The first reading uses this source, for a stream can be read only once.
         self._first: Source | None = open_source(path)
         self.header: dict[str, Any] = dict(self._first.header)
@@ -201,7 +201,7 @@ class Recording:
                     "a stream can be read once: open a file to have both events and bios"
                 )
             source = open_source(self._path)
-        return Trace(source, self._associate, **self._options)
+        return Trace(source, self._associate, **self._shown)
 
 
 def _joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from biotrail.cli.archiving.file import file_lines, write_events
-from biotrail.cli.options.opening import associate_option, own_io_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import Recording, open_recordings, without_log_ending
 from biotrail.cli.options.shipping import asked_shipping, shipping_options
 from biotrail.cli.options.terminating import terminated_as_interrupted
@@ -40,8 +40,7 @@ TABLES = ("events", "bios", "requests")
     show_default=True,
     help="zstd compression level: a higher one is smaller and slower.",
 )
-@associate_option
-@own_io_option
+@reading_options(own_io=True)
 @click.option("-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset.")
 @shipping_options
 def command(
@@ -49,8 +48,7 @@ def command(
     target: str | None,
     tables: str | None,
     level: int,
-    associate: str,
-    own_io: bool,
+    reading: Reading,
     force: bool,
     **shipping: Any,
 ) -> int:
@@ -78,7 +76,7 @@ def command(
         return watch(asked)
     if target is None and "-" in logs:
         raise click.UsageError("a log from standard input needs -o OUT")
-    recordings = open_recordings(logs, associate, own_io)
+    recordings = open_recordings(logs, reading)
     if target is None:
         target = without_log_ending(recordings[0].paths[0]) + SUFFIX
     with terminated_as_interrupted():
@@ -87,7 +85,7 @@ def command(
         else:
             from biotrail.cli.archiving.dataset import Wanted, add
 
-            wanted = Wanted(chosen(tables), level, associate, own_io, force)
+            wanted = Wanted(chosen(tables), level, reading, force)
             say_all(add(recordings, Path(target), wanted))
     return 0
 

@@ -21,7 +21,7 @@ from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
 from biotrail.cli.options.drawing import Drawing, drawing_options
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.guests import GuestOf, guest_options
-from biotrail.cli.options.opening import associate_option, own_io_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.text.printing import say_all
@@ -81,16 +81,14 @@ class Asked:
 )
 @cut_options
 @drawing_options
-@associate_option
-@own_io_option
+@reading_options(own_io=True)
 @guest_options
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")
 def command(
     logs: tuple[str, ...],
     asked: Asked,
-    associate: str,
-    own_io: bool,
+    reading: Reading,
     guest: GuestOf,
 ) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
@@ -120,30 +118,29 @@ def command(
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with terminated_as_interrupted():
-        result, lines = _convert(logs, asked, associate, own_io, guest)
+        result, lines = _convert(logs, asked, reading, guest)
     say_all(lines, err=result.path is None)
 
 
 def _convert(
-    logs: tuple[str, ...], asked: Asked, associate: str, own_io: bool, guest: GuestOf
+    logs: tuple[str, ...], asked: Asked, reading: Reading, guest: GuestOf
 ) -> tuple[Result, list[str]]:
     """Convert the logs to one output; return the result and lines about it.
 
     logs: paths or, alone, `-`; the files of one rotated recording are one log, several
-    recordings are merged into one trace. associate, own_io: as for `opened`. Raises
-    click.UsageError for options that do not fit, TraceError.
+    recordings are merged into one trace. Raises click.UsageError for options that do not fit,
+    TraceError.
     """
-    how = associate, own_io
     guest.check(asked.beside is not None, "and --with exclude each other")
     if len(logs) == 1 and guest.guest_of is None:
         form, target = _checked(logs[0], asked)  # before a pipe is read
-        with opened(logs[0], asked.cut, *how) as source:
+        with opened(logs[0], asked.cut, reading) as source:
             return _one(logs[0], source, form, target, asked)
-    recordings = open_recordings(logs, *how)
+    recordings = open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
-        return _merge(recordings, asked, guest, associate)
+        return _merge(recordings, asked, guest, reading)
     form, target = _checked(recordings[0].paths[0], asked)
-    source = cut_of(lambda: open_recordings(logs, *how)[0].trace, asked.cut)
+    source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
     return _one(recordings[0].paths[0], source, form, target, asked)
 
 
@@ -188,13 +185,12 @@ def _check_beside(form: str, asked: Asked) -> None:
 
 
 def _merge(
-    recordings: list[Recording], asked: Asked, guest: GuestOf, associate: str
+    recordings: list[Recording], asked: Asked, guest: GuestOf, reading: Reading
 ) -> tuple[Result, list[str]]:
     """Merge recordings into one trace; return the result and lines about it.
 
-    guest: whether they are a guest's and its host's. associate: as for `opened`. Raises
-    click.UsageError if a cut or parts (--max-size) are asked for, without a target, or for another
-    format than Perfetto; TraceError.
+    guest: whether they are a guest's and its host's. Raises click.UsageError if a cut or parts
+    (--max-size) are asked for, without a target, or for another format than Perfetto; TraceError.
     """
     from biotrail.cli.converting import merging
 
@@ -216,5 +212,5 @@ def _merge(
     _check_beside(form, asked)
     joined = None
     if guest.guest_of is not None:
-        joined = guest.join([one.paths for one in recordings], associate)
+        joined = guest.join([one.paths for one in recordings], reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

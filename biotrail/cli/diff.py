@@ -7,7 +7,7 @@ import click
 
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut
-from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import open_recordings
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
@@ -62,7 +62,7 @@ class TwoSides(click.Command):
     show_default=True,
     help="Seed of the random draws from which the intervals are estimated.",
 )
-@associate_option
+@reading_options()
 @click.option(
     "--all", "everything", is_flag=True, help="Print every figure, not only the main ones."
 )
@@ -74,7 +74,7 @@ def command(
     device_b: str | None,
     confidence: float,
     seed: int,
-    associate: str,
+    reading: Reading,
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -99,7 +99,7 @@ def command(
         raise click.UsageError("only one of A and B can be standard input")
     if device_b is not None and device_a is None:
         device_a = device_b
-    parts = [_read(side, cut, associate) for side in sides]
+    parts = [_read(side, cut, reading) for side in sides]
     by_host = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
     a, b = (pooled(side, by_host) for side in parts)
     comparison = Comparison(a, b, confidence=confidence / 100, seed=seed)
@@ -140,9 +140,9 @@ def _name(side: tuple[str, ...]) -> str:
     return side[0] + (f" and {units.plural(more, 'more log')}" if more else "")
 
 
-def _read(side: tuple[str, ...], cut: Cut, associate: str) -> list[Recording]:
+def _read(side: tuple[str, ...], cut: Cut, reading: Reading) -> list[Recording]:
     """Read the recordings of A or of B to their ends, and return their figures."""
-    with recordings(side, associate, twice=cut.needs_file()) as found:
+    with recordings(side, reading, twice=cut.needs_file()) as found:
         return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut))]
 
 

@@ -13,7 +13,7 @@ import click
 
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened, opened
-from biotrail.cli.options.opening import associate_option, log_argument, own_io_option
+from biotrail.cli.options.opening import Reading, log_argument, reading_options
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.sites.hits import follows
@@ -86,8 +86,7 @@ _PARTS = {"calls": "time", "waits": "wait", "commits": "fs", "submissions": "uri
     help="The output. Default: -, standard output.",
 )
 @cut_options
-@associate_option
-@own_io_option
+@reading_options(own_io=True)
 @guard_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
@@ -96,8 +95,7 @@ def command(
     form: str | None,
     target: str,
     cut: Cut,
-    associate: str,
-    own_io: bool,
+    reading: Reading,
     guard: bool,
     force: bool,
 ) -> None:
@@ -126,7 +124,7 @@ def command(
         raise click.UsageError(
             "events can be chosen by time only; biotrail dump -d chooses records by device"
         )
-    with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
+    with terminated_as_interrupted(), opened(log, cut, reading) as source:
         cell = cells(guard, target == "-" and sys.stdout.isatty())
         say_all(export(source, what, form, target, force, cell), err=True)
 

@@ -11,7 +11,7 @@ import click
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.gathering import gathered
-from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.converters.analysis.diff.diff import CONFIDENCE
 from biotrail.converters.analysis.fleet.part import WORDS
 from biotrail.recorder.output import output
@@ -99,7 +99,7 @@ class Fleet:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the random draws.")
 @limit_option("15; --json has all")
-@associate_option
+@reading_options()
 @click.option(
     "-o",
     "--html",
@@ -111,7 +111,7 @@ class Fleet:
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @gathered(Fleet, "fleet")
-def report(places: tuple[str, ...], cut: Cut, associate: str, fleet: Fleet) -> None:
+def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) -> None:
     """Show where the I/O time of a fleet goes, and which hosts differ from the others.
 
     WHERE is a file, a directory, a glob, or a URL (s3://bucket/2026-11/*.parquet) of archives or
@@ -135,7 +135,7 @@ def report(places: tuple[str, ...], cut: Cut, associate: str, fleet: Fleet) -> N
     if fleet.page is not None:
         output.ensure_free(fleet.page, fleet.force)
     table = fleet.table()
-    made = _made(places, cut, associate, fleet, table)
+    made = _made(places, cut, reading, fleet, table)
     if fleet.as_json:
         from biotrail.converters.analysis.fleet.json import as_dict
 
@@ -147,7 +147,7 @@ def report(places: tuple[str, ...], cut: Cut, associate: str, fleet: Fleet) -> N
 
 
 def _made(
-    places: Sequence[str], cut: Cut, associate: str, fleet: Fleet, table: "HostsTable"
+    places: Sequence[str], cut: Cut, reading: Reading, fleet: Fleet, table: "HostsTable"
 ) -> "FleetReport":
     """Return the report of all recordings at `places`. Raises ConversionError."""
     try:
@@ -163,7 +163,7 @@ def _made(
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
-    asked = Asked(fleet.by, cut, associate, fleet.seed)
+    asked = Asked(fleet.by, cut, reading, fleet.seed)
     status = StatusLine()
     with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
         try:

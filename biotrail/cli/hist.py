@@ -10,7 +10,7 @@ import click
 
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut, Opened, read_lines
-from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -18,10 +18,13 @@ from biotrail.converters.analysis.distributions.distribution import (
     Q2C,
     STAGES,
     Distribution,
+    Group,
     Measure,
     Question,
 )
 from biotrail.converters.analysis.distributions.histogram import Scale
+from biotrail.converters.analysis.report.formats.json_pairs import doubtful_key
+from biotrail.converters.analysis.report.tree.figures import with_doubtful
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.text import hist as hist_text
@@ -80,7 +83,7 @@ NAMES = {
 @sort_option("device, then operation")
 @limit_option("all")
 @choice_options
-@associate_option
+@reading_options()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
     logs: tuple[str, ...],
@@ -94,7 +97,7 @@ def command(
     order: Order | None,
     limit: int | None,
     cut: Cut,
-    associate: str,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Draw histograms of the latency, size or queue depth of the I/Os in LOGs.
@@ -117,7 +120,7 @@ def command(
     measure = _measure(size, depth, stage, pairs)
 
     asked = partial(_question, measure, stage or Q2C, unit, linear, heatmap)
-    with recordings(logs, associate, twice=cut.needs_file()) as found:
+    with recordings(logs, reading, twice=cut.needs_file()) as found:
         several = len(found) > 1
         drawings = of_each(found, lambda one: _read(one, cut, asked))
     rows = hist_text.Rows(order, limit or 0)
@@ -238,6 +241,7 @@ def as_dict(
                 "count": group.histogram.count,
                 "total": group.histogram.total,
                 "max": group.histogram.maximum,
+                **_doubtful(group),
                 "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
                 **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
             }
@@ -258,6 +262,15 @@ def _name(trace: Trace, found: Distribution, code: int, text: str) -> dict[str, 
     if found.question.measure == Measure.PAIRS:
         return {"pair": found.pair_names.name(code), "by": text}
     return {"device": trace.context.device_name(code), "operation": text}
+
+
+def _doubtful(group: Group) -> dict[str, Any]:
+    """Return the count of a group's values in doubt, and count, mean and p99 with them in.
+
+    Empty where none is in doubt, as of sizes and depths never is.
+    """
+    every = with_doubtful(group.values, group.doubtful)
+    return {"doubtful": group.doubtful.count, **doubtful_key(every)} if every else {}
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:

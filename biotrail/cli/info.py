@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.opening import associate_option, own_io_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.pipeline import Trace
@@ -26,10 +26,9 @@ _WIDTH = 14
 
 @click.command()
 @logs_argument
-@associate_option
-@own_io_option
+@reading_options(own_io=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) -> None:
+def command(logs: tuple[str, ...], reading: Reading, as_json: bool) -> None:
     """Show what LOGs hold, what they lack, and how much of it is certain.
 
     Reads each log to its end and shows its header, the number of events of each kind and
@@ -43,7 +42,7 @@ def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) 
     biotrail info --json disk.biotrail | jq .account
     biotrail info disk-*.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    with recordings(logs, associate, own_io) as found:
+    with recordings(logs, reading) as found:
         several = len(found) > 1
         traces = of_each(found, _read)
     if as_json:

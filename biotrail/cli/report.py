@@ -14,7 +14,7 @@ from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
-from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import (
     Given,
@@ -117,7 +117,7 @@ class Asked:
 )
 @sort_option("count")
 @limit_option("15; --json and --csv have all")
-@associate_option
+@reading_options()
 @guest_options
 @click.option(
     "--html",
@@ -131,7 +131,9 @@ class Asked:
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 @guard_option
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, asked: Asked) -> None:
+def command(
+    logs: tuple[str, ...], cut: Cut, reading: Reading, guest: GuestOf, asked: Asked
+) -> None:
     """Show where I/O time goes, by device, operation and process.
 
     For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
@@ -146,8 +148,7 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
 
     \b
     biotrail report disk.biotrail
-    biotrail report --by process -d nvme0n1 disk.biotrail
-    biotrail report --by process --sort p99 -n 5 disk.biotrail
+    biotrail report --by process -d nvme0n1 --sort p99 -n 5 disk.biotrail
     biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
     biotrail report --by call disk.biotrail          # of a log recorded with --path
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
@@ -159,10 +160,10 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
     asked.check(cut)
     guest.check()
     if asked.page is not None:
-        _write_pages(logs, associate, cut, guest, asked)
+        _write_pages(logs, reading, cut, guest, asked)
         return
-    with recordings(logs, associate, twice=cut.needs_file()) as given:
-        joined = joined_guest(guest, given, associate)
+    with recordings(logs, reading, twice=cut.needs_file()) as given:
+        joined = joined_guest(guest, given, reading)
         lined = lined_up(given, None if joined is None else joined.agreement.fit.line)
         answers = of_each(given, lambda one: _read(one, cut, asked.interval_ns, asked.by))
     reported = [
@@ -275,7 +276,7 @@ def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
 
 
 def _write_pages(
-    logs: tuple[str, ...], associate: str, cut: Cut, guest: GuestOf, asked: Asked
+    logs: tuple[str, ...], reading: Reading, cut: Cut, guest: GuestOf, asked: Asked
 ) -> None:
     """Write a page for each recording; of several, each page's name gets the label.
 
@@ -288,11 +289,11 @@ def _write_pages(
     target, force = asked.page or "", asked.force
     if len(logs) == 1:  # before a pipe is read
         output.ensure_free(target, force)
-    with recordings(logs, associate, twice=True) as found:
+    with recordings(logs, reading, twice=True) as found:
         targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
         for name in targets.values():
             output.ensure_free(name, force)
-        joined = joined_guest(guest, found, associate)
+        joined = joined_guest(guest, found, reading)
 
         def write(one: Given) -> Path:
             of_guest = None if joined is None or one is not found[0] else _figures(joined)

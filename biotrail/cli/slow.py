@@ -13,7 +13,7 @@ from biotrail.cli.options.cut_options import choice_options, nanoseconds
 from biotrail.cli.options.cuts import Cut, read_lines
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
-from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
@@ -123,7 +123,7 @@ class Asked:
     help="Also show which functions each I/O's requests passed (of record --follow).",
 )
 @choice_options
-@associate_option
+@reading_options()
 @guest_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
 @click.option("--brief", is_flag=True, help="Show one line for each I/O.")
@@ -151,7 +151,9 @@ class Asked:
 )
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, asked: Asked) -> None:
+def command(
+    logs: tuple[str, ...], cut: Cut, reading: Reading, guest: GuestOf, asked: Asked
+) -> None:
     """Show the slowest I/Os of LOGs and why they were slow.
 
     For each: the stage that took the time, every event with its time since the I/O was queued,
@@ -171,8 +173,7 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
     \b
     biotrail slow disk.biotrail
     biotrail slow --brief -n 100 disk.biotrail
-    biotrail slow --from 10s --to 12s disk.biotrail
-    biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
+    biotrail slow --from 10s --to 12s --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
     biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --calls --over 10ms disk.biotrail
@@ -186,10 +187,10 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, guest: GuestOf, ask
     guest.check(asked.calls or asked.pairs, "is about I/Os: leave out --calls and --pairs")
     if asked.calls and asked.functions:
         raise click.UsageError("--functions shows what I/Os passed: give it without --calls")
-    with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
+    with recordings(logs, reading, twice=True) as given, terminated_as_interrupted():
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
-        name_side = sides_of(guest, given, associate)
+        name_side = sides_of(guest, given, reading)
         if asked.pairs or (not asked.calls and all(_has_pairs_alone(one, cut) for one in given)):
             show, written = _pairs(given, cut, asked)
         elif asked.calls:

@@ -10,6 +10,7 @@ import click
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
@@ -98,10 +99,11 @@ class Asked:
     is_flag=True,
     help="Keep stacks apart that differ only in the offsets within functions.",
 )
+@reading_options()
 @sort_option("the weight")
 @limit_option("10; --json and --folded have all", "--top")
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
+def command(logs: tuple[str, ...], cut: Cut, reading: Reading, asked: Asked) -> None:
     """Show which call stacks and tasks queued the I/O in LOGs, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, including those merged into
@@ -119,7 +121,7 @@ def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
     biotrail stacks disk.biotrail --folded > disk.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
-    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as given:
+    with terminated_as_interrupted(), recordings(logs, reading, twice=cut.needs_file()) as given:
         several = len(given) > 1
         percentiles = asked.order == Order.P99
         tables = of_each(given, lambda one: _read(one, cut, percentiles=percentiles))

@@ -11,6 +11,7 @@ import click
 from biotrail.cli.children.recorder_process import Recorder, Tee, filter_arguments, stopping
 from biotrail.cli.live.watch import Lines, Shown, Watch
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.opening import include_ambiguous_option
 from biotrail.cli.options.record_arguments import EVENT_SETS, PathParts
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.recording_options import device_option, duration_option, force_option
@@ -56,6 +57,7 @@ class Asked:
     """Seconds."""
     call_budget: float
     """Per cent of a CPU; 0: no limit."""
+    include_ambiguous: bool
     as_json: bool
 
     def check(self) -> None:
@@ -146,6 +148,7 @@ class Asked:
     show_default=True,
     help="See biotrail record.",
 )
+@include_ambiguous_option
 @click.option("--json", "as_json", is_flag=True, help="Print each snapshot as a line of JSON.")
 @filter_options
 @gathered(Asked, "asked")
@@ -197,7 +200,8 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> Non
         if not asked.as_json:
             shown = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
         interval = round(asked.interval * 1e9)
-        Watch(source, recorder, shown, interval, asked.count).run()
+        how = asked.include_ambiguous
+        Watch(source, recorder, shown, interval, asked.count, include_ambiguous=how).run()
         source.join()
         tee.drain()
 

@@ -18,6 +18,7 @@ from biotrail.cli.options import compressing
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, opened
 from biotrail.cli.options.drawing import Drawing
+from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.cli.serving.trace_server import TraceServer
@@ -36,6 +37,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 @click.command()
 @click.argument("source", metavar="LOG|TRACE", type=click.Path())
 @cut_options
+@reading_options()
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @click.option(
     "--port",
@@ -45,7 +47,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
     help="Port of 127.0.0.1 to serve the trace on. The Perfetto UI accepts the default only.",
 )
 @click.option("--origin", default=UI, hidden=True)
-def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> None:
+def command(source: str, cut: Cut, reading: Reading, no_open: bool, port: int, origin: str) -> None:
     """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
 
     A log is converted first. The trace stays on this machine: the UI, a page in your browser,
@@ -58,7 +60,7 @@ def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> Non
     biotrail view disk.pftrace
     ssh host sudo biotrail record -o - --duration 5s | biotrail view -
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    with terminated_as_interrupted(), trace_file(source, cut) as (trace, view):
+    with terminated_as_interrupted(), trace_file(source, cut, reading) as (trace, view):
         size = os.fstat(trace.fileno()).st_size
         with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
             where = address(origin, server.url, view) if view else f"{origin}/#!/?url={server.url}"
@@ -67,7 +69,9 @@ def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> Non
 
 
 @contextmanager
-def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View | None]]:
+def trace_file(
+    source: str, cut: Cut = WHOLE, reading: Reading = USUAL
+) -> Iterator[tuple[BinaryIO, View | None]]:
     """Yield a trace's file and its view: `source` itself, or a conversion of the log `source`.
 
     The view is None if the trace has none. A converted trace is an unnamed temporary file, which
@@ -82,7 +86,7 @@ def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View |
     from biotrail.cli.converting import perfetto
     from biotrail.text.progress import progress
 
-    with unnamed_file() as trace, opened(source, cut) as log:
+    with unnamed_file() as trace, opened(source, cut, reading) as log:
         with progress(log.trace) as windows:
             summary = perfetto.write_stream(log, log.chosen(windows), trace, Drawing())
         written(trace)

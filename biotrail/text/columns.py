@@ -80,7 +80,12 @@ def table(
 
 def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
     """Return the table, followed by how many rows are left out of it; for 0 the table alone."""
-    return Group(made, Text(left_out(more, what))) if more else made
+    return with_lines(made, [left_out(more, what)] if more else [])
+
+
+def with_lines(made: Table, lines: Sequence[str]) -> RenderableType:
+    """Return the table, followed by lines; without any the table alone."""
+    return Group(made, block(lines)) if lines else made
 
 
 def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:

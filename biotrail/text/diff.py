@@ -13,8 +13,8 @@ from biotrail.converters.analysis.diff.tree import (
     PairDiff,
     SideReport,
 )
-from biotrail.text import units
-from biotrail.text.columns import Column, block, table, without_repeats
+from biotrail.text import tallies, units
+from biotrail.text.columns import Column, block, table, with_lines, without_repeats
 from biotrail.text.report.path import PARTS
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
@@ -116,7 +116,21 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
     for one in device.operations:
         rows += [_row(one.operation, f) for f in one.figures if everything or _shown(f)]
     names = dict.fromkeys((device.device_a, device.device_b))
-    return table(" → ".join(names), _COLUMNS, without_repeats(rows, 2), width)
+    made = table(" → ".join(names), _COLUMNS, without_repeats(rows, 2), width)
+    return with_lines(made, _doubtful(device))
+
+
+def _doubtful(device: DeviceDiff) -> list[str]:
+    """Return a line for each operation and side of which latencies are in doubt."""
+    return [
+        f"{side}: {tallies.doubtful_line(count, every.count, f'of {one.operation}', figures)}"
+        for one in device.operations
+        for side, count, every in (
+            ("A", one.doubtful_a, one.with_doubtful_a),
+            ("B", one.doubtful_b, one.with_doubtful_b),
+        )
+        if every is not None and (figures := (every.mean, every.p99))
+    ]
 
 
 def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> RenderableType:

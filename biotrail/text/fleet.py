@@ -9,7 +9,16 @@ from biotrail.converters.analysis.fleet.deviations import FAR, LEAST_PEERS
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
-from biotrail.text.report.cells import TIMES, WORK, stage_rows, tail, times, with_tail, work
+from biotrail.text.report.cells import (
+    TIMES,
+    WORK,
+    doubtful_lines,
+    stage_rows,
+    tail,
+    times,
+    with_tail,
+    work,
+)
 from biotrail.text.rows import first
 
 MOST_ROWS = 15
@@ -51,6 +60,8 @@ def head(report: FleetReport) -> list[str]:
         f"{units.size(total.total.bios.counters['bytes'])}, "
         f"{units.plural(total.total.requests.counters['ios'], 'request')}",
     ]
+    every = (total.total.bios, "of bios"), (total.total.requests, "of requests")
+    found += doubtful_lines(every)
     incomplete = len(report.incomplete)
     if incomplete or report.left_out:
         found.append(

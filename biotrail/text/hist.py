@@ -12,6 +12,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.distribution import Distribution, Group, Measure
 from biotrail.converters.analysis.distributions.histogram import Columns, Histogram, Scale
+from biotrail.converters.analysis.report.tree.figures import with_doubtful
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import U32
 from biotrail.converters.pipeline import Trace
@@ -72,10 +73,15 @@ def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> I
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
         yield _head(trace.context, found, *key)
-        if found.question.over_time and found.columns is not None:
+        if not group.histogram.count:
+            pass  # all of its values are in doubt
+        elif found.question.over_time and found.columns is not None:
             yield from heat_map(group, found.columns, unit, margin, what)
         else:
             yield from histogram(group.histogram, unit)
+        if (every := with_doubtful(group.values, group.doubtful)) is not None:
+            figures = every.mean, every.p99
+            yield tallies.doubtful_line(group.doubtful.count, every.count, every=figures)
     if more:
         yield ""
         yield left_out(more, "histogram")

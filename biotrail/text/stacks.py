@@ -109,7 +109,7 @@ def _histogram(caller: Callers) -> Iterator[str]:
     counts = [sum(counts[:_US_BITS]), *counts[_US_BITS:]]
     filled = [bucket for bucket, count in enumerate(counts) if count]
     if not filled:
-        yield "    none of them was seen to end"
+        yield f"    {_no_latency(caller)}"
         return
     mean = units.duration(caller.latency_ns / caller.ended)
     yield f"    {'latency':>19}  {'bios':>9}  mean {mean}"
@@ -119,6 +119,13 @@ def _histogram(caller: Callers) -> Iterator[str]:
         edges = f"{units.duration(low)} to {units.duration(1 << (bucket + _US_BITS))}"
         bar = "█" * round(_BAR * counts[bucket] / most)
         yield f"    {edges:>19}  {units.count(counts[bucket]):>9}  {bar}".rstrip()
+
+
+def _no_latency(caller: Callers) -> str:
+    """Return why none of a caller's bios has a latency."""
+    if caller.doubtful:
+        return "the latencies of all that were seen to end are in doubt"
+    return "none of them was seen to end"
 
 
 def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
@@ -132,6 +139,8 @@ def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
             f"{units.plural(table.without_queue, 'bio')} left out: when and where from "
             "they were queued is not in the log"
         )
+    if doubtful := sum(c.doubtful for c in callers):
+        found.append(tallies.doubtful_line(doubtful, doubtful + sum(c.ended for c in callers)))
     why: dict[str, int] = {}
     for caller in callers:
         missing = stacks[caller.stack].missing if caller.stack >= 0 else ""
@@ -176,6 +185,7 @@ def _group(group: Group) -> dict[str, Any]:
         "bios": sums.bios,
         "bytes": sums.bytes,
         "ended": sums.ended,
+        "doubtful": sums.doubtful,
         "latency_ns": sums.latency_ns,
         "histogram": [
             {"from_ns": 1 << bucket if bucket else 0, "to_ns": 1 << (bucket + 1), "bios": count}

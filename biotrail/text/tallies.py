@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biotrail.converters.association.without_pointers.pairing import Pairing
-from biotrail.converters.lifecycles.account import LightCounts
+from biotrail.converters.lifecycles.account import Account, LightCounts
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import units
@@ -150,8 +150,18 @@ def certainty_lines(trace: Trace) -> list[str]:
         certainty_line("bio", "bios", account.bios),
         certainty_line("request", "requests", account.requests),
         certainty_line("edge between them", "edges between them", account.edges),
+        *_doubtful_lines(account),
         *pairing_lines(account.pairing),
     ]
+
+
+def _doubtful_lines(account: Account) -> list[str]:
+    """Return how many latencies are in doubt; empty: none."""
+    found = [units.plural(n, table.removesuffix("s")) for table, n in account.doubtful.items() if n]
+    if not found:
+        return []
+    left = "the latency of " + " and of ".join(found)
+    return [f"{left} is in doubt (several I/Os fit one completion), and in no figure"]
 
 
 def pairing_lines(pairing: Pairing) -> list[str]:
@@ -171,6 +181,34 @@ def pairing_lines(pairing: Pairing) -> list[str]:
         lines.append(f"  whichever is whose, half of the ends are off by {half} at most")
         lines[-1] += f", all by {most} at most"
     return lines
+
+
+def doubtful_text(
+    count: int, of: int, about: str = "", every: tuple[float, float] | None = None
+) -> str:
+    """Return `2 of 3 latencies of writes on 8:0 are in doubt (…) and in no figure; with …`.
+
+    of: latencies, those in doubt among them. about: words behind `latencies`. every: mean and p99
+    (ns) with those in doubt in; None: not told.
+    """
+    verb, they = ("is", "it") if count == 1 else ("are", "them")
+    latencies = " ".join(["latency" if of == 1 else "latencies", *([about] if about else [])])
+    text = (
+        f"{units.count(count)} of {units.count(of)} {latencies} {verb} in doubt (several I/Os fit "
+        "one completion) and in no figure"
+    )
+    if every is not None:
+        mean, p99 = map(units.duration, every)
+        text += f"; with {they} in: mean {mean}, p99 {p99}"
+    return text
+
+
+def doubtful_line(
+    count: int, of: int, about: str = "", every: tuple[float, float] | None = None
+) -> str:
+    """Return the sentence of `doubtful_text`, and how those in doubt get into the figures."""
+    they = "it" if count == 1 else "them"
+    return f"{doubtful_text(count, of, about, every)}; --include-ambiguous takes {they} in"
 
 
 def own_lines(trace: Trace) -> list[str]:

@@ -99,6 +99,7 @@ class Account:
     events: events by (letter, reason). devices: events by (dev_t, letter). bios, requests, edges:
     rows by the lower-case name of their certainty. unknown: records of kinds that this reader
     does not know, by kind number. late: events that were read after their window had been closed.
+    doubtful: table (bios, requests) → rows whose latency is in doubt (`Bios.doubtful`).
     completions_not_seen: requests that are LOST because their completion was not recorded.
     first_ns, last_ns: times of the first and last event counted, -1 before any.
     """
@@ -108,6 +109,7 @@ class Account:
     bios: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     edges: dict[str, int] = field(default_factory=dict)
+    doubtful: dict[str, int] = field(default_factory=lambda: {"bios": 0, "requests": 0})
     unknown: dict[int, int] = field(default_factory=dict)
     unreadable_bytes: int = 0
     late: int = 0
@@ -219,9 +221,10 @@ class Account:
     ) -> None:
         """Count a window's rows by certainty, in `bios`, `requests` and `edges`.
 
-        Each certainty gets an entry, also with 0 rows. Adds LOST requests without a completion to
-        `completions_not_seen`. The tables hold rows that ended in the window, so that each row is
-        counted once. is_light: the log is a light one, whose requests are counted in `light`, too.
+        Each certainty gets an entry, also with 0 rows. Adds rows in doubt to
+        `doubtful`, and LOST requests without a completion to `completions_not_seen`. The tables
+        hold rows that ended in the window, so that each row is counted once. is_light: the log is a
+        light one, whose requests are counted in `light`, too.
         """
         if is_light:
             self.light.add(requests)
@@ -234,6 +237,8 @@ class Account:
                 name = certainty.name.lower()
                 count = int((table.certainty == certainty).sum())
                 counts[name] = counts.get(name, 0) + count
+        self.doubtful["bios"] += int(bios.doubtful.sum())
+        self.doubtful["requests"] += int(requests.doubtful.sum())
         lost = (requests.certainty == Certainty.LOST) & (requests.complete < 0)
         self.completions_not_seen += int(lost.sum())
 
@@ -241,7 +246,7 @@ class Account:
         """Return all counts but `devices` as plain values for JSON; times in ns.
 
         "events" is the total, "kinds" counts by letter and "reasons" by reason. "bios", "requests",
-        "edges" and "unknown_kinds" are the account's own dicts, not copies.
+        "edges", "doubtful" and "unknown_kinds" are the account's own dicts, not copies.
         """
         return {
             "events": self.total,
@@ -250,6 +255,7 @@ class Account:
             "bios": self.bios,
             "requests": self.requests,
             "edges": self.edges,
+            "doubtful": self.doubtful,
             "own_io": {
                 "bios": self.own_bios,
                 "bytes": self.own_bytes,

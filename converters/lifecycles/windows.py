@@ -71,6 +71,14 @@ def _of(stages: Stages, numbers: I64, rows: Bool) -> Stages:
     return stages if rows.all() else stages.take(np.isin(stages.owner, numbers))
 
 
+def sure_complete(table: Bios | Requests) -> I64:
+    """Return per row its completion (ns, int64); NEVER where it is not known, or is in doubt.
+
+    In doubt (`doubtful`) is a completion that may be another I/O's.
+    """
+    return np.where(table.doubtful, NEVER, table.complete)
+
+
 def first_seen(table: Bios | Requests) -> I64:
     """Return per row its earliest known time (ns, int64), `cut` included; NEVER if it has none."""
     starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]

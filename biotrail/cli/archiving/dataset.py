@@ -14,6 +14,7 @@ import click
 
 from biotrail import __version__
 from biotrail.cli.archiving.file import file_lines, write_events
+from biotrail.cli.options.opening import Reading
 from biotrail.cli.options.recordings import Recording, open_recordings
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.parquet.source import EVENTS, TABLE_KEY
@@ -34,8 +35,7 @@ class Wanted:
 
     tables: tuple[str, ...]
     level: int
-    associate: str
-    own_io: bool
+    reading: Reading
     force: bool
 
     @property
@@ -107,7 +107,7 @@ def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Itera
         yield from (f"  {line}" for line in file_lines(file, events, recording.trace.reader))
     if wanted.derived:
         if "events" in wanted.tables:  # the events' pass has read the log: open it again
-            [recording] = open_recordings(recording.paths, wanted.associate, wanted.own_io)
+            [recording] = open_recordings(recording.paths, wanted.reading)
         yield from _write_tables(recording.trace, name, part, wanted, day)
 
 

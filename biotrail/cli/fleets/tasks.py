@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from biotrail import __version__
 from biotrail.cli.options.cuts import Cut, cut_of
+from biotrail.cli.options.opening import USUAL, Reading
 from biotrail.converters.analysis.fleet import closing
 from biotrail.converters.analysis.fleet.part import Part, merged, read_part
 from biotrail.converters.analysis.fleet.tree import LeftOut
@@ -26,7 +27,7 @@ class Asked:
 
     by: str
     cut: Cut = field(default_factory=Cut)
-    associate: str = "auto"
+    reading: Reading = USUAL
     seed: int = 0
 
 
@@ -67,7 +68,7 @@ def read(files: Sequence[str], columns: dict[str, str], asked: Asked) -> Part:
     def again() -> Trace:
         sources = [(name, open_source(name)) for name in files]
         source = sources[0][1] if len(sources) == 1 else series_of(sources)
-        return Trace(source, asked.associate)
+        return asked.reading.trace(source)
 
     try:
         part = cut_of(again, asked.cut)

@@ -31,14 +31,17 @@ class Watch:
         shown: Shown,
         interval: int,
         count: int | None,
+        *,
+        include_ambiguous: bool = False,
     ) -> None:
         """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
 
         recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
         count: number of snapshots; None: as many as there are until the recording ends.
+        include_ambiguous: as for LiveTrace.
         """
         self._source, self._recorder, self._shown = source, recorder, shown
-        self._trace = LiveTrace(source)
+        self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
         self._live, self._meter = Live(self._trace.context, interval), _Meter(recorder)
         self._left = count
         self._end = 0

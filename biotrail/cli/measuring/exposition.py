@@ -82,6 +82,11 @@ def _io(io: list[Figures], exemplars: Exemplars | None) -> Iterator[Metric]:
         "biotrail_io_bytes", "Bytes of these I/Os.", labels=_PLACE, unit="bytes"
     )
     errors = CounterMetricFamily("biotrail_io_errors", "I/Os that failed.", labels=_PLACE)
+    doubtful = CounterMetricFamily(
+        "biotrail_io_doubtful",
+        "I/Os that completed, but are in no histogram: several I/Os fit one completion.",
+        labels=_PLACE,
+    )
     latency = HistogramMetricFamily(
         "biotrail_io_duration_seconds",
         "From the I/O's beginning to its completion (Q2C).",
@@ -100,11 +105,12 @@ def _io(io: list[Figures], exemplars: Exemplars | None) -> Iterator[Metric]:
         ios.add_metric(one.name, one.ios)
         size.add_metric(one.name, one.bytes)
         errors.add_metric(one.name, one.failed, exemplar=_exemplar(failed, 1.0))
+        doubtful.add_metric(one.name, one.doubtful)
         _add_times(latency, one.name, one.latency, {})
         for stage, times in one.stages.items():
             marked = slow if stage == "D2C" else {}
             _add_times(stages, (*one.name, stage), times, marked)
-    yield from (ios, size, errors, latency, stages)
+    yield from (ios, size, errors, doubtful, latency, stages)
 
 
 def _slow(one: Figures, exemplars: Exemplars | None) -> dict[int, TriggerIO]:

@@ -40,6 +40,8 @@ class Figures:
     """From Q, or the request's start, to the completion."""
     stages: dict[str, Times] = field(default_factory=dict)
     """Name of a stage → its times."""
+    doubtful: int = 0
+    """I/Os that completed and are in no times, as their latency is in doubt."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -61,6 +63,7 @@ class Figures:
             self.failed + other.failed,
             self.latency + other.latency,
             stages,
+            self.doubtful + other.doubtful,
         )
 
 

@@ -62,6 +62,7 @@ def figures(device: str | None, op: str | None, group: Group) -> Figures:
         sum(group.statuses.values()),
         times(group.latency),
         {STAGE_NAMES[Stage(stage)]: times(one) for stage, one in sorted(group.stages.items())},
+        group["doubtful"],
     )
 
 

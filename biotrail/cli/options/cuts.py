@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from biotrail.cli.options.moments import Times
-from biotrail.cli.options.opening import open_again, open_trace, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
 from biotrail.converters.analysis.choosing.choosing import Choice, Who
 from biotrail.converters.analysis.choosing.outcomes import ANY, Finder, Outcome, Wish
 from biotrail.converters.analysis.choosing.select import Selection
@@ -144,16 +144,16 @@ def read_lines(trace: Trace) -> list[str]:
 
 
 @contextmanager
-def opened(log: str, cut: Cut, associate: str = "auto", own_io: bool = False) -> Iterator[Opened]:
+def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
     """Yield the chosen part of a log, as `cut_of` does. log: a path, or - for standard input.
 
     Standard input is copied to a temporary file if it must be read twice. Raises TraceError.
     """
     if not cut.needs_file():
-        yield cut_of(lambda: open_trace(log, associate, own_io), cut)
+        yield cut_of(lambda: open_trace(log, reading), cut)
         return
     with readable_twice(log) as source:
-        yield cut_of(lambda: open_again(source, associate, own_io), cut)
+        yield cut_of(lambda: open_again(source, reading), cut)
 
 
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.opening import Reading
 from biotrail.cli.options.recordings import Recording, open_recordings
 from biotrail.cli.options.several import Given
 
@@ -35,7 +36,7 @@ class GuestOf:
         if self.image and self.guest_of is None:
             raise click.UsageError("--image is of a guest's disk: give --guest-of, too")
 
-    def join(self, recordings: Sequence[Sequence[str]], associate: str = "auto") -> "Guest":
+    def join(self, recordings: Sequence[Sequence[str]], reading: Reading) -> "Guest":
         """Read both recordings and return the guest joined with its host.
 
         recordings: files of the guest's recording, then of the host's; opened anew. Raises
@@ -47,24 +48,24 @@ class GuestOf:
         if len(recordings) != 2:
             raise click.UsageError("--guest-of joins two recordings: GUEST.biotrail HOST.biotrail")
         mapping = read_mapping(self.image)
-        guest, host = (_opened(paths, associate).trace for paths in recordings)
+        guest, host = (_opened(paths, reading).trace for paths in recordings)
         return join(guest, host, self.guest_of or "", mapping)
 
 
-def joined_guest(asked: GuestOf, given: Sequence[Given], associate: str) -> "Guest | None":
+def joined_guest(asked: GuestOf, given: Sequence[Given], reading: Reading) -> "Guest | None":
     """Return the guest that is asked for; None: none is. As `GuestOf.join`."""
     if asked.guest_of is None:
         return None
-    return asked.join([one.paths for one in given], associate)
+    return asked.join([one.paths for one in given], reading)
 
 
 NameSide = Callable[[Sequence["SlowIO"]], None]
 """A function that sets the `side` of slow I/Os of the guest."""
 
 
-def sides_of(asked: GuestOf, given: Sequence[Given], associate: str) -> NameSide | None:
+def sides_of(asked: GuestOf, given: Sequence[Given], reading: Reading) -> NameSide | None:
     """Return how the guest's slow I/Os learn their `side`; None: no guest is asked for."""
-    guest = joined_guest(asked, given, associate)
+    guest = joined_guest(asked, given, reading)
     if guest is None:
         return None
     from biotrail.converters.analysis.guests.figures import side_of, sides
@@ -81,9 +82,9 @@ def sides_of(asked: GuestOf, given: Sequence[Given], associate: str) -> NameSide
     return name_side
 
 
-def _opened(paths: Sequence[str], associate: str) -> Recording:
+def _opened(paths: Sequence[str], reading: Reading) -> Recording:
     """Open the files of one recording."""
-    return open_recordings(list(paths), associate)[0]
+    return open_recordings(list(paths), reading)[0]
 
 
 def guest_options(command: Callable[..., Any]) -> Callable[..., Any]:

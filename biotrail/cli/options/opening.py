@@ -4,10 +4,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import click
 
+from biotrail.cli.options.gathering import Command, gathered
 from biotrail.converters.inputs.beginning import is_pipe, open_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -17,7 +19,30 @@ log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=c
 """The argument LOG. Its type click.Path lets shells complete file names."""
 
 
-associate_option: Callable[[Any], Any] = click.option(
+@dataclass(frozen=True)
+class Reading:
+    """How a log's bios and requests are read; the fields are parameters of Trace."""
+
+    associate: str = "auto"
+    own_io: bool = False
+    include_ambiguous: bool = False
+
+    def trace(self, source: str | BinaryIO | Source) -> Trace:
+        """Return a source of events, or what `open_source` makes one of, as a trace.
+
+        Raises LogFormatError.
+        """
+        return Trace(
+            source,
+            self.associate,
+            own_io=self.own_io,
+            include_ambiguous=self.include_ambiguous,
+        )
+
+
+USUAL = Reading()
+
+_associate: Callable[[Command], Command] = click.option(
     "--associate",
     type=click.Choice(["auto", "identity", "intervals"]),
     default="auto",
@@ -26,21 +51,41 @@ associate_option: Callable[[Any], Any] = click.option(
     "intervals, by sectors alone; auto, by pointers where the log has them.",
 )
 
-
-own_io_option: Callable[[Any], Any] = click.option(
+_own_io: Callable[[Command], Command] = click.option(
     "--own-io",
     is_flag=True,
     help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
 )
+include_ambiguous_option: Callable[[Command], Command] = click.option(
+    "--include-ambiguous",
+    is_flag=True,
+    help="Count latencies that are in doubt, as several I/Os fit one completion, as known. "
+    "Default: leave them out of all figures and say how many they are.",
+)
 
 
-def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace:
+def reading_options(*, own_io: bool = False) -> Callable[[Command], Command]:
+    """Return a decorator that adds --associate and --include-ambiguous; own_io: --own-io, too.
+
+    The command gets `reading`, a Reading.
+    """
+    options = [_associate, *([_own_io] if own_io else []), include_ambiguous_option]
+
+    def decorate(command: Command) -> Command:
+        command = gathered(Reading, "reading")(command)
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def open_trace(log: str, reading: Reading = USUAL) -> Trace:
     """Open a log, an archive, another tool's recording, or standard input for `-`, as a trace.
 
-    associate: "auto", "identity" or "intervals", as for Trace. own_io: whether to include the
-    recorder's own I/O. Raises LogFormatError; click.UsageError for `-` on a terminal.
+    Raises LogFormatError; click.UsageError for `-` on a terminal.
     """
-    return Trace(open_log(log), associate, own_io=own_io)
+    return reading.trace(open_log(log))
 
 
 def open_log(log: str) -> Source:
@@ -78,12 +123,12 @@ def _standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def open_again(source: str | BinaryIO, associate: str, own_io: bool = False) -> Trace:
+def open_again(source: str | BinaryIO, reading: Reading) -> Trace:
     """Open the trace from its beginning. source: as `readable_twice` yields it; a file is rewound.
 
     Raises LogFormatError.
     """
     if isinstance(source, str):
-        return open_trace(source, associate, own_io)
+        return open_trace(source, reading)
     source.seek(0)
-    return Trace(source, associate, own_io=own_io)
+    return reading.trace(source)

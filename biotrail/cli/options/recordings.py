@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.opening import open_trace
+from biotrail.cli.options.opening import USUAL, Reading, open_trace
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -37,9 +37,7 @@ class Recording:
         return Path(self.paths[0]).stem
 
 
-def open_recordings(
-    logs: Sequence[str], associate: str = "auto", own_io: bool = False
-) -> list[Recording]:
+def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recording]:
     """Open logs and return their recordings, in the order of each one's first log.
 
     A URL stands for the archives that it means (`meant`). Raises LogFormatError if a log cannot be
@@ -47,7 +45,7 @@ def open_recordings(
     """
     logs = meant(logs)
     if len(logs) == 1:
-        return [Recording([logs[0]], open_trace(logs[0], associate, own_io))]
+        return [Recording([logs[0]], open_trace(logs[0], reading))]
     if "-" in logs:
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
     sources = [(log, open_source(log)) for log in logs]
@@ -55,7 +53,7 @@ def open_recordings(
     groups: dict[str, list[tuple[str, Source]]] = {}
     for log, source in sources:
         groups.setdefault(run_of(source) or log, []).append((log, source))
-    return [_recording(files, associate, own_io) for files in groups.values()]
+    return [_recording(files, reading) for files in groups.values()]
 
 
 def meant(logs: Sequence[str]) -> list[str]:
@@ -76,16 +74,16 @@ def meant(logs: Sequence[str]) -> list[str]:
     return found
 
 
-def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) -> Recording:
+def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
     """Open the files (path, source) of one recording as one trace.
 
     Several are read in the order of their numbers in the run, whatever order they are given in.
     """
     if len(files) == 1:
         path, source = files[0]
-        return Recording([path], Trace(source, associate, own_io=own_io))
+        return Recording([path], reading.trace(source))
     series = series_of(files)
-    return Recording(series.paths, Trace(series, associate, own_io=own_io))
+    return Recording(series.paths, reading.trace(series))
 
 
 def _all_different(sources: Sequence[tuple[str, Source]]) -> None:

@@ -30,11 +30,13 @@ def filters(trace: Trace) -> dict[str, Any] | None:
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:
     """Return a report's scope for JSON: `filters` (or None) and, if a part was chosen, `cut`.
 
-    And `light`, True, for a log of the event set light.
+    And `light`, True, for a log of the event set light; `include_ambiguous`, True, where latencies
+    in doubt count as known.
     """
     chosen = cut.facts(trace)
     light = {"light": True} if trace.context.is_light else {}
-    return {"filters": filters(trace), **({"cut": chosen} if chosen else {}), **light}
+    doubtful = {"include_ambiguous": True} if trace.include_ambiguous else {}
+    return {"filters": filters(trace), **({"cut": chosen} if chosen else {}), **light, **doubtful}
 
 
 def words(scope: dict[str, Any]) -> dict[str, str]:
@@ -57,6 +59,8 @@ def lines(scope: dict[str, Any]) -> list[str]:
         found.append(f"recorded with filters: {scope['filters']['options']}")
         if left_out := scope["filters"]["left_out_bios"]:
             found[-1] += f" ({units.plural(left_out, 'bio')} left out while recording)"
+    if scope.get("include_ambiguous"):
+        found.append("latencies in doubt count as known (--include-ambiguous)")
     chosen = scope.get("cut", {})
     parts = [chosen["cut"]] if "cut" in chosen else []
     parts += [chosen["chosen"]] if "chosen" in chosen else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from biotrail.cli.options.opening import open_again, open_trace, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
 from biotrail.cli.options.recordings import Recording, meant, open_recordings
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
@@ -63,7 +63,7 @@ class Given:
 
 @contextmanager
 def recordings(
-    logs: Sequence[str], associate: str = "auto", own_io: bool = False, *, twice: bool = False
+    logs: Sequence[str], reading: Reading = USUAL, *, twice: bool = False
 ) -> Iterator[list[Given]]:
     """Yield the recordings in the logs, in the order of each one's first log.
 
@@ -73,29 +73,26 @@ def recordings(
     logs = meant(logs)
     if len(logs) == 1 and twice:
         with readable_twice(logs[0]) as source:
-            yield [Given("", list(logs), lambda: open_again(source, associate, own_io))]
+            yield [Given("", list(logs), lambda: open_again(source, reading))]
     elif len(logs) == 1:
-        yield [Given("", list(logs), lambda: open_trace(logs[0], associate, own_io))]
+        yield [Given("", list(logs), lambda: open_trace(logs[0], reading))]
     else:
-        found = open_recordings(logs, associate, own_io)
+        found = open_recordings(logs, reading)
         labels = labels_of(found) if len(found) > 1 else [""]
         yield [
-            Given(label, one.paths, _again(one, associate, own_io))
+            Given(label, one.paths, _again(one, reading))
             for label, one in zip(labels, found, strict=True)
         ]
 
 
-def _again(one: Recording, associate: str, own_io: bool) -> Callable[[], Trace]:
-    """Return a function that returns `one.trace` the first time, then opens the recording anew.
-
-    associate, own_io: as for `open_trace`; of the later traces.
-    """
+def _again(one: Recording, reading: Reading) -> Callable[[], Trace]:
+    """Return a function that returns `one.trace` the first time, then opens the recording anew."""
     unread = [one.trace]
 
     def again() -> Trace:
         if unread:
             return unread.pop()
-        return open_recordings(one.paths, associate, own_io)[0].trace
+        return open_recordings(one.paths, reading)[0].trace
 
     return again
 

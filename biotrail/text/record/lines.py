@@ -10,6 +10,7 @@ from biotrail.converters.analysis.choosing.choosing import operations
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, Bios, Certainty, Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import Skip
+from biotrail.converters.lifecycles.windows import sure_complete
 from biotrail.recorder.schema.kernel_names import RWBS_FLAGS, RWBS_OPS, RWBS_OTHER
 from biotrail.recorder.schema.records import NO_SECTOR
 from biotrail.recorder.schema.strings import shown
@@ -134,6 +135,7 @@ class Json:
             "status": _named(bios.status, self._context.status_name),
             "file": _files(self._context, bios.file),
         }
+        sure = sure_complete(bios).tolist()
         for row in range(len(bios)):
             queue, issue, complete = (
                 int(column[row]) for column in (bios.queue, bios.issue, bios.complete)
@@ -152,7 +154,8 @@ class Json:
                 "bytes": int(bios.bytes[row]),
                 "queue_ns": queue if begun else None,
                 "issue_ns": issue - queue if begun and issue != NEVER else None,
-                "latency_ns": complete - queue if begun and complete != NEVER else None,
+                "latency_ns": sure[row] - queue if begun and sure[row] != NEVER else None,
+                "doubtful": bool(bios.doubtful[row]),
                 "status": named["status"][row],
                 "certainty": Certainty(int(bios.certainty[row])).name.lower(),
                 "file": named["file"][row],
@@ -184,14 +187,15 @@ def ended(bios: Bios) -> tuple[Bios, Bios]:
 
 
 def _times(bios: Bios) -> tuple[I64, I64]:
-    """Return per bio (n,) in ns: (Q to D, D to completion); NEVER where an end is not known.
+    """Return per bio (n,) in ns: (Q to D, D to completion); NEVER where an end is not sure.
 
     For a bio that was never issued (bio-based device, failed before) the second is from Q on.
     """
-    issued, begun, ended = (c != NEVER for c in (bios.issue, bios.queue, bios.complete))
+    complete = sure_complete(bios)
+    issued, begun, ended = (c != NEVER for c in (bios.issue, bios.queue, complete))
     queued = np.where(issued & begun, bios.issue - bios.queue, NEVER)
     since = np.where(issued, bios.issue, bios.queue)
-    served = np.where(ended & (issued | begun), bios.complete - since, NEVER)
+    served = np.where(ended & (issued | begun), complete - since, NEVER)
     return queued, served
 
 

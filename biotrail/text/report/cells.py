@@ -7,7 +7,7 @@ from rich.table import Table
 
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
-from biotrail.text import units
+from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
@@ -28,9 +28,12 @@ WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
-TAIL = (Column("failed"), Column("tries", 2))
-"""Columns that are shown if any row has something in them."""
 _NONE = "-"
+IN_DOUBT = "in doubt (with: mean, p99)"
+"""Head of the column of latencies in doubt, which are in no other figure: how many, and mean and
+p99 with them in."""
+TAIL = (Column("failed"), Column("tries", 2), Column(IN_DOUBT))
+"""Columns that are shown if any row has something in them."""
 FIELDS = {
     "process": ("process", "pid"),
     "device": ("device",),
@@ -70,7 +73,16 @@ def tail(group: GroupReport) -> list[str]:
     """Return the cells of TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
-    return [failed or _NONE, units.count(tries) if tries else _NONE]
+    return [failed or _NONE, units.count(tries) if tries else _NONE, _doubtful(group)]
+
+
+def _doubtful(group: GroupReport) -> str:
+    """Return how many latencies are in doubt, and mean and p99 with them in, as a cell."""
+    every = group.with_doubtful
+    if every is None:
+        return _NONE
+    count = units.count(group.counters["doubtful"])
+    return f"{count} ({units.duration(every.mean)}, {units.duration(every.p99)})"
 
 
 def with_tail(
@@ -91,6 +103,17 @@ def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
     return [
         [*name, s.stage, units.count(s.time.count), f"{100 * s.share:.1f} %", *times(s.time)]
         for s in group.stages
+    ]
+
+
+def doubtful_lines(ones: Sequence[tuple[GroupReport, str]]) -> list[str]:
+    """Return a line for each (group, words about it) that has latencies in doubt."""
+    return [
+        tallies.doubtful_line(
+            one.counters["doubtful"], one.counters["ended"], about, (every.mean, every.p99)
+        )
+        for one, about in ones
+        if (every := one.with_doubtful) is not None
     ]
 
 

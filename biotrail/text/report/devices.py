@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.tree.tree import (
     DepthReport,
@@ -12,7 +12,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     Report,
 )
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, without_repeats
+from biotrail.text.columns import Column, table, with_lines, without_repeats
 from biotrail.text.report.cells import TIMES, stage_rows, times
 
 
@@ -26,8 +26,14 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
         Column("share"),
         *TIMES,
     ]
-    title = f"Where the time goes: {device.device}"
-    return table(title, columns, without_repeats(rows, 1), width)
+    made = table(f"Where the time goes: {device.device}", columns, without_repeats(rows, 1), width)
+    ones = ((device.total.bios, "bios"), (device.total.requests, "requests"))
+    left = [
+        f"{units.count(n)} of {units.count(one.counters['ended'])} {what}"
+        for one, what in ones
+        if (n := one.counters["doubtful"])
+    ]
+    return with_lines(made, [f"without {' and '.join(left)}: in doubt"] if left else [])
 
 
 def _stage_rows(one: OperationReport) -> list[list[str]]:
@@ -85,7 +91,7 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         Column("idle", 1),
     ]
     found = table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
-    return Group(found, block(notes)) if notes else found
+    return with_lines(found, notes)
 
 
 def _active(one: DepthReport) -> str:
@@ -136,13 +142,14 @@ def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     """Return the table of flush requests, by device."""
-    rows = []
+    rows, doubtful = [], 0
     for device in devices:
         if (found := device.flushes) is not None:
             shared = ", ".join(f"{bios}: {units.count(n)}" for bios, n in found.shared.items())
             counts = [units.count(found.requests), units.count(found.waits)]
             mean = f"{found.bios_per_request:.2f}"
             rows.append([device.device, *counts, mean, *times(found.time), shared])
+            doubtful += found.doubtful
     columns = [
         Column("device", left=True),
         Column("flushes"),
@@ -151,7 +158,13 @@ def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         *TIMES,
         Column("flushes by bios that waited", 1, left=True),
     ]
-    return table("Flush requests, and how many bios waited for each", columns, rows, width)
+    made = table("Flush requests, and how many bios waited for each", columns, rows, width)
+    return with_lines(made, _without(doubtful, "time"))
+
+
+def _without(doubtful: int, what: str) -> list[str]:
+    """Return the line on times that a table leaves out; empty: it leaves out none."""
+    return [f"without {units.plural(doubtful, what)} in doubt"] if doubtful else []
 
 
 def stacked(report: Report, width: int) -> RenderableType:
@@ -183,4 +196,5 @@ def stacked(report: Report, width: int) -> RenderableType:
         Column("count", 1),
         *TIMES,
     ]
-    return table("Stacked devices", columns, without_repeats(rows, 3), width)
+    made = table("Stacked devices", columns, without_repeats(rows, 3), width)
+    return with_lines(made, _without(sum(p.doubtful for p in report.stacked), "lower bio"))

@@ -13,6 +13,7 @@ from biotrail.text.report.cells import (
     TAIL,
     TIMES,
     WORK,
+    doubtful_lines,
     name_cells,
     stage_rows,
     tail,
@@ -123,7 +124,8 @@ def _head(report: Report) -> list[str]:
     if without:
         what = units.plural(without, "bio has", "bios have")
         found.append(f"{what} no beginning or end in the log: counted, but in no latency")
-    return found
+    every = (report.total.bios, "of bios"), (report.total.requests, "of requests")
+    return [*found, *doubtful_lines(every)]
 
 
 def operations(report: Report, width: int, limit: int = 0) -> RenderableType:

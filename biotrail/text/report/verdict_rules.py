@@ -11,7 +11,7 @@ from typing import Any
 
 from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
-from biotrail.text import units
+from biotrail.text import tallies, units
 from biotrail.text.report.verdict_parts import (
     NEXT,
     READING,
@@ -36,6 +36,7 @@ TRIES_SHARE = 0.1
 REQUEUED_SHARE = 0.01
 SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
+DOUBTFUL_SHARE, DOUBTFUL_TIME = 0.01, 0.1
 Found = tuple[str, str, dict[str, Any]]
 """Text, what to look at next, figures."""
 
@@ -65,6 +66,7 @@ def _main_part(report: Report) -> Found | None:
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
         f"that for {where_text(device, name)}, whose latency is {_duration(one)} on average"
+        f"{_doubtful_words(one)}"
     )
     figures = {
         "stages": list(STAGES[part]),
@@ -73,6 +75,7 @@ def _main_part(report: Report) -> Found | None:
         "operation": name,
         "operation_share": round(mine / ns, 6),
         "mean_ns": round(one.bios.latency.mean, 3),
+        **_doubtful_figures(one),
     }
     who, who_figures = _main_process(report)
     return text + who, NEXT[part], {**figures, **who_figures}
@@ -81,6 +84,26 @@ def _main_part(report: Report) -> Found | None:
 def _duration(one: OperationReport) -> str:
     """Return the mean latency of an operation's bios, as text."""
     return units.duration(one.bios.latency.mean)
+
+
+def _doubtful_words(one: OperationReport) -> str:
+    """Return how many latencies a mean leaves out, as they are in doubt; empty: none."""
+    every = one.bios.with_doubtful
+    if every is None:
+        return ""
+    count, mean = units.count(one.bios.counters["doubtful"]), units.duration(every.mean)
+    return f" (without {count} in doubt; {mean} with)"
+
+
+def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
+    """Return the figures that `_doubtful_words` states; empty where none is in doubt."""
+    every = one.bios.with_doubtful
+    if every is None:
+        return {}
+    return {
+        "doubtful": one.bios.counters["doubtful"],
+        "with_doubtful_mean_ns": round(every.mean, 3),
+    }
 
 
 def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
@@ -147,6 +170,26 @@ def _without(report: Report) -> Found | None:
 def _counted(count: int, of: int) -> dict[str, Any]:
     """Return the figures of a share."""
     return {"count": count, "of": of, "share": round(count / of, 6)}
+
+
+def _doubtful(report: Report) -> Found | None:
+    """Latencies are in doubt, DOUBTFUL_SHARE of an operation's or DOUBTFUL_TIME of its time."""
+    found = []
+    for device, one in upper_operations(report):
+        every, count = one.bios.with_doubtful, one.bios.counters["doubtful"]
+        if every is None:
+            continue
+        ns = every.sum - one.bios.latency.sum
+        if count >= DOUBTFUL_SHARE * every.count or ns >= DOUBTFUL_TIME * every.sum:
+            found.append((ns, device, one, every))
+    if not found:
+        return None
+    _, device, one, every = max(found, key=lambda each: each[0])
+    count, of, name = one.bios.counters["doubtful"], every.count, operation_name(one)
+    about = f"of {where_text(device, name)}"
+    text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
+    figures = {"device": device, "operation": name, **_counted(count, of), **_doubtful_figures(one)}
+    return text, f"--include-ambiguous counts them; {READING}, Latencies in doubt", figures
 
 
 def _flushes(report: Report) -> Found | None:
@@ -290,6 +333,7 @@ RULES = (
     Rule("main-part", _main_part),
     Rule("spread", _spread),
     Rule("failed", _failed),
+    Rule("in-doubt", _doubtful),
     Rule("flushes", _flushes),
     Rule("tail", _tail),
     Rule("without-latency", _without),

@@ -8,7 +8,9 @@ _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 
 
 def took_text(io: IO) -> str:
-    """Return an I/O's latency; without one, its time in flight or `unknown time`."""
+    """Return an I/O's latency; without one its time in flight, or why it is not known."""
+    if io.doubtful:
+        return "time in doubt"
     if io.under_way:
         return f"{units.duration(io.waited_ns)} and no completion"
     if io.latency_ns is None:

@@ -46,6 +46,8 @@ def _request(request: RequestFacts, names: dict[int, str]) -> str:
     words = [f"{request.operation} of {units.size(request.bytes)}{place}"]
     if took := _in_device(request):
         words.append(f"{units.duration(took)} from D to C")
+    elif request.doubtful:
+        words.append("time from D to C in doubt")
     words.append(units.plural(request.bios, "bio"))
     if request.others:
         words.append(f"{request.others} more that the filters left out")

@@ -99,6 +99,9 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
             f"{units.plural(counts.without_latency, 'I/O')} left out: their queueing or their "
             "completion is not in the log"
         )
+    if counts.doubtful:
+        ended = counts.ios - counts.under_way - counts.without_latency
+        yield tallies.doubtful_line(counts.doubtful, ended)
     if counts.tries:
         yield f"{tallies.tries_text(counts.tries)} left out"
     longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)

@@ -11,7 +11,7 @@ from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree.tree import GroupReport, OperationReport
 from biotrail.text import units
 from biotrail.text.columns import Column, block
-from biotrail.text.report.cells import name_cells
+from biotrail.text.report.cells import doubtful_lines, name_cells
 from biotrail.text.report.rows import in_order, weight
 from biotrail.text.rows import Order, first
 from biotrail.text.top.calls import calls, slowest_calls
@@ -151,6 +151,7 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
             f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
             "here: choose fewer devices (-d) or operations (--op)"
         )
+    found += doubtful_lines([(snapshot.minute.total.bios, "of the last minute")])
     if snapshot.calls_until_ns is not None:
         since = units.duration(max(now.end_ns - snapshot.calls_until_ns, 0))
         found.append(f"calls have not been timed for {since}, as that took too much: --call-budget")

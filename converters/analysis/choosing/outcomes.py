@@ -17,7 +17,7 @@ from biotrail.converters.events.tables import (
     Requests,
 )
 from biotrail.converters.lifecycles.lifecycles import Result
-from biotrail.converters.lifecycles.windows import first_seen, last_seen
+from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Outcome:
         For requests that serve no known bio; all others are chosen by their bios. All True if
         `numbers` is None, because then everything is chosen. All False if `wish.slowest` is set,
         because the slowest are chosen among bios. Else a request has to take `wish.slower_than` ns
-        or more from start to completion (which counts as 0 ns if either was not recorded) and, with
+        or more from start to completion (0 ns if either was not recorded or is in doubt) and, with
         `wish.failed`, to have a status other than 0.
         """
         if self.numbers is None:
             return np.ones(len(requests), dtype=np.bool_)
         if self.wish.slowest:
             return np.zeros(len(requests), dtype=np.bool_)
-        known = (requests.start != NEVER) & (requests.complete != NEVER)
+        known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
         waited = np.where(known, requests.complete - requests.start, 0)
         return _as_wished(self.wish, waited, requests)
 
@@ -76,13 +76,14 @@ def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
 
     Counted from a bio's first known time, which is Q if that was recorded, to its completion.
     Without a completion: to the bio's last known time if its certainty is LOST, else to `end` (ns).
-    0 if none of the bio's times is known.
+    0 if none of the bio's times is known, or its completion is in doubt: what is known of it does
+    not make it slow.
     """
     bios = all_bios.take(np.searchsorted(all_bios.number, numbers))
     start = first_seen(bios)
     going_on = np.where(bios.certainty == Certainty.LOST, last_seen(bios), end)
     until = np.where(bios.complete != NEVER, bios.complete, going_on)
-    return np.where(start == NEVER, 0, np.maximum(until - start, 0))
+    return np.where((start == NEVER) | bios.doubtful, 0, np.maximum(until - start, 0))
 
 
 def _as_wished(wish: Wish, waited: I64, table: Bios | Requests) -> Bool:

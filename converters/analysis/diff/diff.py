@@ -17,8 +17,9 @@ from biotrail.converters.analysis.diff.tree import (
 )
 from biotrail.converters.analysis.distributions.blocks import Recording
 from biotrail.converters.analysis.distributions.depth import Depth
-from biotrail.converters.analysis.distributions.groups import Group
+from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.report.summaries import STAGE_ORDER
+from biotrail.converters.analysis.report.tree.figures import with_doubtful
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
 
 DRAWS = 1000
@@ -119,8 +120,17 @@ class Comparison:
             for of, stage, unit, first, second in self._estimates(groups_a, groups_b, (a, b))
             for figure, one, two in _both(first, second)
         ]
-        ios = [sum(g["ios"] for g in groups["bios"].values()) for groups in (groups_a, groups_b)]
-        return OperationDiff(name, ios[0], ios[1], figures)
+        first, second = (merged(of["bios"].values()) for of in (groups_a, groups_b))
+        return OperationDiff(
+            name,
+            first["ios"],
+            second["ios"],
+            figures,
+            doubtful_a=first["doubtful"],
+            doubtful_b=second["doubtful"],
+            with_doubtful_a=with_doubtful(first.latency, first.doubtful),
+            with_doubtful_b=with_doubtful(second.latency, second.doubtful),
+        )
 
     def _estimates(
         self,

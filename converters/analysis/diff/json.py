@@ -12,6 +12,8 @@ from biotrail.converters.analysis.diff.tree import (
     PairDiff,
     SideReport,
 )
+from biotrail.converters.analysis.report.formats.json_pairs import doubtful_key
+from biotrail.converters.analysis.report.tree.figures import Summary
 
 
 def as_dict(diff: Diff) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def _device(device: DeviceDiff) -> dict[str, Any]:
     """Return a compared device as a dict for json.dumps.
 
     Keys: device_a, device_b (names), figures (a dict each), and operations: the name of each,
-    ios_a, ios_b and figures.
+    ios_a, ios_b, figures, and how many bios are in no figure of times, as theirs is in doubt.
     """
     return {
         "device_a": device.device_a,
@@ -76,10 +78,19 @@ def _device(device: DeviceDiff) -> dict[str, Any]:
                 "ios_a": one.ios_a,
                 "ios_b": one.ios_b,
                 "figures": [figure(found) for found in one.figures],
+                "doubtful_a": one.doubtful_a,
+                "doubtful_b": one.doubtful_b,
+                **_named(one.with_doubtful_a, "_a"),
+                **_named(one.with_doubtful_b, "_b"),
             }
             for one in device.operations
         ],
     }
+
+
+def _named(every: Summary | None, side: str) -> dict[str, Any]:
+    """Return the key `with_doubtful_a` or `with_doubtful_b`; empty where none is in doubt."""
+    return {key + side: figures for key, figures in doubtful_key(every).items()}
 
 
 def _call(call: CallDiff) -> dict[str, Any]:

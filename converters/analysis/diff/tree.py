@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass, field
 
+from biotrail.converters.analysis.report.tree.figures import Summary
+
 FORMAT = 1
 """Format number of the JSON. Later versions may add keys without changing the number."""
 
@@ -47,6 +49,12 @@ class OperationDiff:
     ios_a: int
     ios_b: int
     figures: list[Figure]
+    doubtful_a: int = 0
+    """Bios of A whose latency is in doubt; they are in no figure of times."""
+    doubtful_b: int = 0
+    with_doubtful_a: Summary | None = None
+    """A's latencies of bios (ns) with those in doubt in; None where none is."""
+    with_doubtful_b: Summary | None = None
 
 
 @dataclass

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributions of latency, size or queue depth, by device and operation, in one pass."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -82,6 +83,8 @@ class Group:
     """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
     bytes: int = 0
     """Sum of the sizes of the counted bios."""
+    doubtful: Values = field(default_factory=Values)
+    """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 
 
 @dataclass
@@ -113,7 +116,8 @@ class Distribution:
         depths of Q (the first one for sizes without Q). NOWAIT tries are only counted in `tries`,
         except for depths, to which they belong. Bios whose value is not known (for latencies and
         stages Q or C, for depths Q; sizes always are) are only counted in `left_out`, those with Q
-        and C but without the stage in `without`. Changes also `groups`, `devices` (all with bios
+        and C but without the stage in `without`. Latencies and stages of bios whose C is in doubt
+        are in their group's `doubtful` alone. Changes also `groups`, `devices` (all with bios
         that ended) and `columns` (made by the first window).
         """
         if self.columns is None:
@@ -136,7 +140,11 @@ class Distribution:
         values, known, present = self._latencies(window)
         self.left_out += int((chosen & present & ~known).sum())
         self.without += int((chosen & ~present).sum())
-        self._count(bios, values, bios.complete, chosen & present & known)
+        counted = chosen & present & known
+        self._count(bios, values, bios.complete, counted & ~bios.doubtful)
+        doubtful = np.flatnonzero(counted & bios.doubtful)
+        for group, rows_of in self._by_group(bios.take(doubtful)):
+            group.doubtful.add(np.maximum(values[doubtful][rows_of], 0))
 
     def _pairs(self, window: Lifecycles) -> None:
         """Count the window's pairs of events by their latency, in the group of pair and --by."""
@@ -226,20 +234,22 @@ class Distribution:
         at = np.flatnonzero(rows)
         if not len(at):
             return
-        codes, names = operations(self.context, bios.opf[at], bios.bytes[at])
         exact = np.maximum(values[at], 0)
         values = exact // self.question.unit
         columns = self._columns(times[at]) if self.question.over_time else None
-        dev = bios.dev[at]
-        for device in np.unique(dev).tolist():
-            for code in np.unique(codes[dev == device]).tolist():
-                rows_of = (dev == device) & (codes == code)
-                group = self._group(device, names[code])
-                group.histogram.add(values[rows_of])
-                group.values.add(exact[rows_of])
-                group.bytes += int(bios.bytes[at][rows_of].sum(dtype=np.int64))
-                if columns is not None:
-                    group.heat.add(values[rows_of], columns[rows_of])
+        for group, rows_of in self._by_group(bios.take(at)):
+            group.histogram.add(values[rows_of])
+            group.values.add(exact[rows_of])
+            group.bytes += int(bios.bytes[at][rows_of].sum(dtype=np.int64))
+            if columns is not None:
+                group.heat.add(values[rows_of], columns[rows_of])
+
+    def _by_group(self, bios: Bios) -> Iterator[tuple[Group, Bool]]:
+        """Yield the group of each device and operation of bios (n,), and the mask of its bios."""
+        codes, names = operations(self.context, bios.opf, bios.bytes)
+        for device in np.unique(bios.dev).tolist():
+            for code in np.unique(codes[bios.dev == device]).tolist():
+                yield self._group(device, names[code]), (bios.dev == device) & (codes == code)
 
     def _group(self, device: int, operation: str) -> Group:
         scale = self.question.scale

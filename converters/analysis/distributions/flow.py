@@ -232,7 +232,7 @@ class Flow:
             self._begun = np.union1d(self._begun, begun.number)
             self._ended = np.union1d(self._ended, begun.number[begun.stop != NEVER])
             self._held.append(_moments(begun))
-        final = window.begin == window.end
+        final = window.begin == window.end and not len(open_)
         self._until = until = max(until, begin)
         kinds = [type(kind[0]).concatenate(list(kind)) for kind in zip(*self._held, strict=True)]
         parts = [_due(kind, begin, FAR if final else until) for kind in kinds]

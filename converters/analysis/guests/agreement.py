@@ -103,9 +103,9 @@ def candidates(asked: Asked, served: Served) -> Pairs:
 
 
 def _usable(table: Asked | Served) -> Bool:
-    """Mark reads and writes with data whose completion is known."""
+    """Mark reads and writes with data whose completion is known, and not in doubt."""
     moves = (table.op == READ) | (table.op == WRITE)
-    return np.asarray(moves & (table.sectors > 0) & (table.complete != NEVER))
+    return np.asarray(moves & (table.sectors > 0) & (table.complete != NEVER) & ~table.doubtful)
 
 
 def _agreeing(pairs: Pairs) -> Bool:

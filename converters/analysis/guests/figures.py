@@ -45,6 +45,8 @@ class Row:
     """Bios that served the linked ones."""
     stages: list[StageFigures]
     """Empty if no request has both times."""
+    doubtful: int
+    """Linked requests that are in no stage, as their completion, or a bio's, is in doubt."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def _rows(found: Guest, disk: Disk) -> list[Row]:
                     linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
                     bios=int(bios[mine].sum()),
                     stages=_stages(links.stages[mine & links.timed]),
+                    doubtful=int((mine & links.doubtful).sum()),
                 )
             )
     return rows

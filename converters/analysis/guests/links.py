@@ -77,6 +77,8 @@ class Links:
     last can be negative by as much as the clocks' bound."""
     timed: Bool
     """Whether all of its bios have queue and completion, so that `stages` is known."""
+    doubtful: Bool
+    """Whether it is not `timed` because its own completion, or one of its bios', is in doubt."""
     issue: I64
     """Issue by the host's CLOCK_MONOTONIC; NEVER where not known."""
 
@@ -102,12 +104,15 @@ def link(asked: Asked, served: Served, line: Line, recorded: Recorded) -> Links:
     edges = _edges(asked, served, np.flatnonzero(known), issue, complete, line.within)
     found = np.bincount(edges.request, minlength=len(asked)) > 0
     stages, timed = _stages(edges, served, issue, complete, found)
+    doubtful = asked.doubtful.copy()
+    doubtful[edges.request[served.doubtful[edges.bio]]] = True
     return Links(
         edges=edges,
         unlinked=_reasons(asked, found, issue, complete, recorded),
         certainty=_certainty(asked, served, edges, timed),
         stages=stages,
-        timed=timed,
+        timed=timed & ~doubtful,
+        doubtful=timed & doubtful,
         issue=issue,
     )
 

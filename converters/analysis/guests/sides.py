@@ -52,6 +52,8 @@ class Asked(Table):
     sectors: I64
     issue: I64
     complete: I64
+    doubtful: Bool
+    """Whether `complete` may be that of another request (`Requests.doubtful`)."""
 
 
 @dataclass
@@ -75,6 +77,8 @@ class Served(Table):
     queue: I64
     issue: I64
     complete: I64
+    doubtful: Bool
+    """Whether `complete` may be that of another bio (`Bios.doubtful`)."""
 
 
 def guest_side(trace: Trace) -> Asked:
@@ -107,6 +111,7 @@ def _asked(context: Context, window: Lifecycles) -> Asked:
         sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
         issue=table.issue,
         complete=table.complete,
+        doubtful=table.doubtful,
     )
 
 
@@ -162,6 +167,7 @@ def _served(context: Context, window: Lifecycles) -> Served:
         queue=table.queue,
         issue=table.issue,
         complete=table.complete,
+        doubtful=table.doubtful,
     )
 
 

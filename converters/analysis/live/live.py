@@ -46,8 +46,10 @@ MOST_DEVICES = 256
 class LiveTrace(Trace):
     """The trace of a log that is still being written; deletes what it has taken in."""
 
-    def __init__(self, source: LiveSource, *, own_io: bool = False) -> None:
-        super().__init__(source, own_io=own_io)
+    def __init__(
+        self, source: LiveSource, *, own_io: bool = False, include_ambiguous: bool = False
+    ) -> None:
+        super().__init__(source, own_io=own_io, include_ambiguous=include_ambiguous)
         self.source = source
 
     def windows(self) -> Iterator[Lifecycles]:

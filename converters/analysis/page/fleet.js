@@ -52,9 +52,10 @@ function column(title, kind, path) {
 /** Returns a card with the stages of each operation, and one with the percentiles. */
 function operationCards() {
   const { operations } = report.total;
+  const doubts = () => operations.map((one) => doubtText(one, `${one.operation} bios`));
   return [
-    card("Where the time goes", "Of the whole fleet, by operation.", "", stageBars(operations)),
-    card("Percentiles of latency", "Q2C of the whole fleet, by operation.", "", percentileLines(operations)),
+    card("Where the time goes", "Of the whole fleet, by operation.", "", stageBars(operations), doubts()),
+    card("Percentiles of latency", "Q2C of the whole fleet, by operation.", "", percentileLines(operations), doubts()),
   ];
 }
 
@@ -133,6 +134,9 @@ function groupCard() {
     column("p50", "ns", "total.latency.p50_ns"),
     column("p99", "ns", "total.latency.p99_ns"),
     column("max", "ns", "total.latency.max_ns"),
+    ...(report.groups.some((row) => row.total.latency.with_doubtful)
+      ? [["in doubt", (row) => doubtText(row.total, "bios") || "–", "left"]]
+      : []),
   ];
   return card(`By ${report.by}`, more("groups"), "wide", table(columns, report.groups));
 }

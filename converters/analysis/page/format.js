@@ -82,6 +82,18 @@ function plural(number, one, many) {
   return `${format.count(number)} ${number === 1 ? one : many || one + "s"}`;
 }
 
+/** Returns which latencies of a group are in doubt, mean and p99 with them in; null if none are. */
+function doubtText(group, what) {
+  const every = group.latency.with_doubtful;
+  if (!every) return null;
+  const they = group.doubtful === 1 ? "it" : "them";
+  const text =
+    `${format.count(group.doubtful)} of ${plural(every.count, "latency", "latencies")} of ${what} ` +
+    `${group.doubtful === 1 ? "is" : "are"} in doubt (several I/Os fit one completion) and in no figure; ` +
+    `with ${they} in: mean ${format.ns(every.mean_ns)}, p99 ${format.ns(every.p99_ns)}`;
+  return el("p", { class: "warn" }, text);
+}
+
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 /** Returns a card: heading, note ("" or null: none), then children. size: "wide" or "small". */

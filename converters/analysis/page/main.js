@@ -156,14 +156,16 @@ function chartCards(view) {
         : course.heat.some((column) => column.length)
           ? heatMap(course)
           : el("p", { class: "note" }, "No I/O with a latency."),
+      doubtText(group, "bios"),
     ),
     card(
       "Percentiles of latency",
       "Q2C of bios. The table of stages has the figures.",
       "small",
       timed.length ? percentileLines(timed) : null,
+      timed.map((one) => doubtText(one, `${one.operation || "all"} bios`)),
     ),
-    card("Latencies", "By powers of two.", "small", histogram("latencies", latencies, "ns", { share: true })),
+    card("Latencies", "By powers of two.", "small", histogram("latencies", latencies, "ns", { share: true }), doubtText(group, "bios")),
     card(
       "I/Os per second",
       `Bios by when they ended; ${width}.`,

@@ -128,7 +128,9 @@ function familyList(title, ios, left) {
     el(
       "ul",
       {},
-      ios.map((io) => el("li", {}, `${format.ns(io.waited_ns)} ${slowWhat(io)}`)),
+      ios.map((io) =>
+        el("li", {}, `${io.doubtful ? "time in doubt" : format.ns(io.waited_ns)} ${slowWhat(io)}`),
+      ),
       left ? el("li", {}, `and ${format.count(left)} more`) : null,
     ),
   ];
@@ -214,6 +216,9 @@ function slowCard(view) {
     counts.under_way ? `${plural(counts.under_way, "I/O")} had not completed when the log ended.` : "",
     counts.without_latency
       ? `${plural(counts.without_latency, "I/O")} without a known latency left out.`
+      : "",
+    counts.doubtful
+      ? `${plural(counts.doubtful, "I/O")} left out whose latency is in doubt (several I/Os fit one completion).`
       : "",
     data.left_out.slow ? `${plural(data.left_out.slow, "more is", "more are")} not in this page.` : "",
   ]

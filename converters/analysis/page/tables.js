@@ -77,6 +77,8 @@ function summaryCard(view) {
           errors.map(([name, n]) => `${name} ${format.count(n)}`).join(", "),
         )
       : null,
+    doubtText(group, "bios"),
+    doubtText(group.requests, "requests"),
     data.words.missing.length
       ? el("p", { class: "warn" }, "Some of it is missing from the log: see “Loss and certainty”.")
       : null,
@@ -138,7 +140,26 @@ function stageCard(view) {
       ],
       stageRows(view),
     ),
+    view.groups.flatMap(({ group }) => [
+      doubtText(group, `${group.operation || "all"} bios`),
+      doubtText(group.requests, `${group.operation || "all"} requests`),
+    ]),
   );
+}
+
+/** Returns the columns of latencies in doubt; none if no row has any. of: row → [group, its path]. */
+function doubtColumns(rows, of) {
+  if (!rows.some((row) => of(row)[0].latency.with_doubtful)) return [];
+  const cell = (kind, value, path) => (row) => {
+    const [group, at] = of(row);
+    const every = group.latency.with_doubtful;
+    return every ? figure(value(group, every), kind, `${at}.${path}`) : "–";
+  };
+  return [
+    ["in doubt", cell("count", (group) => group.doubtful, "doubtful")],
+    ["mean with", cell("ns", (_, every) => every.mean_ns, "latency.with_doubtful.mean_ns")],
+    ["p99 with", cell("ns", (_, every) => every.p99_ns, "latency.with_doubtful.p99_ns")],
+  ];
 }
 
 /** Returns a table of groups, with a bar behind each number of I/Os, relative to the largest one. */
@@ -158,6 +179,7 @@ function groupTable(rows, path, names) {
       ["data/s", (row, place) => figure(row.bytes_per_s, "byterate", `${path}.${place}.bytes_per_s`)],
       ...timeColumns((row) => [row.latency, `${path}.${at.get(row)}.latency`]),
       ["failed", (row, place) => (row.failed ? figure(row.failed, "count", `${path}.${place}.failed`) : "–")],
+      ...doubtColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
     ],
     rows,
   );

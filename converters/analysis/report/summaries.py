@@ -12,7 +12,7 @@ from biotrail.converters.analysis.report.devices.devices import Device
 from biotrail.converters.analysis.report.devices.flushes import Flush
 from biotrail.converters.analysis.report.devices.patterns import Pattern
 from biotrail.converters.analysis.report.devices.stacked import Stacked
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary, with_doubtful
 from biotrail.converters.analysis.report.tree.tree import (
     CompletionReport,
     DepthReport,
@@ -83,6 +83,7 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         size=Summary.of(group.size, low=True),
         sizes=group.size.log2(),
         latency=Summary.of(group.latency),
+        with_doubtful=with_doubtful(group.latency, group.doubtful),
         latencies=group.latency.log2(),
         stages=[
             StageTimes(STAGE_NAMES[stage], times.sum / whole if whole else 0.0, Summary.of(times))
@@ -249,6 +250,7 @@ def flush_report(flush: Flush) -> FlushReport:
         bios_per_request=waited / flush.requests if flush.requests else 0.0,
         shared=dict(sorted(flush.shared.items())),
         time=Summary.of(flush.times),
+        doubtful=flush.doubtful,
     )
 
 
@@ -263,6 +265,7 @@ def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
             below=context.device_name(lower),
             operation=context.op_name(op),
             children=below.children,
+            doubtful=below.doubtful,
             to_child=Summary.of(below.to_child),
             child=Summary.of(below.child),
             from_child=Summary.of(below.from_child),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Tasks
+from biotrail.converters.lifecycles.windows import sure_complete
 
 MOST_BEFORE = 16
 """Neighbours kept for each I/O: those with the longest time beside the I/O."""
@@ -38,11 +39,11 @@ class Neighbour:
     issue_ns: int | None
     """Time of D; None: not issued (a flush without data, a bio-based device), or not recorded."""
     end_ns: int | None
-    """Time of C; None: not in the log, or still in flight at the log's end."""
+    """Time of C; None: not in the log, in doubt, or still in flight at the log's end."""
     waited_ns: int | None
     """Q to D; None without D."""
     in_device_ns: int | None
-    """D to C; None without D or C."""
+    """D to C; None without D or C, or with C in doubt."""
 
 
 @dataclass
@@ -122,7 +123,7 @@ class Before:
         """
         queue, issue, complete = (
             None if time == NEVER else int(time) - self.queue
-            for time in (bios.queue[row], bios.issue[row], bios.complete[row])
+            for time in (bios.queue[row], bios.issue[row], sure_complete(bios)[row])
         )
         task = int(bios.task[row])
         return Neighbour(

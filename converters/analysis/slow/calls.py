@@ -193,10 +193,12 @@ def _slowest(
     """Return (kept, left_out): `ios` and the window's bios in `rows`, and how many had no room.
 
     The MOST_BIOS slowest are kept, in the order of their Q. end: ns, when the log ends, until which
-    bios without a completion count. All bios in `rows` have a Q.
+    bios without a completion count; those with one in doubt count as 0 ns. All bios in `rows` have
+    a Q.
     """
     bios = window.bios
     took = np.where(bios.complete[rows] == NEVER, end, bios.complete[rows]) - bios.queue[rows]
+    took = np.where(bios.doubtful[rows], 0, took)
     longest = rows[np.argsort(-took, kind="stable")[:MOST_BIOS]]
     found = [*ios, *(io_at(context, window, row, end) for row in longest.tolist())]
     found.sort(key=lambda io: (-io.waited_ns, io.number))

@@ -19,6 +19,7 @@ from biotrail.converters.events.tables import (
     Stage,
     Stages,
 )
+from biotrail.converters.lifecycles.windows import sure_complete
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 
@@ -60,11 +61,14 @@ class IO:
     issue_ns: int | None
     """Time of the first D, since Q."""
     latency_ns: int | None
-    """Q2C; None: Q or C is not in the log."""
+    """Q2C; None: Q or C is not in the log, or C is in doubt."""
     waited_ns: int
-    """Q2C; if under way, from Q to the log's end; else the end of the bio's known stages, or 0."""
+    """Q2C; 0 if C is in doubt; if under way, from Q to the log's end; else the end of the bio's
+    known stages, or 0."""
     under_way: bool
     """Whether the bio was in flight when the log ended."""
+    doubtful: bool
+    """Whether C may be that of another I/O (`Bios.doubtful`); then there are no stages either."""
     status: str
     certainty: str
     fragments: int
@@ -96,6 +100,9 @@ class RequestFacts:
     insert_ns: int | None
     issue_ns: int | None
     complete_ns: int | None
+    """None also where it is in doubt."""
+    doubtful: bool
+    """Whether C may be that of another I/O (`Requests.doubtful`)."""
     bios: int
     """Bios that the request served."""
     others: int
@@ -127,16 +134,15 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
 
     end: ns, when the log ends; a bio in flight at the log's end (`under_way`) has waited until
     then, and its last stage goes on until then. Of any other bio without Q or C `waited_ns` is the
-    end of the last known stage (0 without stages), and all shares are 0.0. What is not known is
-    None. context: of the log, for names.
+    end of the last known stage (0 without stages), and all shares are 0.0; with C in doubt it has
+    no latency and no stages. What is not known is None. context: of the log, for names.
     """
     bios = window.bios
     one = bios.take(np.array([row]))
     codes, names = operations(context, one.opf, one.bytes)
-    queue, complete = int(one.queue[0]), int(one.complete[0])
+    queue, complete = int(one.queue[0]), int(sure_complete(one)[0])
     both = NEVER not in (queue, complete)
     task = int(one.task[0])
-    certainty = Certainty(int(one.certainty[0]))
     dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
     io = IO(
         number=int(one.number[0]),
@@ -157,8 +163,9 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         latency_ns=complete - queue if both else None,
         waited_ns=complete - queue if both else 0,
         under_way=bool(under_way(one)[0]),
+        doubtful=bool(one.doubtful[0]),
         status=context.status_name(int(one.status[0])),
-        certainty=certainty.name.lower(),
+        certainty=Certainty(int(one.certainty[0])).name.lower(),
         fragments=int(one.fragments[0]),
         requeues=int(one.requeues[0]),
         dev=dev,
@@ -166,7 +173,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     )
     if io.under_way:
         io.waited_ns = end - queue
-    io.stages = _spans(window.bio_stages, io)
+    io.stages = [] if io.doubtful else _spans(window.bio_stages, io)
     if io.under_way:
         io.stages += _so_far(one, io)
     if io.latency_ns is None:
@@ -265,7 +272,8 @@ def _request(context: Context, one: Requests, origin: int | None) -> RequestFact
         start_ns=_since(int(one.start[0]), origin),
         insert_ns=_since(int(one.insert[0]), origin),
         issue_ns=_since(int(one.issue[0]), origin),
-        complete_ns=_since(int(one.complete[0]), origin),
+        complete_ns=_since(int(sure_complete(one)[0]), origin),
+        doubtful=bool(one.doubtful[0]),
         bios=int(one.bios[0]),
         others=int(one.others[0]),
         requeues=int(one.requeues[0]),

@@ -153,6 +153,8 @@ class Counts:
     """I/Os of these that were in flight when the log ended."""
     without_latency: int = 0
     """I/Os of these whose duration is not known, because Q or C is not in the log."""
+    doubtful: int = 0
+    """I/Os of these whose duration is in doubt (`Bios.doubtful`); none of them matches."""
     tries: int = 0
     """NOWAIT tries that failed at once (tries.py); not counted in the other numbers."""
 
@@ -184,8 +186,8 @@ class Slowest:
         of an upper device that it works for); NOWAIT tries are only counted. It matches if its
         duration is known (Q to C; in flight when the log ends: until then) or, with
         `wanted.failed`, if it failed instead (a duration not known is then 0), and took
-        `wanted.over` ns or more. Of those the `wanted.top` longest so far are kept, among equals
-        those with the least numbers. Changes `counts`, `found` and `devices`.
+        `wanted.over` ns or more; not with its completion in doubt. Of those the `wanted.top`
+        longest so far are kept, among equals the least numbers. Changes counts, found and devices.
 
         result: what the window's tables were made from, with the events.
         """
@@ -200,6 +202,8 @@ class Slowest:
         chosen &= ~tried
         waited, known = _waits(bios, self._end)
         self._count(bios, chosen, known)
+        self.counts.doubtful += int((chosen & known & bios.doubtful).sum())
+        chosen &= ~(known & bios.doubtful)
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
         wanted &= waited >= self.wanted.over
         self.counts.matching += int(wanted.sum())

@@ -22,6 +22,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Tasks,
 )
+from biotrail.converters.lifecycles.windows import sure_complete
 
 FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
@@ -198,11 +199,11 @@ class Neighbourhood:
         issued, before and not complete; at D the I/O's own request counts as allocated, too. A
         flush request counts if it was issued before the I/O's end and not complete at its Q. A
         request without a completion is in flight for ever if its certainty is INCOMPLETE and it was
-        not merged into another request; else it counts nowhere.
+        not merged into another request; else, or with one in doubt, it counts nowhere.
         table: the window's `requests` or `open_requests`.
         """
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
-        end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, table.complete)
+        end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, sure_complete(table))
         first, last = int(table.start.min(initial=FOREVER)), int(end.max(initial=NEVER))
         for target in self._targets:
             if last < target.queue or first > target.end:
@@ -285,12 +286,14 @@ def _groups(found: Surroundings) -> list[Group]:
 def _ends(bios: Bios) -> I64:
     """Return when each bio ended: ns, int64 (n,), by row of `bios`.
 
-    Its completion; without one the last known time (Q or a later event, NEVER without any) if its
-    certainty is LOST, else FOREVER, because it is still in flight.
+    Its completion. Without one, the last known time (Q or a later event, NEVER without any) if its
+    certainty is LOST, else FOREVER, because it is still in flight; with one in doubt likewise the
+    last known time.
     """
     heard = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue]).max(axis=0)
-    lost = bios.certainty == Certainty.LOST
-    end = np.where(bios.complete != NEVER, bios.complete, np.where(lost, heard, FOREVER))
+    over = (bios.certainty == Certainty.LOST) | bios.doubtful
+    complete = sure_complete(bios)
+    end = np.where(complete != NEVER, complete, np.where(over, heard, FOREVER))
     return np.asarray(end, dtype=np.int64)
 
 

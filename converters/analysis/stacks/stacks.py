@@ -40,6 +40,8 @@ class Callers:
     bytes: int = 0
     ended: int = 0
     """Bios with a latency: both Q and C are in the log."""
+    doubtful: int = 0
+    """Bios with both whose C is in doubt (`Bios.doubtful`); they have no latency."""
     latency_ns: int = 0
     """Sum of these bios' latencies, Q to C."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
@@ -55,6 +57,7 @@ class Callers:
         self.bios += other.bios
         self.bytes += other.bytes
         self.ended += other.ended
+        self.doubtful += other.doubtful
         self.latency_ns += other.latency_ns
         self.histogram += other.histogram
         self.times.merge(other.times)
@@ -94,7 +97,8 @@ class StackTable:
     def _add(self, bios: Bios) -> None:
         """Add bios with a Q to `_by_task`, by stack and task.
 
-        Bios without a completion, or with one before Q, count in `bios` and `bytes` only. `times`
+        Bios without a completion, or with one before Q, count in `bios` and `bytes` only; so do
+        those with one in doubt, which count in `doubtful`, too. `times`
         stay empty unless the table keeps percentiles.
         """
         if not len(bios):
@@ -103,6 +107,8 @@ class StackTable:
         keys, group = np.unique(key, return_inverse=True)
         latency = bios.complete - bios.queue
         ended = (bios.complete != NEVER) & (latency >= 0)
+        doubtful = np.bincount(group[ended & bios.doubtful], minlength=len(keys))
+        ended &= ~bios.doubtful
         count = np.bincount(group)
         size = _sums(group, bios.bytes.astype(np.int64), len(keys))
         times = _sums(group[ended], latency[ended], len(keys))
@@ -116,6 +122,7 @@ class StackTable:
             callers = self._by_task.setdefault(place, Callers("", place[0]))
             callers.bios += int(count[at])
             callers.bytes += int(size[at])
+            callers.doubtful += int(doubtful[at])
             callers.ended += int(histogram[at].sum())
             callers.latency_ns += int(times[at])
             callers.histogram += histogram[at]

@@ -16,6 +16,7 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.drivers import DRIVERS
 from biotrail.converters.events.path_tables import DriverSteps
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles, Requests
+from biotrail.converters.lifecycles.windows import sure_complete
 
 SETUP = "setup to D"
 STEPS = {
@@ -48,13 +49,13 @@ class Work:
     def add(self, driver: str, requests: Requests, steps: DriverSteps) -> None:
         """Add requests and, in the same order, what `driver` did with them.
 
-        driver: a key of STEPS. Requests that `divided_of` refuses (a step is not known or out of
-        order, or there was a requeue) count as `undivided`, and have no times. `errors` and
+        driver: a key of STEPS. Requests that `divided_of` refuses (a step is not known, in doubt or
+        out of order, or there was a requeue) count as `undivided`, and have no times. `errors` and
         `timeouts` add up all rows. With "nvme" `setup` gets the time from `steps.begun` to D, where
         that is not later.
         """
         columns = [getattr(steps, name) for name in _BETWEEN[driver]]
-        times = np.stack([requests.issue, *columns, requests.complete])
+        times = np.stack([requests.issue, *columns, sure_complete(requests)])
         divided = divided_of(requests, times)
         self.requests += len(requests)
         self.undivided += len(requests) - int(divided.sum())

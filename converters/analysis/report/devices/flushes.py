@@ -30,6 +30,8 @@ class Flush:
     """Number of bios that waited for one flush request → number of such requests."""
     times: Distribution = field(default_factory=Distribution)
     """ns from D to C of flush requests."""
+    doubtful: int = 0
+    """Flush requests with D and C that are not in `times`, as their C is in doubt."""
 
     def merge(self, other: "Flush") -> None:
         """Add the flush requests and waits of another device, which is not changed."""
@@ -38,6 +40,7 @@ class Flush:
         self.unmatched += other.unmatched
         self.shared.update(other.shared)
         self.times.merge(other.times)
+        self.doubtful += other.doubtful
 
 
 @dataclass
@@ -93,14 +96,17 @@ class Flushes:
     def _ended(self, window: Lifecycles) -> _Recent:
         """Return the window's flush requests that have D and C, in the order of its requests.
 
-        Adds their times from D to C to the devices in `by_dev`. `bios` is 0 for each.
+        Adds their times from D to C to the devices in `by_dev`, but those in doubt to `doubtful`.
+        `bios` is 0 for each.
         """
         requests = window.requests
         chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
         dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
         for one in np.unique(dev).tolist():
-            self._device(one).times.add((complete - issue)[dev == one])
+            mine, doubtful = self._device(one), requests.doubtful[rows][dev == one]
+            mine.times.add((complete - issue)[dev == one][~doubtful])
+            mine.doubtful += int(doubtful.sum())
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 
     def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:

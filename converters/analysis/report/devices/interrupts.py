@@ -21,6 +21,7 @@ from biotrail.converters.events.tables import (
     NEVER,
     Lifecycles,
 )
+from biotrail.converters.lifecycles.windows import sure_complete
 
 WAYS = ("interrupt", "softirq", "softirq without interrupt", "task")
 """Ways of a completion. "softirq without interrupt": raised by a task, or for another CPU."""
@@ -69,9 +70,9 @@ class Completions:
     def add(self, window: Lifecycles) -> None:
         """Add the requests of the log's next window whose completion has an INTERRUPT record.
 
-        Each to its device and way (`ways_of`). Requests of which a step's time is not known, or not
-        in order, or that were requeued, count as `undivided`: their steps do not count. Requests in
-        flight are left out: they come again.
+        Each to its device and way (`ways_of`). Requests of which a step's time is not known, in
+        doubt or not in order, or that were requeued, count as `undivided`: their steps do not
+        count. Requests in flight are left out: they come again.
         """
         if window.path is None or not len(window.path.interrupts):
             return
@@ -80,7 +81,7 @@ class Completions:
         interrupts = window.path.interrupts.take(known)
         requests = requests.take(row[known])
         way = ways_of(interrupts)
-        issue, complete = requests.issue, requests.complete
+        issue, complete = requests.issue, sure_complete(requests)
         between = {
             INTERRUPT: (interrupts.hard,),
             SOFTIRQ: (interrupts.hard, interrupts.soft),

@@ -9,6 +9,7 @@ from biotrail.converters.analysis.distributions.samples import operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.lifecycles.windows import sure_complete
 
 
 @dataclass
@@ -17,6 +18,8 @@ class Below:
 
     children: int = 0
     """Number of children."""
+    doubtful: int = 0
+    """Children of which their own completion, or the parent's, is in doubt (`Bios.doubtful`)."""
     to_child: Distribution = field(default_factory=Distribution)
     """ns from the parent's Q to the child's Q."""
     child: Distribution = field(default_factory=Distribution)
@@ -39,8 +42,8 @@ class Stacked:
 
         A child whose parent is in the same window's `bios` (ended, or without further events) is
         added to `by_pair`, under both devices and the parent's operation; any other child only
-        counts in `unmatched`. A time that is not known, or negative, is not counted, but the child
-        is. context: the log's, for operations.
+        counts in `unmatched`. A time that is not known, in doubt, or negative, is not counted, but
+        the child is. context: the log's, for operations.
         """
         bios = window.bios
         child_row = np.flatnonzero(bios.parent != NEVER)
@@ -52,6 +55,7 @@ class Stacked:
         self.unmatched += int((~here).sum())
         child_row, parent_row = child_row[here], parent_row[here]
         operation = operations_of(bios, context)[parent_row]
+        complete = sure_complete(bios)
         keys = np.stack([bios.dev[parent_row], bios.dev[child_row], operation], axis=1)
         keys = keys.astype(np.int64)
         names, place = np.unique(keys, axis=0, return_inverse=True)
@@ -60,9 +64,10 @@ class Stacked:
             child, parent = child_row[ours], parent_row[ours]
             below = self.by_pair.setdefault((upper, lower, op), Below())
             below.children += int(ours.sum())
+            below.doubtful += int((bios.doubtful[child] | bios.doubtful[parent]).sum())
             _add(below.to_child, bios.queue[parent], bios.queue[child])
-            _add(below.child, bios.queue[child], bios.complete[child])
-            _add(below.from_child, bios.complete[child], bios.complete[parent])
+            _add(below.child, bios.queue[child], complete[child])
+            _add(below.from_child, complete[child], complete[parent])
 
 
 def _add(into: Distribution, begin: I64, end: I64) -> None:

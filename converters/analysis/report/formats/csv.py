@@ -22,6 +22,9 @@ SCOPE = ("filters", "cut", "chosen")
 line."""
 LATER = ("dir", "inodes", "call", "pair", "by", "key")
 """Name columns added in later versions, behind the others so that those keep their places."""
+DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
+"""Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99
+of the latency with them in; added later."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -43,9 +46,10 @@ COLUMNS = (
     "tried_bytes",
     *LATER,
     *SCOPE,
+    *DOUBTFUL,
 )
 
-_COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
+_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful")
 """Counters that are columns of their own."""
 
 Line = dict[str, Any]
@@ -249,5 +253,7 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
         **{name: group.counters[name] for name in _COUNTED},
     }
     whole = "Q2C" if of == "bios" else "all"
-    yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns")}
+    every = group.with_doubtful
+    more = {} if every is None else dict(zip(DOUBTFUL[1:], (every.mean, every.p99), strict=True))
+    yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns"), **more}
     yield from _parts(work, group.stages)

@@ -3,7 +3,12 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.report.formats.json_pairs import interval_pair, pairs, summary
+from biotrail.converters.analysis.report.formats.json_pairs import (
+    doubtful_key,
+    interval_pair,
+    pairs,
+    summary,
+)
 from biotrail.converters.analysis.report.tree.figures import StageTimes
 from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
 from biotrail.converters.analysis.report.tree.tree import (
@@ -111,8 +116,9 @@ def group(one: GroupReport) -> dict[str, Any]:
 
     Keys: the fields of the group's name, then ios, bytes, done_bytes, ios_per_s, bytes_per_s, each
     other counter by its name, errors (status name → count), size (bytes) and latency (ns; each a
-    summary with a histogram), and stages: a list of dicts with stage (its name), share (0 to 1) and
-    the summary of its time (ns). `errors` is not copied.
+    summary with a histogram; that of the latency without those in doubt, with `with_doubtful`, the
+    count, mean and p99 with them in, where there are any), and stages: a list of dicts with stage
+    (its name), share (0 to 1) and the summary of its time (ns). `errors` is not copied.
     """
     counters = one.counters
     return {
@@ -125,7 +131,11 @@ def group(one: GroupReport) -> dict[str, Any]:
         **{name: count for name, count in counters.items() if name not in _NOT_EVENTS},
         "errors": one.errors,
         "size": {**summary(one.size, "bytes"), "histogram": buckets(one.sizes, "bytes")},
-        "latency": {**summary(one.latency, "ns"), "histogram": buckets(one.latencies, "ns")},
+        "latency": {
+            **summary(one.latency, "ns"),
+            "histogram": buckets(one.latencies, "ns"),
+            **doubtful_key(one.with_doubtful),
+        },
         "stages": [
             {"stage": s.stage, "share": round(s.share, 6), **summary(s.time, "ns")}
             for s in one.stages
@@ -333,7 +343,7 @@ def flushes(one: FlushReport) -> dict[str, Any]:
 
     Keys: requests, waits (of bios, for such requests), unmatched (of these waits),
     bios_per_request, shared (number of bios, as text, → requests that so many waited for), time
-    (summary of D to C, ns).
+    (summary of D to C, ns), doubtful (requests that ended and are in no time).
     """
     return {
         "requests": one.requests,
@@ -342,21 +352,23 @@ def flushes(one: FlushReport) -> dict[str, Any]:
         "bios_per_request": round(one.bios_per_request, 6),
         "shared": {str(bios): count for bios, count in one.shared.items()},
         "time": summary(one.time, "ns"),
+        "doubtful": one.doubtful,
     }
 
 
 def _stacked(pair: StackedReport) -> dict[str, Any]:
     """Return the times of bios of stacked devices as a dict for json.dumps.
 
-    Keys: device (upper), below (lower device), operation, children (number of lower bios), and
-    summaries in ns: to_child (upper Q to lower Q), child (lower Q to C), from_child (lower to upper
-    C).
+    Keys: device (upper), below (lower device), operation, children (number of lower bios),
+    doubtful (those with a completion in doubt, which is in no time), and summaries in ns: to_child
+    (upper Q to lower Q), child (lower Q to C), from_child (lower to upper C).
     """
     return {
         "device": pair.device,
         "below": pair.below,
         "operation": pair.operation,
         "children": pair.children,
+        "doubtful": pair.doubtful,
         "to_child": summary(pair.to_child, "ns"),
         "child": summary(pair.child, "ns"),
         "from_child": summary(pair.from_child, "ns"),

@@ -28,6 +28,17 @@ def summary(values: Summary, unit: str) -> dict[str, Any]:
     }
 
 
+def doubtful_key(every: Summary | None) -> dict[str, Any]:
+    """Return the key `with_doubtful` of latencies of which some are in doubt; empty for None.
+
+    every: of all of them, those in doubt in.
+    """
+    if every is None:
+        return {}
+    figures = summary(every, "ns")
+    return {"with_doubtful": {key: figures[key] for key in ("count", "mean_ns", "p99_ns")}}
+
+
 def pairs(reports: Sequence[PairReport]) -> list[dict[str, Any]]:
     """Return pairs of events for json.dumps."""
     return [_pair(one) for one in reports]

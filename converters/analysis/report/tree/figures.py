@@ -32,6 +32,16 @@ class Summary:
         )
 
 
+def with_doubtful(known: Distribution, doubtful: Distribution) -> Summary | None:
+    """Return the summary of known latencies with those in doubt in; None where none is."""
+    if not doubtful.count:
+        return None
+    every = Distribution()
+    every.merge(known)
+    every.merge(doubtful)
+    return Summary.of(every)
+
+
 @dataclass
 class StageTimes:
     """Time that the bios or requests of a group spent in one stage."""

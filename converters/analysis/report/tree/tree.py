@@ -35,7 +35,9 @@ class GroupReport:
     sizes: Buckets
     """Histogram of the sizes (bytes) by powers of two."""
     latency: Summary
-    """ns from Q (of requests: from allocation) to completion."""
+    """ns from Q (of requests: from allocation) to completion, without those in doubt."""
+    with_doubtful: Summary | None
+    """The same with those in doubt (counter `doubtful`) in; None where none is."""
     latencies: Buckets
     """Histogram of the latencies (ns) by powers of two."""
     stages: list[StageTimes]
@@ -99,6 +101,8 @@ class FlushReport:
     """Number of bios that waited for one flush request → number of such requests."""
     time: Summary
     """ns from D to C."""
+    doubtful: int
+    """Flush requests that ended and are not in `time`, as their completion is in doubt."""
 
 
 @dataclass
@@ -109,7 +113,8 @@ class CompletionReport:
     """A name of interrupts.WAYS."""
     requests: int
     undivided: int
-    """Requests of these whose time has no steps: issued again, or after the interrupt known."""
+    """Requests of these whose time has no steps: issued again, after the interrupt known, or with a
+    completion in doubt."""
     steps: list[StageTimes]
     """Steps from the issue to the completion, as in interrupts.STEPS."""
 
@@ -122,7 +127,8 @@ class DriverReport:
     """A name of drivers.STEPS."""
     requests: int
     undivided: int
-    """Requests of these whose time has no steps: issued again, or a step was not recorded."""
+    """Requests of these whose time has no steps: issued again, a step was not recorded, or the
+    completion is in doubt."""
     errors: int
     """SCSI: dispatches that failed."""
     timeouts: int
@@ -239,6 +245,9 @@ class StackedReport:
     """Operation of the parents."""
     children: int
     """Number of children."""
+    doubtful: int
+    """Children of which their own completion, or the parent's, is in doubt: times with that
+    completion are left out."""
     to_child: Summary
     """ns from the parent's Q to the child's Q."""
     child: Summary

@@ -309,10 +309,10 @@ def test_text_of_a_thread_is_made_printable(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_log_in_memory_is_read_twice(flood: Path) -> None:
     # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.cli.options.opening import open_again
+    from biotrail.cli.options.opening import USUAL, open_again
 
     stream = io.BytesIO(flood.read_bytes())
-    counts = [sum(len(w.bios) for w in open_again(stream, "auto").lifecycles()) for _ in "12"]
+    counts = [sum(len(w.bios) for w in open_again(stream, USUAL).lifecycles()) for _ in "12"]
     assert counts == [4, 4]
 
 

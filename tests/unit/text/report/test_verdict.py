@@ -19,7 +19,7 @@ from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 from tests.support.perf_files import Perf
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -177,6 +177,18 @@ def test_bios_without_a_latency(tmp_path: Path) -> None:
         2,
     )
     assert "without-latency" not in said(report_of(tmp_path, [io(1, 0)]))
+
+
+def test_latencies_in_doubt(tmp_path: Path) -> None:
+    # GIVEN two writes at one place, of which only one's completion was recorded, and another one
+    report = make_report(Trace(str(DATA / "ftrace" / "doubtful.txt")))
+    # WHEN they are judged THEN it is said how many are in doubt, and what the mean would be with
+    one = said(report)["in-doubt"]
+    assert (one.figures["operation"], one.figures["count"], one.figures["of"]) == ("write", 1, 2)
+    assert one.figures["with_doubtful_mean_ns"] == (80_001_002_000 + 1_002_000) / 2
+    assert "1 of 2 latencies of writes on 8:0 is in doubt" in one.text
+    # AND of I/O without any doubt nothing is said
+    assert "in-doubt" not in said(report_of(tmp_path, [io(1, 0)]))
 
 
 def with_counters(report: Report, **counters: int) -> Report:

@@ -30,7 +30,17 @@ def bios(*places: tuple[int, int]) -> Served:
     zero = np.zeros(len(table), dtype=np.int64)
     dev = zero.astype(np.uint32)
     return Served(
-        number, dev, dev, zero, dev.astype(np.uint64), zero + READ, *table.T, zero, zero, zero
+        number,
+        dev,
+        dev,
+        zero,
+        dev.astype(np.uint64),
+        zero + READ,
+        *table.T,
+        zero,
+        zero,
+        zero,
+        zero > 0,
     )
 
 

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of other tools with a part missing, beside the whole ones of the same load.
+
+A CPU's events are taken away, a burst is dropped, or each CPU's clock is shifted. Then no latency
+may be off without being said, and no figure may move by more than what is missing. The truth is the
+tool's own whole recording, whose bios are those of biotrail's, recorded at once: the two take the
+time of an event one after the other, and a busy machine lets tens of microseconds pass between.
+"""
+
+import re
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biotrail.converters.events.tables import NEVER, Certainty
+from biotrail.converters.pipeline import Trace
+from tests.support import record_command
+from tests.support.blktrace_records import records
+from tests.support.btt_loads import traced
+from tests.support.devices import LoopDevice
+from tests.support.ftrace_recording import block_events, stop
+from tests.support.kernel_completions import done_again
+
+pytestmark = [
+    pytest.mark.usefixtures("needs_bpf"),
+    pytest.mark.xdist_group("the blk tracer"),
+]
+
+Fio = Callable[..., dict[str, Any]]
+SHIFT_NS = 5_000
+"""By how much each CPU's clock is ahead of that of the one below."""
+BURST = (0.4, 0.43)
+"""The part of the recording's events that is dropped."""
+LINE = re.compile(r"^.{16,}? +\[(\d+)\] .{4,8} +(\d+)\.(\d+): \w+: ")
+
+
+@dataclass
+class Io:
+    """A bio, as a recording has it."""
+
+    key: tuple[int, int, str]
+    """Sector, bytes, operation."""
+    queue: int
+    latency: int
+    """ns; NEVER: not known."""
+    certainty: Certainty
+    doubtful: bool
+
+
+def ios(recording: Path | str, dev: int) -> list[Io]:
+    """The bios of a disk whose Q is recorded, in that order."""
+    trace = Trace(recording)
+    found = []
+    for window in trace.lifecycles():
+        table = window.bios
+        for row in range(len(table)):
+            queue, complete = int(table.queue[row]), int(table.complete[row])
+            if int(table.dev[row]) != dev or queue == NEVER:
+                continue
+            key = int(table.sector[row]), int(table.bytes[row])
+            operation = trace.context.op_name(int(table.opf[row]))
+            latency = NEVER if complete == NEVER else max(complete - queue, 0)
+            certainty = Certainty(int(table.certainty[row]))
+            one = Io((*key, operation), queue, latency, certainty, bool(table.doubtful[row]))
+            found.append(one)
+    return sorted(found, key=lambda io: io.queue)
+
+
+def load(fio: Fio, path: str) -> None:
+    """Reads at depth; and one place written again and again, as journals do."""
+    fio(path, rw="randread", bs="4k", size="16m", ioengine="io_uring", iodepth=8)
+    again = {"norandommap": True, "io_size": "4m", "fsync": 16}
+    fio(path, rw="randwrite", bs="4k", size="64k", offset="32m", ioengine="psync", **again)
+
+
+def held(ours: list[Io], truth: list[Io], found: list[Io], shift: int) -> None:
+    """Hold a faulty recording's bios against the whole one's, and that against biotrail's."""
+    assert Counter(io.key for io in truth) == Counter(io.key for io in ours)
+    by_key: dict[tuple[int, int, str], list[Io]] = defaultdict(list)
+    for io in truth:
+        by_key[io.key].append(io)
+    known = [io for io in found if io.latency != NEVER and not io.doubtful]
+    for io in known:
+        same = [one for one in by_key[io.key] if abs(one.queue - io.queue) <= shift]
+        assert same, io
+        if any(one.doubtful for one in same):
+            continue
+        off = min(abs(one.latency - io.latency) for one in same)
+        said = io.certainty > Certainty.INTERVAL
+        assert off <= shift or (said and 10 * off <= io.latency), (io, same)
+    # What is in no latency is counted, and without it the mean is what it was.
+    whole = [io.latency for io in truth if io.latency != NEVER and not io.doubtful]
+    missing = 1 - len(known) / len(truth)
+    mean, true = (sum(times) / len(times) for times in ([io.latency for io in known], whole))
+    assert abs(mean - true) <= max(missing, 0.01) * true + shift, (mean, true, missing)
+
+
+def without_cpu(files: dict[int, bytes]) -> dict[int, bytes]:
+    """The set without the CPU that has fewest records, of those that have any."""
+    some = {cpu: data for cpu, data in files.items() if data}
+    least = min(some, key=lambda cpu: len(some[cpu]))
+    # The highest CPU's absence cannot be seen: another one's number is higher then.
+    return {cpu: data for cpu, data in files.items() if cpu != least} | {max(files) + 1: b""}
+
+
+def burst(times: list[int]) -> tuple[int, int]:
+    """The time of the events that are dropped, from and to."""
+    found = sorted(times)
+    return found[int(BURST[0] * len(found))], found[int(BURST[1] * len(found))]
+
+
+def of_records(files: dict[int, bytes], fault: str) -> dict[int, bytes]:
+    """The files of a set of blktrace with a fault."""
+    if fault == "cpu":
+        return without_cpu(files)
+    times = [struct.unpack_from("<Q", one, 8)[0] for d in files.values() for one in records(d)]
+    begin, end = burst(times)
+    made = {}
+    for cpu, data in files.items():
+        parts = []
+        for one in records(data):
+            [time] = struct.unpack_from("<Q", one, 8)
+            if fault == "burst" and begin <= time < end:
+                continue
+            if fault == "clocks":
+                parts.append(one[:8] + struct.pack("<Q", time + cpu * SHIFT_NS) + one[16:])
+            else:
+                parts.append(one)
+        made[cpu] = b"".join(parts)
+    return made
+
+
+def of_text(text: str, fault: str) -> str:
+    """ftrace's text with a fault; what is dropped is told as ftrace tells it."""
+    lines = text.splitlines(keepends=True)
+    found = [(LINE.match(line), line) for line in lines]
+    times = [int(m[2]) * 10**9 + int(m[3].ljust(9, "0")) for m, _ in found if m]
+    begin, end = burst(times)
+    made: list[tuple[int, str]] = []
+    dropped: dict[int, int] = defaultdict(int)
+    head = []
+    for match, line in found:
+        if match is None:
+            head.append(line)
+            continue
+        cpu, time = int(match[1]), int(match[2]) * 10**9 + int(match[3].ljust(9, "0"))
+        if fault == "burst" and begin <= time < end:
+            dropped[cpu] += 1
+            continue
+        said = line
+        if fault == "clocks":
+            time += cpu * SHIFT_NS
+            first, last = match.span(2)[0], match.span(3)[1]
+            said = f"{line[:first]}{time // 10**9}.{time % 10**9 // 1000:06d}{line[last:]}"
+        if lost := dropped.pop(cpu, 0):
+            said = f"CPU:{cpu} [LOST {lost} EVENTS]\n{said}"
+        made.append((time, said))
+    made.sort(key=lambda each: each[0])
+    return "".join(head) + "".join(line for _, line in made)
+
+
+@pytest.mark.parametrize("fault", ["cpu", "burst", "clocks"])
+@done_again
+def test_blktrace_sets(fio: Fio, loop_device: LoopDevice, tmp_path: Path, fault: str) -> None:
+    # GIVEN a load recorded by biotrail and by the kernel's blk tracer at once
+    log = tmp_path / "ours.biotrail"
+
+    def recorded() -> None:
+        with record_command.recorder("-o", log, "-d", loop_device.path) as process:
+            load(fio, loop_device.path)
+            record_command.stop(process, record_command.signal.SIGINT)
+
+    prefix = traced(loop_device, tmp_path, recorded)
+    files = {
+        int(path.name.rsplit(".", 1)[1]): path.read_bytes()
+        for path in prefix.parent.glob(f"{prefix.name}.blktrace.*")
+    }
+    # WHEN a part of the tracer's is missing, or its clocks differ
+    directory = tmp_path / "faulty"
+    directory.mkdir()
+    for cpu, data in of_records(files, fault).items():
+        (directory / f"{prefix.name}.blktrace.{cpu}").write_bytes(data)
+    faulty = directory / prefix.name
+    # THEN no latency is off without being said, and the mean by no more than what is missing
+    shift = SHIFT_NS * max(files) if fault == "clocks" else 0
+    dev = loop_device.dev
+    held(ios(log, dev), ios(prefix, dev), ios(faulty, dev), shift)
+    # AND what is missing is a loss
+    trace = Trace(faulty)
+    list(trace.lifecycles())
+    assert bool(trace.losses) == (fault != "clocks")
+
+
+@pytest.mark.parametrize("fault", ["burst", "clocks"])
+@done_again
+def test_text_of_ftrace(fio: Fio, loop_device: LoopDevice, tmp_path: Path, fault: str) -> None:
+    # GIVEN a load recorded by biotrail and by ftrace at once
+    log, all_of_it, text = (tmp_path / name for name in ("ours.biotrail", "all.txt", "faulty.txt"))
+    with block_events() as instance:
+        with record_command.recorder("-o", log, "-d", loop_device.path) as process:
+            load(fio, loop_device.path)
+            record_command.stop(process, record_command.signal.SIGINT)
+        stop(instance)
+        all_of_it.write_bytes((instance / "trace").read_bytes())
+    # WHEN a part of ftrace's is missing, or its clocks differ
+    text.write_text(of_text(all_of_it.read_text(), fault))
+    # THEN no latency is off without being said, and the mean by no more than what is missing
+    shift = SHIFT_NS if fault == "clocks" else 0
+    dev = loop_device.dev
+    held(ios(log, dev), ios(all_of_it, dev), ios(text, dev), shift)
+    # AND what is missing is a loss
+    trace = Trace(text)
+    list(trace.lifecycles())
+    assert bool(trace.losses) == (fault != "clocks")
