@@ -87,8 +87,12 @@ def first_seen(table: Bios | Requests) -> I64:
     return np.where(start == FAR, NEVER, start)
 
 
-def last_seen(table: Bios | Requests) -> I64:
-    """Return per row its latest known time (ns, int64), `cut` not counted; NEVER if it has none."""
+def last_seen(table: Bios | Requests, *, completed: bool = True) -> I64:
+    """Return per row its latest known time (ns, int64), `cut` not counted; NEVER if it has none.
+
+    completed: whether the completion counts.
+    """
     starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    found: I64 = np.stack([*starts, table.insert, table.issue, table.complete]).max(axis=0)
+    ends = [table.complete] if completed else []
+    found: I64 = np.stack([*starts, table.insert, table.issue, *ends]).max(axis=0)
     return found

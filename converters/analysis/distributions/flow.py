@@ -26,7 +26,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Table,
 )
-from biotrail.converters.lifecycles.windows import last_seen
+from biotrail.converters.lifecycles.windows import last_seen, sure_complete
 
 MOST_HELD = 1 << 20
 """I/Os that are held back at most for one that is still open; then it is taken to go on."""
@@ -140,7 +140,8 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
     """Return bios from Q to C, or requests from the first D to C, without those never begun.
 
     A bio without a Q in the log counts from the beginning of the cut if it was in flight then, else
-    from its first event on.
+    from its first event on. A completion that may be another I/O's (`doubtful`) is when it had
+    ended at the latest.
     """
     if isinstance(table, Bios):
         start = np.where(table.queue == NEVER, table.cut, table.queue)
@@ -150,8 +151,9 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
     else:
         start = table.issue
         seen = (start != NEVER) & (start != table.cut)
-    unended = table.gone != NEVER
-    heard = np.maximum(last_seen(table), start)
+    unended = (table.gone != NEVER) | table.doubtful
+    heard = np.maximum(last_seen(table, completed=False), start)
+    gone = np.where(table.doubtful, table.complete, table.gone)
     op = np.zeros(len(table), np.int64) if context is None else operations_of(table, context)
     return _Rows(
         number=table.number,
@@ -160,9 +162,9 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
         sector=table.sector,
         bytes=table.bytes.astype(np.int64),
         start=start,
-        stop=table.complete,
+        stop=sure_complete(table),
         fade=np.where(unended, heard, NEVER),
-        gone=np.where(unended & (table.gone != FAR), np.maximum(table.gone, heard), NEVER),
+        gone=np.where(unended & (gone != FAR), np.maximum(gone, heard), NEVER),
         seen=seen,
     ).take(start != NEVER)
 

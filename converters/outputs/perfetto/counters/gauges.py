@@ -7,6 +7,7 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, U8, U32, Bios, Bool
+from biotrail.converters.lifecycles.windows import last_seen
 from biotrail.converters.outputs.counters import (
     LEVEL_BIN,
     READ_OPS,
@@ -35,10 +36,11 @@ class Passage:
     issue: I64
     """NEVER: not issued."""
     end: I64
-    """Without a completion the last event of a bio whose end was not recorded; FOREVER: in flight
-    when the log ends."""
+    """Where the completion is in doubt or was not recorded, the bio's last event; FOREVER: in
+    flight when the log ends."""
+    complete: I64
+    """NEVER: not recorded."""
     done_bytes: I64
-    """Bytes completed; 0 without a completion."""
     read: Bool
     write: Bool
 
@@ -51,13 +53,14 @@ class Passage:
         """
         chosen = np.flatnonzero(slices.group == dev)
         rows = slices.rows[chosen]
-        direction = _directions(context, table.opf[rows])
-        complete = table.complete[rows]
+        bios = table.take(rows)
+        direction = _directions(context, bios.opf)
         return cls(
             start=slices.start[chosen],
-            issue=table.issue[rows],
-            end=slices.end[chosen],
-            done_bytes=np.where(complete >= 0, table.done_bytes[rows], 0),
+            issue=bios.issue,
+            end=np.where(bios.doubtful, last_seen(bios, completed=False), slices.end[chosen]),
+            complete=bios.complete,
+            done_bytes=bios.done_bytes.astype(np.int64),
             read=direction == _IN,
             write=direction == _OUT,
         )
@@ -102,22 +105,19 @@ class Gauges:
         issued nor ended; IN_DEVICE, issued and not ended; READS and WRITES, bytes/s.
         """
         until = max(until, self._begin)
-        start, issue, end = (
+        start, issue, end, complete = (
             np.where(at < 0, at, np.maximum(at, self._begin))
-            for at in (ended.start, ended.issue, ended.end)
+            for at in (ended.start, ended.issue, ended.end, ended.complete)
         )
         issued, over = issue >= 0, end != FOREVER
+        read, write = (kind & (complete >= 0) for kind in (ended.read, ended.write))
         self._begin = until
         left = np.concatenate([issue[issued], end[over & ~issued]])
         return {
             QUEUED: self._queued.update(start, left, until),
             IN_DEVICE: self._in_device.update(issue[issued], end[over & issued], until),
-            READS: self._reads.update(
-                end[ended.read & over], ended.done_bytes[ended.read & over], until
-            ),
-            WRITES: self._writes.update(
-                end[ended.write & over], ended.done_bytes[ended.write & over], until
-            ),
+            READS: self._reads.update(complete[read], ended.done_bytes[read], until),
+            WRITES: self._writes.update(complete[write], ended.done_bytes[write], until),
         }
 
     def finish(self, end: int) -> dict[str, Samples]:
