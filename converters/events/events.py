@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.ends import EndBounds
 from biotrail.converters.events.path_column import PathColumn
 from biotrail.converters.events.sorting import disordered
 from biotrail.converters.events.tables import (
@@ -24,7 +25,6 @@ from biotrail.converters.events.tables import (
     U32,
     U64,
     Bool,
-    Certainty,
     EventRows,
 )
 from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
@@ -84,9 +84,6 @@ def fields_of(kind: Kind) -> dict[str, Any]:
 
 _PADDED = {r.kind: _padded(r.dtype) for r in RECORDS}
 
-DOUBTFUL_END = np.uint8(Certainty.AMBIGUOUS + 1)
-"""`Events.doubt` of a completion that is AMBIGUOUS, of I/O whose latency is open by over 10 %."""
-
 
 @dataclass
 class Events:
@@ -102,8 +99,7 @@ class Events:
     number: I64
     raw: U64
     doubt: U8 | None = None
-    """Per row: Certainty of its bio and request, or DOUBTFUL_END; None: they are the kernel's
-    pointers."""
+    """Per row: Certainty of its bio and request; None: they are the kernel's pointers."""
     members: dict[int, list[int]] = field(default_factory=dict)
     """Bios that interval association put into an event's request, by the event's number."""
     stack: I64 | None = None
@@ -112,6 +108,8 @@ class Events:
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
     path: PathColumn | None = None
     """Per row: what is known of the path beside the block layer; None: nothing."""
+    bounds: EndBounds = field(default_factory=EndBounds)
+    """Of completions that are AMBIGUOUS: when their I/O ended, as interval association knows it."""
     spacious: "Events | None" = field(default=None, repr=False, compare=False)
     """These rows behind others that are not written yet, in the same memory (see `behind`)."""
 
@@ -227,7 +225,7 @@ class Events:
     def take(self, rows: EventRows | Bool | slice) -> "Events":
         """Return the given rows as new Events: a copy for indices and masks, views for a slice.
 
-        `members` is shared with the original.
+        `members` and `bounds` are shared with the original.
         """
         doubt = None if self.doubt is None else self.doubt[rows]
         return Events(
@@ -240,6 +238,7 @@ class Events:
             None if self.stack is None else self.stack[rows],
             None if self.file is None else self.file[rows],
             None if self.path is None else self.path.take(rows),
+            self.bounds,
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -292,10 +291,10 @@ class Events:
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
         Parts without rows are ignored; a single other one is returned itself, not copied. `members`
-        is that of the last part with rows. `stack`, `file` and `path` are None if no part has the
-        column, else -1 or nothing in rows of parts without it; `doubt` is None unless all parts
-        have it. room: rows for which to leave room in front, for `behind`; parts without these
-        columns are copied then, even if there is one.
+        and `bounds` are those of the last part with rows. `stack`, `file` and `path` are None if no
+        part has the column, else -1 or nothing in rows of parts without it; `doubt` is None unless
+        all parts have it. room: rows for which to leave room in front, for `behind`; parts without
+        these columns are copied then, even if there is one.
         """
         parts = [p for p in parts if len(p)]
         if room and parts and not any(p._has_more for p in parts):
@@ -310,6 +309,7 @@ class Events:
             np.concatenate([p.raw.T for p in parts], axis=1).T,
             np.concatenate(doubts) if len(doubts) == len(parts) else None,
             parts[-1].members,
+            bounds=parts[-1].bounds,
         )
         joined._join_named(parts)
         for first, last in disordered([p.ts for p in parts]):

@@ -7,12 +7,13 @@ import numpy as np
 
 from biotrail.converters.association.completion.carry_over import unanswered
 from biotrail.converters.association.completion.completion import RequestEnds
+from biotrail.converters.association.completion.end_bounds import Bounds
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.rules import Exemption, Rows, Rule
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import DOUBTFUL_END
+from biotrail.converters.events.ends import OPEN, SHARE
 from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, Bool, Certainty
 from biotrail.converters.lifecycles.milestones import Milestones
 from biotrail.recorder.schema.records import Kind
@@ -163,17 +164,16 @@ def bio_certainty(
     return rated(BIO_CERTAINTY_RULES, rows, whole.certainty)
 
 
-def latency_doubtful(a: Association, end: I64, ambiguous: Bool) -> Bool:
-    """Return of which bios or requests (n,) the latency is open, as `Bios.doubtful` says.
+def latency_doubtful(begin: I64, bounds: Bounds, certainty: U8) -> Bool:
+    """Return of which bios or requests (n,) the latency is in doubt, as `Bios.doubtful` says.
 
-    end: event that ended each, or -1. ambiguous: whether any of its identities is AMBIGUOUS.
+    begin: ns, NEVER: not recorded. certainty: that of the association, in which one that is
+    AMBIGUOUS though its end is certain is not bounded.
     """
-    ended = end >= 0
-    if a.events.doubt is None:
-        return np.asarray(ended & ambiguous, np.bool_)
-    doubt = take_or(a.events.doubt, end, 0)
-    unbounded = ended & ambiguous & (doubt < Certainty.AMBIGUOUS)
-    return np.asarray((doubt == DOUBTFUL_END) | unbounded, np.bool_)
+    unbounded = ~bounds.shared & (certainty == Certainty.AMBIGUOUS)
+    known = np.maximum(bounds.first - begin, 0)
+    wide = (bounds.last - bounds.first > known // SHARE) | (bounds.last >= OPEN)
+    return np.asarray((bounds.last >= 0) & (wide | unbounded), np.bool_)
 
 
 def _births(a: Association, whole: Whole) -> I64:
@@ -309,8 +309,7 @@ def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U
     r = a.requests
     certainty = np.zeros(len(r), dtype=np.uint8)
     if a.events.doubt is not None and len(r):
-        doubt = np.minimum(a.events.doubt, np.uint8(Certainty.AMBIGUOUS))
-        certainty[:] = np.maximum.reduceat(doubt[r.row_event], r.start)
+        certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
     rows = RequestHistory(
         start_recorded=_start_recorded(a, ends),
         issued=ends.issue >= 0,

@@ -12,6 +12,7 @@ from biotrail.converters.association.completion.completion import (
     bios_left_out,
     times,
 )
+from biotrail.converters.association.completion.end_bounds import ends_between
 from biotrail.converters.association.completion.families import Whole, wholes
 from biotrail.converters.association.identity.absorptions import request_before_merge
 from biotrail.converters.association.identity.address_reuse import (
@@ -265,7 +266,7 @@ class Builder:
             parent=_numbers_at(number, above),
             family=family,
             certainty=np.zeros(len(gen), np.uint8),
-            doubtful=latency_doubtful(a, whole.end, whole.certainty == Certainty.AMBIGUOUS),
+            doubtful=latency_doubtful(m.queue, whole.bounds, whole.certainty),
             own=np.zeros(len(gen), np.bool_),
             cut=np.full(len(gen), NEVER, np.int64),
         )
@@ -285,9 +286,10 @@ class Builder:
         first = np.full(len(r), -1, dtype=np.int64)
         first[a.request[bio][::-1]] = whole.row_of_gen[bio][::-1]
         event = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
-        no_doubt = np.zeros(len(r), np.bool_)  # but that of the end, which is of the event
         opf = events.opf[event] if len(r) else np.zeros(0, np.uint32)
         sector = events.sector[event] if len(r) else np.zeros(0, np.uint64)
+        start = _starts(a, ends)
+        certainty = request_certainty(a, ends, ~may_flush(opf, self._context))
         return Requests(
             number=number,
             dev=events.dev[event] if len(r) else np.zeros(0, np.uint32),
@@ -297,7 +299,7 @@ class Builder:
             tag=_tags(a, ends.last_issue, "tag"),
             sched_tag=_tags(a, ends.issue, "sched_tag"),
             hctx=_tags(a, ends.issue, "hctx"),
-            start=_starts(a, ends),
+            start=start,
             insert=times(a, ends.insert),
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
@@ -311,8 +313,8 @@ class Builder:
             absorbed_by=_numbers_at(number, a.absorbed_by),
             parent=_numbers_at(number, a.above),
             family=_request_families(a, first, family, number),
-            certainty=request_certainty(a, ends, ~may_flush(opf, self._context)),
-            doubtful=latency_doubtful(a, ends.end, no_doubt),
+            certainty=certainty,
+            doubtful=latency_doubtful(start, ends_between(a, ends.end), certainty),
             own=np.zeros(len(r), np.bool_),
             cut=np.full(len(r), NEVER, np.int64),
         )

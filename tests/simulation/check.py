@@ -237,12 +237,12 @@ class Checker:
 
     def _same(self, number: int) -> int:
         """A request's number, also where a part of it, after a loss, stands by itself."""
-        rq = self._whose_request(number) if number != NEVER else None
+        rq = self.whose_request(number) if number != NEVER else None
         if rq is None or self.truth.determined(rq):
             return number
         return self.truth.request_number(rq)
 
-    def _whose_request(self, number: int) -> Request | None:
+    def whose_request(self, number: int) -> Request | None:
         rec = self.truth.order[number]
         return rec.request or self._request_of.get(rec)
 
@@ -319,7 +319,7 @@ class Checker:
 
     def _part(self, row: Row) -> None:
         """A part of a request after a loss may stand by itself, with times that are its own."""
-        rq = self._whose_request(row["number"])
+        rq = self.whose_request(row["number"])
         if rq is None or self.truth.determined(rq):
             self._say(row, None, "is nobody's")
             return

@@ -6,7 +6,8 @@ The parts of the proof:
 - by identity, all that the records determine is as it happened, nothing wrong is unmarked;
 - the reference of identities says of complete histories what happened, and so does production;
 - the reference of intervals is never wrong unless it says ambiguous;
-- without identities production says what the reference says;
+- without identities production says what the reference says, and each latency that it does not
+  call doubtful is right by a tenth;
 - stages add up to the nanosecond, sectors are served once, every event has a reason.
 """
 
@@ -14,6 +15,7 @@ import random
 
 from tests.reference.compare import comparable, differences, reference_problems
 from tests.simulation.check import problems, run, structure
+from tests.simulation.check_doubt import latency_problems
 from tests.simulation.check_intervals import IntervalChecker
 from tests.simulation.loads import history
 from tests.simulation.model import History
@@ -100,7 +102,8 @@ def wrong(found: History) -> list[str]:
     by_intervals = run(found, "intervals")
     texts += [f"intervals: {text}" for text in structure(found, by_intervals)]
     if comparable(found):
-        texts += [f"intervals: {text}" for text in IntervalChecker(found, by_intervals).check()]
+        checker = IntervalChecker(found, by_intervals)
+        texts += [f"intervals: {text}" for text in [*checker.check(), *latency_problems(checker)]]
         texts += [f"intervals, reference: {t}" for t in differences(found, by_intervals)]
         texts += [f"reference: {text}" for text in reference_problems(found)]
     return texts

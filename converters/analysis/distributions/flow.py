@@ -140,8 +140,8 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
     """Return bios from Q to C, or requests from the first D to C, without those never begun.
 
     A bio without a Q in the log counts from the beginning of the cut if it was in flight then, else
-    from its first event on. A completion that may be another I/O's (`doubtful`) is when it had
-    ended at the latest.
+    from its first event on. A completion that may be another I/O's (`doubtful`) is taken for the
+    time by which it had ended: whichever of the two it was of, as many were in flight at most.
     """
     if isinstance(table, Bios):
         start = np.where(table.queue == NEVER, table.cut, table.queue)

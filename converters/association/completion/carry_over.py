@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.completion.completion import RequestEnds
+from biotrail.converters.association.completion.end_bounds import ends_between
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import (
     Association,
@@ -39,11 +40,12 @@ class Kept:
 def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final: bool) -> Kept:
     """Return masks of bios, requests and events that the next window must see again.
 
-    Kept are bios and requests that have not ended, or with an event at `settled` (ns) or later, and
-    all that is linked to one of them (`_links`); of events, those that mention one of these, and
-    their CHAIN. A request has ended when it is finished or absorbed, its address or those of all
-    its bios were reused, or it has C and no recorded size. A bio has ended when the queued bio that
-    it is, or is a piece of, is complete or lost in `whole`. final: nothing is kept.
+    Kept are bios and requests that have not ended, or of which it is still open between which times
+    they ended, or with an event at `settled` (ns) or later, and all that is linked to one of them
+    (`_links`); of events, those that mention one of these, and their CHAIN. A request has ended
+    when it is finished or absorbed, its address or those of all its bios were reused, or it has C
+    and no recorded size. A bio has ended when the queued bio that it is, or is a piece
+    of, is complete or lost in `whole`. final: nothing is kept.
     """
     if final:
         return Kept(
@@ -59,6 +61,8 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
     open_requests &= ~unanswered(a) & (a.absorbed_by < 0)
     # A request with C alone has no size to wait for: closed, as it may never show more.
     open_requests &= ~((ends.end >= 0) & (ends.total < 0))
+    open_bios |= whole.bounds.pending[whole.row_of_gen]
+    open_requests |= ends_between(a, ends.end).pending
     if len(bios):
         open_bios |= ts[bios.last_event] >= settled
     if len(requests):

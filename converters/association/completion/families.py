@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.completion.completion import times
+from biotrail.converters.association.completion.end_bounds import Bounds, ends_between
 from biotrail.converters.association.completion.end_rules import (
     COMPLETION_LOST_RULES,
     BioProgress,
@@ -33,6 +34,7 @@ class Whole:
     requests: number of requests that served them.
     requeues: number of R of these requests.
     certainty: largest certainty (Certainty) of the bio and its pieces.
+    bounds: between which times it ended.
     """
 
     gen: I64
@@ -46,6 +48,7 @@ class Whole:
     requests: U32
     requeues: U32
     certainty: U8
+    bounds: Bounds
     row_of_gen: I64
     """Per bio generation: row of the bio that it is, or is a piece of."""
 
@@ -84,8 +87,6 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
         piece_lost=np.bincount(row, a.completion_lost[piece], count) > 0,
         request_reused=_request_reused(a, ends, piece, row, count),
     )
-    certainty = a.certainty[gen]
-    np.maximum.at(certainty, row, a.certainty[piece])
     return Whole(
         gen=gen,
         final=final,
@@ -97,9 +98,31 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
         fragments=fragments.astype(np.uint32),
         requests=np.bincount(served, minlength=count).astype(np.uint32),
         requeues=again.astype(np.uint32),
-        certainty=certainty,
+        certainty=_certainty(a, gen, piece, row),
+        bounds=_bounds(a, ends, piece, row, by_pieces, own_end),
         row_of_gen=row_of_gen,
     )
+
+
+def _certainty(a: Association, gen: I64, piece: I64, row: I64) -> U8:
+    """Return the largest certainty of each queued bio (n,) and its pieces, as in `Whole`."""
+    certainty = a.certainty[gen]
+    np.maximum.at(certainty, row, a.certainty[piece])
+    return certainty
+
+
+def _bounds(
+    a: Association, ends: BioEnds, piece: I64, row: I64, by_pieces: Bool, own_end: I64
+) -> Bounds:
+    """Return between which times each queued bio (n,) ended: with the last of what ends it.
+
+    piece: (p,) bio generations; row: (p,) the queued bio of each, a row of Whole. by_pieces:
+    whether the pieces end it. own_end: event of its own c, or -1.
+    """
+    bounds = ends_between(a, own_end)
+    counts = by_pieces[row]
+    bounds.add_later(row[counts], ends_between(a, ends.end[piece[counts]]))
+    return bounds
 
 
 def _request_reused(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> Bool:

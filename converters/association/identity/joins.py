@@ -20,7 +20,7 @@ from biotrail.converters.association.identity.request_rows import Operations
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, OP_MASK, Bool, Certainty
+from biotrail.converters.events.tables import I64, OP_MASK, Bool
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 
@@ -136,10 +136,9 @@ def identity_certainty(a: Association) -> Findings:
     """
     if a.events.doubt is None or not len(a.bios):
         return Findings()
-    of_event = np.minimum(a.events.doubt, np.uint8(Certainty.AMBIGUOUS))
-    certainty = np.maximum.reduceat(of_event[a.bios.row_event], a.bios.start)
+    certainty = np.maximum.reduceat(a.events.doubt[a.bios.row_event], a.bios.start)
     if len(a.requests):
-        doubt = np.maximum.reduceat(of_event[a.requests.row_event], a.requests.start)
+        doubt = np.maximum.reduceat(a.events.doubt[a.requests.row_event], a.requests.start)
         served = a.request >= 0
         certainty[served] = np.maximum(certainty[served], doubt[a.request[served]])
     return Findings(certainty=certainty)

@@ -70,6 +70,7 @@ class BioRules:
         if parent is not None:
             event.other = parent.identity
             front.parent = parent
+            front.began = parent.began
             front.inherit(parent)
             parent.unserved.add(front)
             device.waiting.move(parent, event.end, parent.end)
@@ -107,6 +108,7 @@ class BioRules:
             bio = self._find.new_bio(event)
         else:
             device.waiting.remove(bio)
+            self._find.ends.add(event.number, event.ts, bio, last=True)
             if bio.unserved and device.has_requests:
                 event.set_open()
         event.bio = bio.identity

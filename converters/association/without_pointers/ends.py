@@ -43,6 +43,8 @@ class EndRules:
             self._end_data(device, request)
         else:
             device.issued.move(request, event.end, request.end)
+        last = request not in device.issued
+        self._find.ends.add(event.number, event.ts, request, last=last)
 
     def _doubt_remainder(
         self, event: Event, device: Device, request: InFlight, fits: list[InFlight]
@@ -119,6 +121,7 @@ class EndRules:
             event.request = self._find.new_request(event).identity
             return
         device.waiting.remove(bio)
+        self._find.ends.add(event.number, event.ts, bio, last=True)
         event.bio, event.completes_bio = bio.identity, True
 
     def _end_of_flush(self, event: Event, device: Device) -> None:
@@ -149,6 +152,7 @@ class EndRules:
             return
         self._find.set_request(event, request)
         (device.issued if request in device.issued else device.allocated).remove(request)
+        self._find.ends.add(event.number, event.ts, request, last=True)
 
     def _unknown_flushes(self, event: Event, device: Device) -> list[InFlight]:
         """Return the empty PREFLUSH bios without a request that a C of no bytes may be of.
@@ -177,4 +181,5 @@ class EndRules:
             self._complete_unknown(event, device)
             return
         device.waiting.remove(bio)
+        self._find.ends.add(event.number, event.ts, bio, last=True)
         event.request, event.bio = self._find.new_request(event).identity, bio.identity

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.association.without_pointers.pending import Doubt, InFlight, Tag
+from biotrail.converters.association.without_pointers.doubt import Doubt
+from biotrail.converters.association.without_pointers.pending import InFlight, Tag
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import OP_MASK, SECTOR_BYTES, U64, EventRows
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, Kind

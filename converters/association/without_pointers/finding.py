@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the rules share: new identities, and the choice among candidates."""
 
+from biotrail.converters.association.without_pointers.doubt import Ends, share
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing
 from biotrail.converters.association.without_pointers.pending import (
     InFlight,
     merge_tag_groups,
-    share_doubt,
 )
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.tables import Certainty
@@ -20,7 +20,8 @@ class Finding:
 
     preflush, fua: masks of these bits in opf. flush_op, append_op, discard_op: operation numbers.
     bios_end_by_c: whether C may be a bio's completion (blktrace has one letter for both).
-    pairing: flushes that could have ended by several completions.
+    pairing: flushes that could have ended by several completions. ends: bounds of completions that
+    could be of several bios or requests.
     """
 
     def __init__(self, context: Context) -> None:
@@ -34,6 +35,7 @@ class Finding:
         self._unended: list[int] = []
         """Identities of requests whose completion was not recorded, free to be reused."""
         self.pairing = FlushPairing()
+        self.ends = Ends()
         self.preflush = context.flag_mask("PREFLUSH")
         self.fua = context.flag_mask("FUA")
         self._passthrough_ops = {context.op_number(name) for name in PASSTHROUGH_OPS}
@@ -72,6 +74,7 @@ class Finding:
     def free_identity(self, request: InFlight) -> None:
         """Free a request's identity for `begin_request`: its completion was not recorded."""
         self._unended.append(request.identity)
+        self.ends.lose(request)
 
     def _new(self, event: Event, base: int) -> InFlight:
         """Return a new bio or request with the range, operation, tid and number of `event`.
@@ -82,7 +85,7 @@ class Finding:
         self._next += 1
         made = InFlight(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
         made.since = event.number
-        made.doubt, made.earliest, made.latest = Certainty.INTERVAL, event.ts, event.ts
+        made.doubt, made.began = Certainty.INTERVAL, event.ts
         return made
 
     def choose(
@@ -97,7 +100,7 @@ class Finding:
         open_: whether they are not alike, so that the choice decides which completion is whose.
         """
         if len(candidates) > 1:
-            share_doubt(candidates, open_=open_)
+            share(candidates, open_=open_)
             merge_tag_groups(candidates)
             if event.sector == event.end and not self.is_flush_machinery(event):
                 self.pairing.share(candidates)
@@ -120,8 +123,9 @@ class Finding:
         return event.op in self._passthrough_ops
 
 
-def mark_served(bio: InFlight) -> None:
-    """Remove the bio from its parent's front pieces that are in no request yet."""
+def serve(request: InFlight, bio: InFlight) -> None:
+    """Note that the request serves the bio, which is no longer a front piece in no request."""
+    request.serve(bio)
     if bio.parent is not None:
         bio.parent.unserved.discard(bio)
 

@@ -7,8 +7,9 @@ member ended between the first and the last completion of its group.
 
 from dataclasses import dataclass, field
 
+from biotrail.converters.association.without_pointers.doubt import FAR
 from biotrail.converters.association.without_pointers.pairing import Pairing
-from biotrail.converters.association.without_pointers.pending import FAR, InFlight
+from biotrail.converters.association.without_pointers.pending import InFlight
 
 
 @dataclass(eq=False)

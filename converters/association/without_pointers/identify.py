@@ -27,7 +27,7 @@ from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.association.without_pointers.pending import Device
 from biotrail.converters.association.without_pointers.requests import RequestRules
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import DOUBTFUL_END, Events
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, U8, U64, Certainty
 from biotrail.recorder.schema.records import Kind
 
@@ -73,12 +73,12 @@ class Identifier:
         """Return a copy of the events with made-up identities in place of bio and request pointers.
 
         Call it for each event of the log once, in time order. In the copy `raw` has the identities
-        and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS), or DOUBTFUL_END; a record of a
-        kind without a rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become
-        a c, its M or F an m (`_write`). `members` is this object's own dict: event number →
-        identities of the bios that a request without a recorded beginning serves; `forget` shortens
-        it. The other columns are those of `events`, not copied. Sets the context's `records_bios`
-        where there is a Q.
+        and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS); a record of a kind without a
+        rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
+        an m (`_write`). `members` and `bounds` are this object's own: event number → identities of
+        the bios that a request without a recorded beginning serves, and between which times the I/O
+        of AMBIGUOUS completions ended; `forget` shortens them. The other columns are those of
+        `events`, not copied. Sets the context's `records_bios` where there is a Q.
         """
         self._context.records_bios |= len(events.rows(Kind.Q)) > 0
         raw = events.raw.copy()
@@ -89,6 +89,7 @@ class Identifier:
             device = self._devices.get(event.dev) or self._new_device(event.dev)
             if event.kind in WITH_TID:
                 event.sent = self._bios.sent.pop(event.tid, None)
+            self._find.ends.pass_time(event.ts)
             self._rules[event.kind](event, device)
             self._write(raw[row], doubt, row, event)
         return Events(
@@ -101,6 +102,7 @@ class Identifier:
             events.stack,
             events.file,
             events.path,
+            bounds=self._find.ends.bounds,
         )
 
     def _new_device(self, dev: int) -> Device:
@@ -117,8 +119,6 @@ class Identifier:
         (BIO_COMPLETE), its M or F of two requests an m (RQ_MERGE).
         """
         doubt[row] = max(event.doubt, Certainty.INTERVAL)
-        if event.kind in (Kind.C, Kind.BIO_COMPLETE) and event.latency_doubtful(event.ts):
-            doubt[row] = DOUBTFUL_END
         if event.completes_bio:
             rewrite_as_bio_complete(words)
         elif event.kind == Kind.RQ_MERGE and int(words[0]) >> 56 != Kind.RQ_MERGE:
@@ -168,3 +168,4 @@ class Identifier:
         """
         for number in numbers.tolist():
             self._members.pop(number, None)
+        self._find.ends.bounds.forget(numbers.tolist())

@@ -5,12 +5,12 @@ Exact ranges and shared ends are dictionary lookups; an interval tree, built whe
 answers which range covers, overlaps or lies within another.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from biotrail.converters.association.ranges.intervals import PendingRanges
-from biotrail.converters.events.tables import Certainty
+from biotrail.converters.association.without_pointers.doubt import Member
 
 Tag = tuple[int | str, int]
 """A tag number, after what it is unique in: a hardware queue, "scheduler" or "driver"."""
@@ -89,56 +89,8 @@ def merge_tag_groups(candidates: "list[InFlight]") -> None:
             groups[0].current.dissolve(use)
 
 
-FAR = 1 << 63
-"""ns: later than any time."""
-
-
-@dataclass(eq=False, kw_only=True)
-class Doubt:
-    """How surely an identity is known, and when the I/O began that may be meant by it.
-
-    doubt: Certainty. earliest, latest: of the I/O that one which is AMBIGUOUS may be taken for, the
-    earliest and the latest beginning (ns); of any other its own.
-    """
-
-    doubt: int = 0
-    earliest: int = FAR
-    latest: int = 0
-
-    def inherit(self, other: "Doubt") -> None:
-        """Become as doubtful as `other`, on which this identity rests."""
-        self.doubt = max(self.doubt, other.doubt)
-        if other.doubt >= Certainty.AMBIGUOUS:
-            self.earliest = min(self.earliest, other.earliest)
-            self.latest = max(self.latest, other.latest)
-
-    def set_open(self) -> None:
-        """Become AMBIGUOUS, where nothing bounds when the I/O began or which end is its own."""
-        self.doubt, self.earliest, self.latest = Certainty.AMBIGUOUS, 0, FAR
-
-    def latency_doubtful(self, end: int) -> bool:
-        """Return whether the time from beginning to `end` (ns) is open by more than 10 %."""
-        if self.doubt < Certainty.AMBIGUOUS:
-            return False
-        least, most = end - self.latest, end - self.earliest
-        return least < 0 or 10 * (most - least) > least
-
-
-def share_doubt(candidates: Sequence[Doubt], *, open_: bool = False) -> None:
-    """Make all AMBIGUOUS: what one of them began, another may have ended.
-
-    open_: whether they differ in more than their beginning, so that this does not bound a latency.
-    """
-    earliest = min(one.earliest for one in candidates)
-    latest = max(one.latest for one in candidates)
-    for one in candidates:
-        one.doubt, one.earliest, one.latest = Certainty.AMBIGUOUS, earliest, latest
-        if open_:
-            one.set_open()
-
-
 @dataclass(eq=False)
-class InFlight(Doubt):
+class InFlight(Member):
     """A bio or request in flight: the identity made up for it, and its range.
 
     identity: stands for the pointer. sector, end: range in 512-byte sectors, half open; it grows by

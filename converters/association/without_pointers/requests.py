@@ -5,8 +5,8 @@ from biotrail.converters.association.without_pointers.bios import BioRules
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.finding import (
     Finding,
-    mark_served,
     oldest_first,
+    serve,
 )
 from biotrail.converters.association.without_pointers.pending import Device, InFlight, TagUse
 from biotrail.recorder.schema.records import Kind
@@ -35,9 +35,8 @@ class RequestRules:
         request = self._find.begin_request(event)
         request.tid, request.flags = bio.tid, bio.flags
         request.head_bio = bio.identity
-        request.inherit(event)
+        serve(request, bio)
         self._find.pairing.serve(bio, request)
-        mark_served(bio)
         event.bio, event.request = bio.identity, request.identity
         device.has_requests = device.reports_allocations = True
         device.allocated.add(request)
@@ -100,7 +99,7 @@ class RequestRules:
             bio.joined = True
             device.waiting.add(bio)
             return
-        mark_served(bio)
+        serve(taker, bio)
         event.request = taker.identity
         self._doubt_unknown_takers(event, device, taker)
         taker.inherit(event)
@@ -178,9 +177,10 @@ class RequestRules:
         device.allocated.remove(merged)
         event.request, event.bio = merged.identity, merged.head_bio
         if taker is None:
+            self._find.ends.lose(merged)
             return
         event.other = taker.identity
-        taker.inherit(merged)
+        taker.serve(merged)
         taker.inherit(event)
         if merged.sector < taker.sector:
             taker.head_bio = merged.head_bio
@@ -244,11 +244,10 @@ class RequestRules:
             device.add_guess(event.sector, event.end, left)
         for bio in members:
             device.waiting.remove(bio)
-            mark_served(bio)
+            serve(request, bio)
             event.members.append(bio.identity)
             event.inherit(bio)
             request.flags |= bio.flags
-            request.inherit(bio)
         if members:
             request.head_bio = event.members[0]
         return request

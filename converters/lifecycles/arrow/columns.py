@@ -30,6 +30,15 @@ _STAGES = tuple(
     Column(stage_column(s), pa.int64(), "ns", f"time in the stage {STAGE_NAMES[s]}; null: none")
     for s in Stage
 )
+_DOUBT = (
+    Column(
+        "doubtful_ns",
+        pa.int64(),
+        "ns",
+        "latency as paired, where that may be off by over 10 %: latency_ns and stages are null",
+    ),
+)
+"""Behind all others, so that readers which count columns find those they know."""
 _NUMBER = Column("number", pa.int64(), "", "its own number: the same in every output of the log")
 _DEVICE = (
     Column("device", NAME, "", "disk, by name; the mapper's name for dm"),
@@ -48,7 +57,12 @@ _WHAT = (
     Column("done_bytes", pa.uint32(), "bytes", "completed without error"),
 )
 _ENDED = (
-    Column("latency_ns", pa.int64(), "ns", "from queue (a request: from start) to completion"),
+    Column(
+        "latency_ns",
+        pa.int64(),
+        "ns",
+        "from queue (a request: from start) to completion; null: not known, or in doubt",
+    ),
     Column("requeues", pa.uint32(), "", "times that the driver gave it back"),
     Column("status", NAME, "", "OK, IOERR, …; OK also where it is not known"),
     Column("certainty", NAME, "", "exact, interval, ambiguous, incomplete, lost"),
@@ -97,6 +111,7 @@ BIOS = (
     Column("parent", pa.int64(), "", "number of the upper device's bio"),
     Column("family", pa.int64(), "", "number of the topmost known ancestor"),
     *_STAGES,
+    *_DOUBT,
 )
 _DRIVER = (
     Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),
@@ -129,6 +144,7 @@ REQUESTS = (
     Column("parent", pa.int64(), "", "number of the upper device's request"),
     Column("family", pa.int64(), "", "family of its first bio"),
     *_STAGES,
+    *_DOUBT,
 )
 
 

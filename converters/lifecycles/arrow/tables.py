@@ -14,6 +14,7 @@ from biotrail.converters.events.tables import (
     NEVER,
     NO_CPU,
     Bios,
+    Bool,
     Certainty,
     Lifecycles,
     RequestKind,
@@ -122,10 +123,12 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
 
     begin: per row, the time (ns) from which latency counts, NEVER unknown. stages: those of the
     table's rows, which must be sorted by number. Latency is complete - begin, at least 0; null if
-    one of them is not known. The sector is null for 2^64-1. An empty I/O with REQ_PREFLUSH has op
+    one of them is not known. Where it is in doubt it is in `doubtful_ns`, and `latency_ns` and the
+    stages are null. The sector is null for 2^64-1. An empty I/O with REQ_PREFLUSH has op
     "flush".
     """
     ended = (begin != NEVER) & (table.complete != NEVER)
+    latency = np.maximum(table.complete - begin, 0)
     return {
         "number": table.number,
         "device": named(table.dev, context.device_name),
@@ -138,22 +141,23 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
         "insert_ns": nullable(table.insert),
         "issue_ns": nullable(table.issue),
         "complete_ns": nullable(table.complete),
-        "latency_ns": pa.array(np.maximum(table.complete - begin, 0), mask=~ended),
+        "latency_ns": pa.array(latency, mask=~ended | table.doubtful),
+        "doubtful_ns": pa.array(latency, mask=~ended | ~table.doubtful),
         "requeues": table.requeues,
         "status": named(table.status, context.status_name),
         "certainty": named(table.certainty, lambda c: Certainty(c).name.lower()),
         "own": table.own,
         "parent": nullable(table.parent),
         "family": nullable(table.family),
-        **_stage_columns(table.number, stages),
+        **_stage_columns(table.number, stages, table.doubtful),
     }
 
 
-def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
+def _stage_columns(number: I64, stages: Stages, doubtful: Bool) -> dict[str, pa.Array]:
     """Return a column per stage, by name: each owner's total time in that stage (ns).
 
-    Null where the owner has no such stage. number: owners in ascending order, a row each, among
-    which every stage's owner must be.
+    Null where the owner has no such stage, or is `doubtful` (n,). number: owners in ascending
+    order, a row each, among which every stage's owner must be.
     """
     sums = np.zeros((len(Stage), len(number)), np.int64)
     there = np.zeros((len(Stage), len(number)), np.bool_)
@@ -161,6 +165,7 @@ def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
         rows = np.searchsorted(number, stages.owner)
         np.add.at(sums, (stages.stage, rows), stages.end - stages.start)
         there[stages.stage, rows] = True
+    there &= ~doubtful
     return {stage_column(s): pa.array(sums[s], mask=~there[s]) for s in Stage}
 
 

@@ -8,7 +8,13 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, U8, U32, Bool, Certainty
-from biotrail.converters.outputs.otf2.events import OWN, TRUNCATED, EventArray, Phase
+from biotrail.converters.outputs.otf2.events import (
+    DOUBTFUL,
+    OWN,
+    TRUNCATED,
+    EventArray,
+    Phase,
+)
 from biotrail.converters.outputs.otf2.operations import NO_STRING
 from biotrail.converters.outputs.otf2.records import Attribute, Column, Field
 from biotrail.recorder.schema.records import NO_SECTOR
@@ -32,6 +38,7 @@ MEANINGS = {
     "certainty": (STRING, "how its history is known, where that is not exactly"),
     "truncated": (UINT8, "1: the trace does not show this event, its time is the nearest known"),
     "absorbed by": (UINT64, "matching id of the request that took over this one's bios"),
+    "doubtful": (UINT8, "1: may be another one's end; the time since Begin is open by over 10 %"),
 }
 """(type, description) by name; the position is the attribute's number."""
 
@@ -76,8 +83,8 @@ class Attributes:
         "fragments" or "bios" is the number of pieces. MEANINGS describes the attributes; an event
         for which one has its usual value lacks it, and an attribute that no event has comes, too.
         Begin events have sector, op, tid, comm, parent and own, end events request, pieces,
-        requeues, error (Complete only), certainty and absorbed by; any may be truncated. Numbers
-        new names of statuses and certainties in the archive (`string`).
+        requeues, error (Complete only), certainty, absorbed by and doubtful; any may be truncated.
+        Numbers new names of statuses and certainties in the archive (`string`).
         """
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
@@ -96,6 +103,7 @@ class Attributes:
         yield attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
         absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
         yield attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
+        yield attribute("doubtful", np.ones_like(flags), flags & DOUBTFUL > 0)
 
     def _error(self, events: EventArray) -> AttributeColumn:
         """Return the attribute "error": the status's name, for events with a status other than 0.

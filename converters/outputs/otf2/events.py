@@ -43,6 +43,8 @@ OWN = 4
 """EVENT.flags, at BEGIN: I/O of the recording itself."""
 UNISSUED = 8
 """EVENT.flags, at COMPLETE and CANCELLED: no issue of the operation was recorded."""
+DOUBTFUL = 16
+"""EVENT.flags, at COMPLETE: the end may be another operation's, and how long this took is open."""
 
 EVENT = np.dtype(
     [
@@ -108,13 +110,14 @@ def _end_events(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> Ev
 
     They have the bio's request, pieces, requeues and certainty. time: ns (n,). truncated: which
     events (n,) were not recorded. phase: COMPLETE or CANCELLED. Operations without a known issue
-    are flagged UNISSUED.
+    are flagged UNISSUED, those whose latency is in doubt DOUBTFUL.
     """
     events = _event_rows(ops, time, truncated, phase)
     events["link"] = ops.request
     events["pieces"], events["requeues"] = ops.pieces, ops.requeues
     events["certainty"] = ops.certainty
     events["flags"] |= np.where(ops.issue == NEVER, UNISSUED, 0).astype(np.uint8)
+    events["flags"] |= np.where(ops.doubtful, DOUBTFUL, 0).astype(np.uint8)
     return events
 
 

@@ -52,6 +52,8 @@ class Operations:
     """Fragments of a bio, or bios of a request."""
     requeues: U32
     certainty: U8
+    doubtful: Bool
+    """Whether `complete` is known, but may be another one's (`Bios.doubtful`)."""
     gone: I64
     """As `Bios.gone`."""
 
@@ -88,7 +90,7 @@ def _names(task: I32, comms: U32) -> U32:
 
 _SAME = (
     *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
-    *("gone", "parent", "requeues", "certainty"),
+    *("gone", "parent", "requeues", "certainty", "doubtful"),
 )
 """Columns that bios, requests and operations have in common."""
 

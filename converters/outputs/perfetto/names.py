@@ -22,7 +22,7 @@ class Argument:
 
 
 _COMMON_FIRST = (
-    Argument("latency_ns", "from begin to end: the slice's dur", "one of them was not seen"),
+    Argument("latency_ns", "from begin to end: the slice's dur", "one was not seen; doubtful"),
     Argument("sector", "first 512-byte sector on the disk", "a request that has none"),
     Argument("bytes", "length when queued (bios), when first issued (requests)"),
 )
@@ -42,6 +42,7 @@ _COMMON_LAST = (
     ),
     Argument("host", "the root that it is below", "the trace holds one log"),
     Argument("own", "true: I/O of the recording itself, shown by --own-io", "others' I/O"),
+    Argument("doubtful", "true: dur may be off by over 10 %, as its end may be another's", "no"),
 )
 
 BIO_ARGUMENTS = (

@@ -66,7 +66,7 @@ class StandardMaker(_LessMaker):
         part, few = _part(slices, chosen), table.take(chosen)
         self._served = few.request
         self._bio_arguments(part, few, tasks, seen)
-        add_stages(part, stages)
+        add_stages(part, stages, told=~few.doubtful)
         slices.adopt(part, chosen)
         self._unusual(slices, table, seen, others)
         return slices
@@ -84,8 +84,9 @@ class StandardMaker(_LessMaker):
         others &= ~np.isin(table.number, self._served)
         chosen = np.flatnonzero(~others)
         part = _part(slices, chosen)
-        self._request_arguments(part, table.take(chosen), seen)
-        add_stages(part, stages)
+        few = table.take(chosen)
+        self._request_arguments(part, few, seen)
+        add_stages(part, stages, told=~few.doubtful)
         slices.adopt(part, chosen)
         if part.stages is not None:
             first, count = np.zeros((2, len(slices)), dtype=np.int64)
@@ -96,7 +97,7 @@ class StandardMaker(_LessMaker):
 
     def _split(self, ranking: Ranking, slices: Slices, table: Bios | Requests) -> tuple[I64, Bool]:
         """Return the indices of the slices with all arguments, and the mask of the others (n,)."""
-        chosen = ranking.choose(slices, table.status != 0)
+        chosen = ranking.choose(slices, (table.status != 0) | table.doubtful)
         others = np.ones(len(slices), dtype=np.bool_)
         others[chosen] = False
         return chosen, others

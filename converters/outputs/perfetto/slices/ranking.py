@@ -22,19 +22,20 @@ class Ranking:
     """The latencies of the slowest bios, or requests, so far, by device, operation and result."""
 
     most: int = DETAILED
-    """I/Os that are kept of each device, operation and result."""
+    """I/Os that are kept of each device and operation, and as many that are ranked apart."""
     _kept: dict[tuple[int, int, bool], I64] = field(default_factory=dict)
-    """(dev_t, interned name, failed) → the longest latencies so far, ns, at most `most`."""
+    """(dev_t, interned name, apart) → the longest latencies so far, ns, at most `most`."""
 
-    def choose(self, slices: Slices, failed: Bool) -> I64:
+    def choose(self, slices: Slices, apart: Bool) -> I64:
         """Return the indices of those slices that are among the slowest so far, ascending.
 
-        slices: a window's bios or requests. failed: per slice (n,), whether it has an error; those
-        are ranked apart from the others. A slice that is open to the trace's end is slower than
-        any other. Of equally slow slices the first are chosen. Adds the latencies to `_kept`.
+        slices: a window's bios or requests. apart: per slice (n,), whether it is ranked apart from
+        the others: it failed, or its latency is in doubt. A slice that is open to the trace's end
+        is slower than any other. Of equally slow slices the first are chosen. Adds the latencies to
+        `_kept`.
         """
         latency = slices.end - slices.start
-        key = (slices.group << 17) | (slices.name.astype(np.int64) << 1) | failed
+        key = (slices.group << 17) | (slices.name.astype(np.int64) << 1) | apart
         chosen = []
         for one in _few_distinct(key):
             rows = np.flatnonzero(key == one)
@@ -45,7 +46,7 @@ class Ranking:
     def _slowest(self, place: tuple[int, int, bool], latency: I64) -> I64:
         """Return which of the latencies (n,) are among the longest so far, and keep those.
 
-        place: device, operation and result. At most `most` indices, ascending.
+        place: device, operation, whether apart. At most `most` indices, ascending.
         """
         kept = self._kept.get(place, np.zeros(0, dtype=np.int64))
         slow = np.arange(len(latency))

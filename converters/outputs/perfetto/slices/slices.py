@@ -100,7 +100,7 @@ class SliceMaker:
         table = table.take(slices.rows)
         self._stacks(slices, table)
         self._bio_arguments(slices, table, tasks, seen)
-        add_stages(slices, stages)
+        add_stages(slices, stages, told=~table.doubtful)
         return slices
 
     def _stacks(self, slices: Slices, table: Bios) -> None:
@@ -148,8 +148,9 @@ class SliceMaker:
         """
         seen = requests_seen(table, stages)
         slices = self._begin(REQUEST, table, seen)
-        self._request_arguments(slices, table.take(slices.rows), seen)
-        add_stages(slices, stages)
+        table = table.take(slices.rows)
+        self._request_arguments(slices, table, seen)
+        add_stages(slices, stages, told=~table.doubtful)
         return slices
 
     def _request_arguments(self, slices: Slices, table: Requests, seen: Seen) -> None:
@@ -298,11 +299,11 @@ class SliceMaker:
         """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
 
         table: per slice (n,) its bio or request. Latency, the slice's length, is left out unless
-        the begin (a bio's Q, a request's start) and the completion are known; the sector is left
-        out where there is none.
+        the begin (a bio's Q, a request's start) and the completion are known, and where it is in
+        doubt; the sector is left out where there is none.
         """
         begin = table.queue if isinstance(table, Bios) else table.start
-        both_known = (table.complete >= 0) & (begin >= 0)
+        both_known = (table.complete >= 0) & (begin >= 0) & ~table.doubtful
         slices.uint("latency_ns", slices.end - slices.start, both_known)
         slices.uint("sector", table.sector, table.sector != NO_SECTOR)
         slices.uint("bytes", table.bytes)
@@ -334,7 +335,8 @@ class SliceMaker:
         These arguments are `begin_not_seen` (neither Q, or a request's start, nor a cut is known),
         `begin_cut` (it was in flight at the begin of the part of the log that was chosen),
         `open_at_end` (the slice ends at FOREVER), `end_not_seen` (`seen.lost`), `own` (I/O of the
-        recording itself), all `true` or left out, and, where the trace has several logs, `host`.
+        recording itself), `doubtful`, all `true` or left out, and, where the trace has several
+        logs, `host`.
 
         table: per slice (n,) its bio or request. seen: per row of the table that the slices were
         made from (`slices.rows`).
@@ -345,6 +347,7 @@ class SliceMaker:
         slices.true("open_at_end", slices.end == FOREVER)
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
+        slices.true("doubtful", table.doubtful)
         self._host(slices)
 
     def _host(self, slices: Slices) -> None:

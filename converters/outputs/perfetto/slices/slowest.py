@@ -55,7 +55,7 @@ def size_text(size: int) -> str:
 
 @dataclass
 class Slowest:
-    """The MOST slowest bios so far, of those with queue and completion and without a parent."""
+    """The MOST slowest bios so far, of those whose latency is known and that have no parent."""
 
     context: Context
     names: Interned
@@ -72,6 +72,7 @@ class Slowest:
         """
         rows = slices.rows
         ranked = (table.complete[rows] >= 0) & (table.queue[rows] >= 0) & (table.parent[rows] < 0)
+        ranked &= ~table.doubtful[rows]
         latency = np.where(ranked, slices.end - slices.start, -1)
         least = self._heap[0].latency if len(self._heap) == MOST else -1
         chosen = np.flatnonzero(latency > least)
@@ -109,7 +110,7 @@ class Slowest:
         )
 
     def slowest(self) -> SlowIo | None:
-        """Return the slowest I/O; None: no bio without a parent has both queue and completion."""
+        """Return the slowest I/O; None: of no bio without a parent is the latency known."""
         return max(self._heap, default=None)
 
     def packets(self, tree: Tree, host: str) -> list[TracePacket]:

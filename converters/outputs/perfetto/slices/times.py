@@ -101,13 +101,15 @@ def _rows_of(number: I64, owner: I64) -> I64:
     return np.repeat(rows, np.diff(np.append(change, len(owner))))
 
 
-def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
+def add_stages(
+    slices: Slices, stages: Stages, *, arguments: bool = True, told: Bool | None = None
+) -> None:
     """Set `slices.stages` to the stages that take time; add a `…_ns` argument per kind of stage.
 
     stages: of the bios or requests of the slices; those of others are ignored. arguments: False
     adds no arguments; True adds, to the slices with such a stage, the total ns of all of them, also
-    if that is 0. Stages are clipped to their slice before that. Without slices or stages nothing is
-    done.
+    if that is 0. told: (n,) the slices that get such arguments; None: all. Stages are clipped to
+    their slice before that. Without slices or stages nothing is done.
     """
     if not len(slices) or not len(stages.owner):
         return
@@ -127,7 +129,7 @@ def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> Non
         present = np.zeros(len(slices), dtype=np.bool_)
         np.add.at(total, rows[here], (end - start)[here])
         present[rows[here]] = True
-        slices.uint(stage_argument(Stage(kind)), total, present)
+        slices.uint(stage_argument(Stage(kind)), total, present if told is None else present & told)
     lasting = np.flatnonzero(end > start)
     order = lasting[np.argsort(rows[lasting], kind="stable")]
     count = np.bincount(rows[order], minlength=len(slices))

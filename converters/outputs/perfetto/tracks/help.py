@@ -26,8 +26,8 @@ _LINES = "\n".join(f"{STAGE_TITLES[stage]}: {text}." for stage, text in _STAGES.
 
 ROOT = "Block I/O as the kernel saw it, recorded by biotrail. Below: a group for each device."
 SLOW = (
-    "The I/Os with the longest latency, of those that the trace shows whole, named by operation, "
-    f"size and process. {_LANES}"
+    "The I/Os with the longest latency, of those that the trace shows whole and whose end is not "
+    f"in doubt, named by operation, size and process. {_LANES}"
 )
 LOSSES = "Records were lost meanwhile: what was in flight then is marked."
 BIOS = (

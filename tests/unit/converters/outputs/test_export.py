@@ -103,7 +103,7 @@ def test_stages_add_up_to_the_latency(cli: Cli, tmp_path: Path) -> None:
     # GIVEN bios as JSON lines  WHEN their stages are added  THEN they are the latency
     assert cli("export", SAMPLE, "-o", tmp_path / "x.jsonl").status == 0
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
-    stages = BIO_SCHEMA.names[BIO_SCHEMA.names.index("family") + 1 :]
+    stages = BIO_SCHEMA.names[BIO_SCHEMA.names.index("family") + 1 : -1]
     ended = [row for row in rows if row["latency_ns"] is not None and row["certainty"] == "exact"]
     assert len(ended) > 1000
     for row in ended:

@@ -104,6 +104,7 @@ operations = st.fixed_dictionaries(
         "complete": st.integers(-1, 5).map(lambda at: at and START + at + 10),
         "issue": st.integers(-1, 5).map(lambda at: at and START + at + 5),
         "own": st.booleans(),
+        "doubtful": st.booleans(),
         "requeues": u32,
         "done_bytes": u32,
         "parent": st.integers(-1, 2**62),

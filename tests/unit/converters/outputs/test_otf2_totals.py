@@ -104,6 +104,7 @@ def expected_attributes(table: Bios | Requests, row: int, window: Lifecycles) ->
         ("parent", int(table.parent[row]), table.parent[row] != NEVER),
         ("requeues", int(table.requeues[row]), table.requeues[row] > 0),
         ("certainty", certainty.name.lower(), certainty != Certainty.EXACT),
+        ("doubtful", 1, bool(table.doubtful[row])),
     ]
     if isinstance(table, Bios):
         task = int(table.task[row])

@@ -129,6 +129,6 @@ def test_who_waited_counts_bios_without_some_stages() -> None:
 def test_the_pages_sql_runs_and_finds_something() -> None:
     # GIVEN a dataset  WHEN each query of the page runs  THEN it gives rows
     duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
-    assert len(blocks("sql")) == 4
+    assert len(blocks("sql")) == 5
     for query in blocks("sql"):
         assert duckdb.sql(query).fetchall(), query

@@ -18,6 +18,7 @@ from tests.support.perfetto_check import Read, Slice, read
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 MARKS = {"certainty", "status", "open_at_end", "end_not_seen", "begin_not_seen", "begin_cut", "own"}
+MARKS.add("doubtful")
 
 
 def converted(cli: Cli, directory: Path, log: Path, *options: str) -> Path:

@@ -12,7 +12,7 @@ import sqlite3
 import pytest
 
 from biotrail.cli.main import main
-from tests.support import captures, perfetto_check
+from tests.support import captures, doubt_logs, perfetto_check
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -259,3 +259,53 @@ def test_interrupts_are_counted_by_device(path_trace, path_tables):
     rows = path_tables.execute(query("perfetto.md", "Interrupts that led to")).fetchall()
     assert sum(row["times"] for row in rows) == len(path_trace.slices("interrupt")) > 0
     assert {row["device"] for row in rows} == {"loop0 (7:0)", "vda (254:0)"}
+
+
+@pytest.fixture(params=["full", "standard", "stages", "bios"])
+def doubt_trace(request, tmp_path):
+    """Reads of which two have a latency that is in doubt, at each level of detail."""
+    log, out = doubt_logs.write(tmp_path / "x.biotrail"), tmp_path / "a.pftrace"
+    with pytest.raises(SystemExit, match="0"):
+        options = [*doubt_logs.BY_INTERVALS, "--detail", request.param]
+        main(["convert", *options, str(log), "-o", str(out)])
+    return perfetto_check.read(out.read_bytes(), boottime=True)
+
+
+def test_a_doubtful_slice_says_so(doubt_trace):
+    # GIVEN reads without pointers / WHEN drawn at any level of detail
+    # THEN those in doubt have the argument, and no argument with a latency or a stage's time
+    bios = sorted(doubt_trace.slices("bio"), key=lambda s: s.start)
+    assert [s.dur for s in bios if "doubtful" not in s.args] == doubt_logs.KNOWN_NS
+    doubtful = [s for s in bios if s.args.get("doubtful")]
+    assert [s.dur for s in doubtful] == doubt_logs.DOUBTFUL_NS
+    for s in (*doubtful, *(s for s in doubt_trace.slices("request") if "doubtful" in s.args)):
+        assert not [name for name in s.args if name.endswith("_ns")]
+    # THEN the track of the slowest has the others alone
+    slowest = [s.dur for s in doubt_trace.slices("slowest")]
+    assert sorted(slowest) == sorted(doubt_logs.KNOWN_NS)
+
+
+def test_documented_queries_leave_out_what_is_in_doubt(doubt_trace):
+    # GIVEN the same / WHEN the pages' queries of times run
+    tables = database_of(doubt_trace)
+    known = doubt_logs.KNOWN_NS
+
+    def found(page, title):
+        return tables.execute(query(page, title)).fetchall()
+
+    # THEN none has a latency that is in doubt
+    rows = found("perfetto.md", "The slowest bios, with where")
+    assert [row["dur"] for row in rows] == sorted(known, reverse=True)
+    for page, title in (
+        ("perfetto.md", "Latency by device and operation"),
+        ("hosts.md", "Latency by host, device"),
+    ):
+        (row,) = found(page, title)
+        assert (row["bios"], row["mean"], row["longest"]) == (3, sum(known) / 3, max(known))
+    assert max(row["dur"] for row in found("perfetto.md", "The slowest, as their")) == max(known)
+    stages = [row for row in found("perfetto.md", "Time by stage") if row["part_of"] == "bio"]
+    assert sum(row["total"] for row in stages) in (0, sum(known))  # bios alone have no stages
+    # THEN the query of what is not known for certain has them
+    numbers = {s.args["number"] for s in doubt_trace.slices("bio") if "number" in s.args}
+    assert len(found("perfetto.md", "What failed, and what")) == 5
+    assert numbers <= {row["number"] for row in found("perfetto.md", "What failed, and what")}
