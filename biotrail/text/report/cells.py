@@ -30,7 +30,7 @@ WORK = (
 )
 TAIL = (Column("failed"), Column("tries", 2))
 """Columns that are shown if any row has something in them."""
-_NONE = "-"
+NONE = "-"
 FIELDS = {
     "process": ("process", "pid"),
     "device": ("device",),
@@ -50,7 +50,7 @@ FIELDS = {
 def times(values: Summary) -> list[str]:
     """Return the cells of TIMES."""
     if not values.count:
-        return ["-"] * len(TIMES)
+        return [NONE] * len(TIMES)
     shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
     return [units.duration(value) for value in shown]
 
@@ -62,15 +62,20 @@ def work(group: GroupReport) -> list[str]:
         f"{group.ios_per_s:,.0f}",
         units.size(group.counters["bytes"]),
         units.size(group.bytes_per_s) + "/s",
-        units.size(group.size.mean),
+        mean_size(group.size),
     ]
+
+
+def mean_size(values: Summary) -> str:
+    """Return the mean of sizes (bytes) as text."""
+    return units.size(values.mean) if values.count else NONE
 
 
 def tail(group: GroupReport) -> list[str]:
     """Return the cells of TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
-    return [failed or _NONE, units.count(tries) if tries else _NONE]
+    return [failed or NONE, units.count(tries) if tries else NONE]
 
 
 def with_tail(
@@ -80,7 +85,7 @@ def with_tail(
     kept = [
         place
         for place in range(len(TAIL))
-        if any(row[place - len(TAIL)] not in ("", _NONE) for row in rows)
+        if any(row[place - len(TAIL)] not in ("", NONE) for row in rows)
     ]
     shown = [[*row[: -len(TAIL)], *(row[place - len(TAIL)] for place in kept)] for row in rows]
     return table(title, [*columns, *(TAIL[place] for place in kept)], shown, width)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import DeviceReport, OperationReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, without_repeats
-from biotrail.text.report.cells import TIMES, stage_rows, times
+from biotrail.text.report.cells import NONE, TIMES, mean_size, stage_rows, times
 
 
 def stages(device: DeviceReport, width: int) -> RenderableType:
@@ -47,11 +48,11 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
                 device.device,
                 f"{queue.mean:.2f}",
                 units.count(queue.max),
-                f"{queue.at_start.mean:.1f}",
+                _met(queue.at_start),
                 f"{issued.mean:.2f}",
                 units.count(issued.max),
-                f"{issued.at_start.mean:.1f}",
-                f"{100 * whole / span:.1f} %" if span else "-",
+                _met(issued.at_start),
+                f"{100 * whole / span:.1f} %" if span else NONE,
                 units.duration(queue.idle_ns),
             ]
         )
@@ -67,6 +68,11 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         Column("idle", 1),
     ]
     return table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
+
+
+def _met(at_start: Summary) -> str:
+    """Return how many others a beginning I/O met, on average."""
+    return f"{at_start.mean:.1f}" if at_start.count else NONE
 
 
 _EVENTS = (
@@ -85,9 +91,9 @@ def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
             device.device,
             *(units.count(device.events.get(event, 0)) for _, event in _EVENTS),
             f"{100 * device.q2q.sequential_share:.0f} %",
-            units.size(device.q2q.seek.mean),
+            mean_size(device.q2q.seek),
             f"{100 * device.d2d.sequential_share:.0f} %",
-            units.size(device.d2d.seek.mean),
+            mean_size(device.d2d.seek),
         ]
         for device in devices
     ]
