@@ -5,19 +5,20 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, cast
 
+from biotrail.converters.inputs import unknown
 from biotrail.converters.inputs.beginning import Beginning, Given, begin, is_url
 from biotrail.converters.inputs.blktrace.files import find
 from biotrail.converters.inputs.blktrace.format import MAGIC_BYTES, byte_order
 from biotrail.converters.inputs.ftrace.recording import MAGIC
 from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.lttng.directories import is_lttng, is_part
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.converters.inputs.plain_text import inflated, is_text
+from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 
 _PARQUET = b"PAR1"
 _MAYBE_PERFETTO = (b"\x0a", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """A packet's tag, and the magic numbers of gzip and zstd."""
 PERF_MAGIC = b"PERFILE2"
-_GZIP = b"\x1f\x8b"
 
 
 class Format(NamedTuple):
@@ -37,6 +38,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
     an archive's URL, or a binary stream; a Source is returned unchanged. The format is recognised
     by the first bytes, by the first of FORMATS that does; what none recognises is opened as a log.
+    Text is taken for printed events, and may turn out to be none when it is read.
     An existing file takes precedence over a set of the same name, that over a directory. Raises
     LogFormatError: not of a known format, empty, of a newer format, or not readable.
     """
@@ -48,7 +50,11 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     for form in FORMATS:
         if form.recognises(beginning):
             return form.open(beginning.given)
-    return LogSource(beginning.given)
+    try:
+        return LogSource(beginning.given)
+    except NotALogError as error:
+        name = beginning.path or str(getattr(beginning.given, "name", "the stream"))
+        raise unknown.refusal(name, beginning.first) from error
 
 
 def _is_blktrace(beginning: Beginning) -> bool:
@@ -110,11 +116,12 @@ def _archive(given: Given) -> Source:
 
 def _is_perfetto(beginning: Beginning) -> bool:
     """Return whether it begins as a Perfetto trace does, or as a compressed one."""
-    if not beginning.first.startswith(_MAYBE_PERFETTO):
+    first = beginning.first
+    if not first.startswith(_MAYBE_PERFETTO) or is_text(first):
         return False
     from biotrail.converters.inputs.perfetto.recognising import is_perfetto
 
-    return is_perfetto(beginning.first)
+    return is_perfetto(first)
 
 
 def _perfetto(given: Given) -> Source:
@@ -155,12 +162,11 @@ def _trace_dat(given: Given) -> Source:
 
 
 def _is_ftrace_text(beginning: Beginning) -> bool:
-    """Return whether it is text with events as ftrace, trace-cmd or perf prints them."""
-    if b"\0" in beginning.first and not beginning.first.startswith(_GZIP):
-        return False
-    from biotrail.converters.inputs.ftrace.text import is_text
+    """Return whether it is text, of a gzip file, too: only reading it shows what text it is.
 
-    return is_text(beginning.first)
+    Much of something else may stand before the first event: perf's header, a page's scripts.
+    """
+    return is_text(inflated(beginning.beyond_zeros()))
 
 
 def _ftrace_text(given: Given) -> Source:

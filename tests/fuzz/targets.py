@@ -25,11 +25,13 @@ from biotrail.converters.analysis.page import html
 from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.analysis.stacks.flame import Recorded, flame
 from biotrail.converters.analysis.stacks.stacks import Weight
+from biotrail.converters.inputs.foreign import ForeignSource
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
 from biotrail.text import hist as hist_text
 from biotrail.text import stacks as stacks_text
 from biotrail.text.slow import slow as slow_text
@@ -94,11 +96,17 @@ def inputs(data: bytes) -> None:
 
 
 def cost(data: bytes) -> None:
-    """What one reading of all events handles is bounded by the file's size."""
+    """What one reading of all events handles is bounded by the file's size.
+
+    Another tool's recording gives a block event, or an error: what was not read is no success.
+    """
+    events = 0
     with counted() as spent:
         try:
-            for _ in open_source(Counting(data, spent)).parts():
-                pass
+            source = open_source(Counting(data, spent))
+            for part in source.parts():
+                events += int((part.events.kind != Kind.TASK).sum())
+            assert events or not isinstance(source, ForeignSource)
         except LogFormatError as error:
             check_message(str(error))
     check(data, spent)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.ftrace import lines as lines_module
-from biotrail.converters.inputs.ftrace import text as text_module
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
@@ -251,7 +251,7 @@ def test_blocks_of_any_size_give_the_same_events(monkeypatch):
     # GIVEN a text, and blocks that end anywhere in its lines
     path = DATA / "small.trace.txt"
     expected = events_of(open_source(path))
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 333)
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", 333)
     # WHEN it is read
     source = open_source(path)
     parts = list(source.parts())
@@ -290,11 +290,12 @@ def test_random_changes_never_break_the_loops(monkeypatch):
         found = []
         for module in (lines_module.loops, loops):
             monkeypatch.setattr(lines_module, "loops", module)
-            read = lines_module.LineReader().read(bytes(data), 0)
+            read = lines_module.LineReader().read(bytes(data))
+            rows = read.rows(0, np.zeros(len(read.time), np.bool_))
             found.append(
                 (
-                    [r.columns["dev"].tolist() for r in read.rows if "dev" in r.columns],
-                    [r.pid.tolist() for r in read.rows],
+                    [r.columns["dev"].tolist() for r in rows if "dev" in r.columns],
+                    [r.pid.tolist() for r in rows],
                     read.time.tolist(),
                     [(o.line, o.kind, o.text) for o in read.others],
                 )
@@ -306,6 +307,6 @@ def test_random_changes_never_break_the_loops(monkeypatch):
 
 def test_text_without_events_is_refused_as_unknown():
     # GIVEN a text of something else
-    # WHEN it is opened, THEN it is no log
-    with pytest.raises(LogFormatError):
-        source_of(b"hello: world\n" * 100)
+    # WHEN it is read, THEN it is none of what is read
+    with pytest.raises(LogFormatError, match=r"none of what biotrail reads.*docs/inputs\.md"):
+        events_of(source_of(b"hello: world\n" * 100))

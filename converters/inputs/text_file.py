@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file or stream of text, perhaps a gzip file, as blocks of whole lines."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from biotrail.converters.inputs.beginning import Given, begin
+from biotrail.converters.inputs.plain_text import GZIP
+from biotrail.recorder.log.frames import most_raw
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.strings import shown
+
+BLOCK_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 16
+_SHOWN = 60
+_KEPT, _LONGEST_KEPT = 20, 300
+_WHOLE = (b"]", b" cmd=", b" */")
+"""What the lines of most events end with: a last line that does, too, is not cut off."""
+
+
+class TextFile:
+    """The lines of a text, read once.
+
+    size: bytes of the file, -1 unknown. first: its first bytes. offset: bytes of the file that were
+    read so far. unreadable: bytes of a last line
+    without end. problems: what could not be read, met so far.
+    """
+
+    def __init__(self, given: Given, name: str) -> None:
+        """Open the file. name: for messages. Raises LogFormatError: it cannot be opened."""
+        beginning = begin(given)
+        self.first = beginning.first
+        self._owned = beginning.path is not None
+        self._name = name
+        self._file, self.size = _open(beginning.given, name)
+        packed = self.first.startswith(GZIP)
+        self._stream = gzip.GzipFile(fileobj=self._file) if packed else self._file
+        self._lines = 0
+        self._gained = 0
+        self._ended = False
+        self.offset = 0
+        self.unreadable = 0
+        self.problems: list[str] = []
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield whole lines, about BLOCK_BYTES at a time; a last one that may be cut is left out.
+
+        A line that is longer than any event's is cut off, and counts as no event. Closes the file
+        at the end, but not a stream passed in.
+        """
+        rest = b""
+        while data := self._next():
+            data = rest + data
+            end = data.rfind(b"\n") + 1
+            if not end and len(data) > _LONGEST_LINE:
+                data, end = data + b"\n", len(data) + 1
+            rest = data[end:]
+            if end:
+                self._lines += data.count(b"\n", 0, end)
+                yield data[:end]
+        if rest.rstrip().endswith(_WHOLE):
+            yield rest + b"\n"
+        elif rest:
+            self.unreadable += len(rest)
+            self.problems.append(
+                f"{self._name}: line {self._lines + 1} has no end: the file is cut off there; left "
+                "out"
+            )
+        if self._owned:
+            self._file.close()
+
+    def _next(self) -> bytes:
+        """Return the next bytes, about BLOCK_BYTES; empty at the end.
+
+        A gzip file that is damaged ends there, with a problem.
+        """
+        pieces: list[bytes] = []
+        while not self._ended and sum(map(len, pieces)) < BLOCK_BYTES:
+            try:
+                pieces.append(self._piece())
+            except (OSError, EOFError, zlib.error) as error:
+                self._ended = True
+                self.problems.append(
+                    f"{self._name}: cannot be read on behind byte {self._gained} of the text "
+                    f"({error}): copy the file again; what is before is kept"
+                )
+                break
+            self._ended = not pieces[-1]
+        return b"".join(pieces)
+
+    def _piece(self) -> bytes:
+        """Return the next bytes; empty at the end. Raises OSError, EOFError, zlib.error."""
+        if not isinstance(self._stream, gzip.GzipFile):
+            data = self._stream.read(BLOCK_BYTES)
+        else:
+            # Of a file that is cut off, `read` would return nothing.
+            data = self._stream.read1(BLOCK_BYTES)
+            if self._gained + len(data) > most_raw(self._file.tell()) + BLOCK_BYTES:
+                raise zlib.error("more text than such a file can have")
+        self._gained += len(data)
+        self.offset = self._gained if self._stream is self._file else self._file.tell()
+        return data
+
+
+class Examples:
+    """How many lines were left out, the first one, and the beginnings of some."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+        self.texts: list[bytes] = []
+
+    def add(self, number: int, text: bytes) -> None:
+        """Count a line, of a number from 1 on."""
+        if not self.count:
+            words = text[:_SHOWN].decode("utf-8", "backslashreplace")
+            self.first = f"the first in line {number}: {shown(words)!r}"
+        if len(self.texts) < _KEPT:
+            self.texts.append(text[:_LONGEST_KEPT])
+        self.count += 1
+
+
+def _open(given: Given, name: str) -> tuple[BinaryIO, int]:
+    """Return the file or stream, and its size in bytes, -1 unknown. Raises LogFormatError."""
+    if not isinstance(given, str | os.PathLike):
+        return given, -1
+    try:
+        stream = open(given, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise LogFormatError(
+            f"{name}: cannot be opened: {error.strerror or error}; give a file with printed events"
+        ) from error
+    return stream, os.fstat(stream.fileno()).st_size or -1
