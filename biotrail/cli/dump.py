@@ -15,7 +15,7 @@ from biotrail.cli.options.opening import log_argument
 from biotrail.converters.analysis.choosing.choosing import device_named
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import SECTOR_BYTES, Bool
+from biotrail.converters.events.tables import NO_CPU, SECTOR_BYTES, Bool
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames
@@ -217,7 +217,7 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
             found[row] = {
                 "time_ns": int(events.ts[row]),
                 "seconds": (int(events.ts[row]) - start_ns) / 1e9,
-                "cpu": int(events.cpu[row]),
+                "cpu": None if events.cpu[row] == NO_CPU else int(events.cpu[row]),
                 "kind": letter,
                 "name": name,
                 **dict(zip(columns, values, strict=True)),
@@ -264,7 +264,8 @@ def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
 
 def _text(row: Row) -> str:
     """Return a record as a line: time, CPU, kind, device, operation, sectors, other fields."""
-    parts = [f"{row['seconds']:14.9f} {row['cpu']:3d} {row['kind']}"]
+    cpu = "?" if row["cpu"] is None else row["cpu"]
+    parts = [f"{row['seconds']:14.9f} {cpu:>3} {row['kind']}"]
     if "dev" in row:
         parts.append(f"{dev_numbers(row['dev']):>7} {row['device']}")
     if "op" in row:

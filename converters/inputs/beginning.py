@@ -18,6 +18,7 @@ Given = str | os.PathLike[str] | BinaryIO
 PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
 """Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
+_ZEROS_BYTES = 1 << 20
 _LEAST_BYTES = 64
 """Bytes of a pipe that are waited for."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
@@ -40,6 +41,16 @@ class Beginning:
         """The path; None: it is a stream."""
         given = self.given
         return os.fspath(given) if isinstance(given, str | os.PathLike) else None
+
+    def beyond_zeros(self) -> bytes:
+        """Return the first bytes; where these are zeros, of a path what follows, within 1 MiB.
+
+        A page that was lost leaves zeros.
+        """
+        if self.first.strip(b"\0") or not self.first or self.path is None:
+            return self.first
+        with open(self.path, "rb") as stream:
+            return stream.read(_ZEROS_BYTES).lstrip(b"\0")[:PEEKED_BYTES]
 
 
 def begin(given: Given) -> Beginning:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I32
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
 from biotrail.recorder.schema.records import schema
 
@@ -19,6 +20,31 @@ WITHOUT_BIOS = (
     "it is for is not known"
 )
 """What it costs that Q was not recorded."""
+
+
+_RECORD = {
+    "blktrace": "`blktrace -d DEVICE`",
+    "ftrace text": "`trace-cmd record -C mono -e block` or `perf record -a -e 'block:*'`",
+    "lttng": "`lttng enable-event --kernel 'block_*'`",
+    "perf": "`perf record -a -e 'block:*'`",
+    "perfetto": '`ftrace_events: "block/*"`',
+    "trace-cmd": "`trace-cmd record -C mono -e block`",
+}
+"""How each tool records block events."""
+
+
+def without_block_events(name: str, tool: str, held: str = "", problem: str = "") -> LogFormatError:
+    """Return the error for a recording of which no block event can be read.
+
+    name: the recording. held: what it has instead. problem: the first damage that was met.
+    """
+    if problem:
+        why = problem.removeprefix(f"{name}: ")
+        return LogFormatError(f"{name}: no block event of it can be read: {why}")
+    return LogFormatError(
+        f"{name}: has no block events{held and f' ({held})'}, so there is no I/O in it: record "
+        f"them with {_RECORD[tool]}, while there is I/O (docs/inputs.md)"
+    )
 
 
 class ForeignSource:

@@ -5,13 +5,16 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, cast
 
+from biotrail.converters.inputs import unknown
 from biotrail.converters.inputs.beginning import Beginning, Given, begin, is_url
 from biotrail.converters.inputs.blktrace.files import find
 from biotrail.converters.inputs.blktrace.format import MAGIC_BYTES, byte_order
 from biotrail.converters.inputs.ftrace.recording import MAGIC
 from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.lttng.directories import is_lttng, is_part
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.converters.inputs.plain_text import is_text
+from biotrail.converters.inputs.unpacking import beginning as unpacked
+from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 
 _PARQUET = b"PAR1"
 _MAYBE_PERFETTO = (b"\x0a", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
@@ -38,6 +41,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
     an archive's URL, or a binary stream; a Source is returned unchanged. The format is recognised
     by the first bytes, by the first of FORMATS that does; what none recognises is opened as a log.
+    Text is taken for printed events, and may turn out to be none when it is read.
     An existing file takes precedence over a set of the same name, that over a directory. Raises
     LogFormatError: not of a known format, empty, of a newer format, or not readable.
     """
@@ -49,7 +53,11 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     for form in FORMATS:
         if form.recognises(beginning):
             return form.open(beginning.given)
-    return LogSource(beginning.given)
+    try:
+        return LogSource(beginning.given)
+    except NotALogError as error:
+        name = beginning.path or str(getattr(beginning.given, "name", "the stream"))
+        raise unknown.refusal(name, beginning.first) from error
 
 
 def _is_blktrace(beginning: Beginning) -> bool:
@@ -111,11 +119,12 @@ def _archive(given: Given) -> Source:
 
 def _is_perfetto(beginning: Beginning) -> bool:
     """Return whether it begins as a Perfetto trace does, or as a compressed one."""
-    if not beginning.first.startswith(_MAYBE_PERFETTO):
+    first = beginning.first
+    if not first.startswith(_MAYBE_PERFETTO) or is_text(first):
         return False
     from biotrail.converters.inputs.perfetto.recognising import is_perfetto
 
-    return is_perfetto(beginning.first)
+    return is_perfetto(first)
 
 
 def _perfetto(given: Given) -> Source:
@@ -158,7 +167,6 @@ def _trace_dat(given: Given) -> Source:
 def _is_blkparse(beginning: Beginning) -> bool:
     """Return whether it is the text of blkparse, plain or compressed."""
     from biotrail.converters.inputs.blkparse.layouts import is_blkparse
-    from biotrail.converters.inputs.unpacking import beginning as unpacked
 
     return is_blkparse(unpacked(beginning.first, _RECOGNISED_TEXT))
 
@@ -171,10 +179,11 @@ def _blkparse(given: Given) -> Source:
 
 
 def _is_ftrace_text(beginning: Beginning) -> bool:
-    """Return whether it is text with events as ftrace, trace-cmd or perf prints them."""
-    from biotrail.converters.inputs.ftrace.text import is_text
+    """Return whether it is text, of a gzip or zstd file, too: only reading it shows what it is.
 
-    return is_text(beginning.first)
+    Much of something else may stand before the first event: perf's header, a page's scripts.
+    """
+    return is_text(unpacked(beginning.beyond_zeros(), _RECOGNISED_TEXT))
 
 
 def _ftrace_text(given: Given) -> Source:

@@ -13,18 +13,22 @@ from biotrail.recorder.schema.strings import shown
 BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 16
 _SHOWN = 60
+_KEPT, _LONGEST_KEPT = 20, 300
+_WHOLE = (b"]", b" cmd=", b" */")
+"""What the lines of most events end with: a last line that does, too, is not cut off."""
 
 
 class TextFile:
     """The lines of a text, read once.
 
-    size: bytes of the file, -1 unknown. unreadable: bytes of a last line without end. problems:
-    what could not be read, met so far.
+    size: bytes of the file, -1 unknown. first: its first bytes. unreadable: bytes of a last line
+    without end. problems: what could not be read, met so far.
     """
 
     def __init__(self, given: Given, name: str) -> None:
         """Open the file. name: for messages. Raises LogFormatError: it cannot be opened."""
         beginning = begin(given)
+        self.first = beginning.first
         self._owned = beginning.path is not None
         self._name = name
         self._file, self.size = _open(beginning.given, name)
@@ -41,7 +45,7 @@ class TextFile:
         return self._allowance.stored
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield whole lines, about BLOCK_BYTES at a time; a last line without end is left out.
+        """Yield whole lines, about BLOCK_BYTES at a time; a last one that may be cut is left out.
 
         A line that is longer than any event's is cut off, and counts as no event. Closes the file
         at the end, but not a stream passed in.
@@ -56,7 +60,9 @@ class TextFile:
             if end:
                 self._lines += data.count(b"\n", 0, end)
                 yield data[:end]
-        if rest:
+        if rest.rstrip().endswith(_WHOLE):
+            yield rest + b"\n"
+        elif rest:
             self.unreadable += len(rest)
             self.problems.append(
                 f"{self._name}: line {self._lines + 1} has no end: the file is cut off there; left "
@@ -87,17 +93,20 @@ class TextFile:
 
 
 class Examples:
-    """How many lines were left out, and the first one."""
+    """How many lines were left out, the first one, and the beginnings of some."""
 
     def __init__(self) -> None:
         self.count = 0
         self.first = ""
+        self.texts: list[bytes] = []
 
     def add(self, number: int, text: bytes) -> None:
         """Count a line, of a number from 1 on."""
         if not self.count:
             words = text[:_SHOWN].decode("utf-8", "backslashreplace")
             self.first = f"the first in line {number}: {shown(words)!r}"
+        if len(self.texts) < _KEPT:
+            self.texts.append(text[:_LONGEST_KEPT])
         self.count += 1
 
 

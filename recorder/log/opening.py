@@ -22,16 +22,20 @@ from biotrail.recorder.log.frames import (
     unpack_payload,
 )
 from biotrail.recorder.log.source import Source, find_frame
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 
 _RECORD_AGAIN = "record again (the recorder was stopped before it had begun, or a copy broke off)"
-_OTHERS = {
+
+COMPRESSED = {
     b"\x1f\x8b": "gzip: decompress it first (gunzip)",
     b"\x28\xb5\x2f\xfd": "zstd: decompress it first (zstd -d)",
     b"\xfd7zXZ": "xz: decompress it first (unxz)",
-    b"PERFILE2": "perf.data of `perf record`: biotrail reads its own logs only",
-    b"\x0a": "a Perfetto trace, perhaps: give the log that it was made from",
+    b"BZh": "bzip2: decompress it first (bunzip2)",
+    b"\x04\x22\x4d\x18": "lz4: decompress it first (unlz4)",
+    b"PK\x03\x04": "zip: decompress it first (unzip)",
+    b"7z\xbc\xaf\x27\x1c": "7z: decompress it first (7z x)",
 }
+"""By its first bytes, what a file is compressed by, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,8 @@ def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
     """Return (major, 0) from the first header frame, where the preamble is damaged.
 
     `data`: the log's first bytes, PREAMBLE_BYTES or as many as there are. Raises LogFormatError
-    where the log ends within the preamble, or no intact header frame is right behind it: the file
-    is no log.
+    where the log ends within the preamble, NotALogError where no intact header frame is right
+    behind it.
     """
     if len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
         raise LogFormatError(
@@ -128,8 +132,8 @@ def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
     frame = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
     if frame is not None and frame.type == FrameType.HEADER:
         return frame.major, 0
-    formats = [what for magic, what in _OTHERS.items() if data.startswith(magic)]
-    raise LogFormatError(
+    formats = [what for magic, what in COMPRESSED.items() if data.startswith(magic)]
+    raise NotALogError(
         f"{source.name}: is not a biotrail log: it begins with {data[:8]!r}"
         + (f", which is {formats[0]}" if formats else "; give a file that `biotrail record` wrote")
     )

@@ -25,6 +25,10 @@ class LogFormatError(TraceError):
     """A log is foreign, empty, damaged or newer than this reader."""
 
 
+class NotALogError(LogFormatError):
+    """The file that was given as a log is none, and no damaged one."""
+
+
 class LogNotFoundError(LogFormatError, FileNotFoundError):
     """The file that was given as a log does not exist; `errno` is ENOENT."""
 

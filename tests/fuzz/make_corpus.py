@@ -23,6 +23,7 @@ from tests.support import (
     perf_files,
     stack_logs,
     system_traces,
+    text_layouts,
     trace_dat,
 )
 from tests.support.capture_text import load
@@ -243,6 +244,11 @@ def of_ftrace() -> dict[str, bytes]:
     for name in ("small.trace", "lossy.trace", "lossy.report"):
         lines = (folder / f"{name}.txt").read_bytes().splitlines(keepends=True)
         found[f"text-{name}"] = b"".join(lines[:30])
+    found["text-layouts"] = b"".join(one.text for one in text_layouts.READ)
+    found["text-refused"] = b"".join(one.text for one in text_layouts.REFUSED)
+    found["text-zeros"] = found["text-small.trace"][:1500] + bytes(4096)
+    found["text-zeros"] += found["text-small.trace"][1500:]
+    found["text-twice"] = found["text-small.trace"] * 2
     found["text-gzip"] = gzip.compress(found["text-small.trace"], mtime=0)
     return found
 

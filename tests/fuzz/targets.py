@@ -27,6 +27,7 @@ from biotrail.converters.analysis.page import html
 from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.analysis.stacks.flame import Recorded, flame
 from biotrail.converters.analysis.stacks.stacks import Weight
+from biotrail.converters.inputs.foreign import ForeignSource
 from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.parquet.source import ArchiveSource
@@ -175,11 +176,17 @@ def metrics(data: bytes) -> None:
 
 
 def cost(data: bytes) -> None:
-    """What one reading of all events handles is bounded by the file's size."""
+    """What one reading of all events handles is bounded by the file's size.
+
+    Another tool's recording gives a block event, or an error: what was not read is no success.
+    """
+    events = 0
     with counted() as spent:
         try:
-            for _ in open_source(Counting(data, spent)).parts():
-                pass
+            source = open_source(Counting(data, spent))
+            for part in source.parts():
+                events += int((part.events.kind != Kind.TASK).sum())
+            assert events or not isinstance(source, ForeignSource)
         except LogFormatError as error:
             check_message(str(error))
     check(data, spent)

@@ -28,7 +28,7 @@ WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
-_NONE = "-"
+NONE = "-"
 IN_DOUBT = "in doubt (with: mean, p99)"
 """Head of the column of latencies in doubt, which are in no other figure: how many, and mean and
 p99 with them in."""
@@ -53,7 +53,7 @@ FIELDS = {
 def times(values: Summary) -> list[str]:
     """Return the cells of TIMES."""
     if not values.count:
-        return ["-"] * len(TIMES)
+        return [NONE] * len(TIMES)
     shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
     return [units.duration(value) for value in shown]
 
@@ -65,22 +65,27 @@ def work(group: GroupReport) -> list[str]:
         f"{group.ios_per_s:,.0f}",
         units.size(group.counters["bytes"]),
         units.size(group.bytes_per_s) + "/s",
-        units.size(group.size.mean),
+        mean_size(group.size),
     ]
+
+
+def mean_size(values: Summary) -> str:
+    """Return the mean of sizes (bytes) as text."""
+    return units.size(values.mean) if values.count else NONE
 
 
 def tail(group: GroupReport) -> list[str]:
     """Return the cells of TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
-    return [failed or _NONE, units.count(tries) if tries else _NONE, _doubtful(group)]
+    return [failed or NONE, units.count(tries) if tries else NONE, _doubtful(group)]
 
 
 def _doubtful(group: GroupReport) -> str:
     """Return how many latencies are in doubt, and mean and p99 with them in, as a cell."""
     every = group.with_doubtful
     if every is None:
-        return _NONE
+        return NONE
     count = units.count(group.counters["doubtful"])
     return f"{count} ({units.duration(every.mean)}, {units.duration(every.p99)})"
 
@@ -92,7 +97,7 @@ def with_tail(
     kept = [
         place
         for place in range(len(TAIL))
-        if any(row[place - len(TAIL)] not in ("", _NONE) for row in rows)
+        if any(row[place - len(TAIL)] not in ("", NONE) for row in rows)
     ]
     shown = [[*row[: -len(TAIL)], *(row[place - len(TAIL)] for place in kept)] for row in rows]
     return table(title, [*columns, *(TAIL[place] for place in kept)], shown, width)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
 
+from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import (
     DepthReport,
     DeviceReport,
@@ -13,7 +14,7 @@ from biotrail.converters.analysis.report.tree.tree import (
 )
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_lines, without_repeats
-from biotrail.text.report.cells import TIMES, stage_rows, times
+from biotrail.text.report.cells import NONE, TIMES, mean_size, stage_rows, times
 
 
 def stages(device: DeviceReport, width: int) -> RenderableType:
@@ -61,10 +62,10 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
                 device.device,
                 *_bounds(queue, lambda one: f"{one.mean:.2f}"),
                 *_bounds(queue, lambda one: units.count(one.max)),
-                *_bounds(queue, lambda one: f"{one.at_start.mean:.1f}"),
+                *_bounds(queue, lambda one: _met(one.at_start)),
                 *_bounds(issued, lambda one: f"{one.mean:.2f}"),
                 *_bounds(issued, lambda one: units.count(one.max)),
-                *_bounds(issued, lambda one: f"{one.at_start.mean:.1f}"),
+                *_bounds(issued, lambda one: _met(one.at_start)),
                 *_bounds(queue, _active),
                 *_bounds(queue, lambda one: units.duration(one.idle_ns)),
             ]
@@ -97,7 +98,7 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 def _active(one: DepthReport) -> str:
     """Return the share of time with anything in flight, or "-"."""
     span = one.busy_ns + one.idle_ns
-    return f"{100 * one.busy_ns / span:.1f} %" if span else "-"
+    return f"{100 * one.busy_ns / span:.1f} %" if span else NONE
 
 
 def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> list[str]:
@@ -105,6 +106,11 @@ def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> list[str]:
     low = text(one)
     high = low if one.high is None else text(one.high)
     return [low if low == high else f"{low}-{high}"]
+
+
+def _met(at_start: Summary) -> str:
+    """Return how many others a beginning I/O met, on average."""
+    return f"{at_start.mean:.1f}" if at_start.count else NONE
 
 
 _EVENTS = (
@@ -123,9 +129,9 @@ def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
             device.device,
             *(units.count(device.events.get(event, 0)) for _, event in _EVENTS),
             f"{100 * device.q2q.sequential_share:.0f} %",
-            units.size(device.q2q.seek.mean),
+            mean_size(device.q2q.seek),
             f"{100 * device.d2d.sequential_share:.0f} %",
-            units.size(device.d2d.seek.mean),
+            mean_size(device.d2d.seek),
         ]
         for device in devices
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from biotrail.converters.analysis.report.tails.tails import Tail
+from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.text import tallies, units
 from biotrail.text.report.verdict_parts import (
@@ -65,8 +66,7 @@ def _main_part(report: Report) -> Found | None:
     mine, name = time_by_part([one])[part], operation_name(one)
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
-        f"that for {where_text(device, name)}, whose latency is {_duration(one)} on average"
-        f"{_doubtful_words(one)}"
+        f"that for {where_text(device, name)}{_whose_latency(one)}"
     )
     figures = {
         "stages": list(STAGES[part]),
@@ -74,16 +74,25 @@ def _main_part(report: Report) -> Found | None:
         "device": device,
         "operation": name,
         "operation_share": round(mine / ns, 6),
-        "mean_ns": round(one.bios.latency.mean, 3),
+        "mean_ns": _mean(one.bios.latency),
         **_doubtful_figures(one),
     }
     who, who_figures = _main_process(report)
     return text + who, NEXT[part], {**figures, **who_figures}
 
 
-def _duration(one: OperationReport) -> str:
-    """Return the mean latency of an operation's bios, as text."""
-    return units.duration(one.bios.latency.mean)
+def _whose_latency(one: OperationReport) -> str:
+    """Return the mean latency of an operation's bios as a clause; empty: none has a latency."""
+    latency = one.bios.latency
+    if not latency.count:
+        return ""
+    mean = units.duration(latency.mean)
+    return f", whose latency is {mean} on average{_doubtful_words(one)}"
+
+
+def _mean(values: Summary) -> float | None:
+    """Return a mean for JSON; None of no values."""
+    return round(values.mean, 3) if values.count else None
 
 
 def _doubtful_words(one: OperationReport) -> str:
@@ -204,17 +213,18 @@ def _flushes(report: Report) -> Found | None:
         return None
     ns, total_ns, name, flushes = max(found, key=lambda one: one[:3])
     each = f"{flushes.bios_per_request:.3g}"
+    lasted = f" of {units.duration(flushes.time.mean)} on average" if flushes.time.count else ""
     text = (
         f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
-        f"time: {units.plural(flushes.requests, 'request')} of {units.duration(flushes.time.mean)} "
-        f"on average, with {each} waiting {'bio' if each == '1' else 'bios'} for each"
+        f"time: {units.plural(flushes.requests, 'request')}{lasted}, "
+        f"with {each} waiting {'bio' if each == '1' else 'bios'} for each"
     )
     figures = {
         "device": name,
         "share": round(ns / total_ns, 6),
         "count": flushes.requests,
         "bios_per_request": round(flushes.bios_per_request, 6),
-        "mean_ns": round(flushes.time.mean, 3),
+        "mean_ns": _mean(flushes.time),
     }
     return text, f"who calls fsync, and how often: {READING}, flush", figures
 

@@ -73,5 +73,6 @@ def _event(step: Step, io: IO, names: dict[int, str]) -> str:
     if step.tid is not None:
         words.append(f"by {step.comm or '?'} ({step.tid})")
     offset = f"{step.offset_ns / 1000:+,.3f} µs"
-    line = f"  {offset:>15}  {step.cpu:>3}  {step.letter} {step.name:<13}{place:<18}"
+    cpu = "?" if step.cpu is None else step.cpu
+    line = f"  {offset:>15}  {cpu:>3}  {step.letter} {step.name:<13}{place:<18}"
     return f"{line}{', '.join(words)}".rstrip()

@@ -109,7 +109,7 @@ function eventTable(slow, path) {
             plain(event.offset_ns),
           ),
       ],
-      ["cpu", (event) => event.cpu],
+      ["cpu", (event) => (event.cpu === null ? "–" : event.cpu)],
       ["event", (event) => `${event.letter} ${event.name}`, "left"],
       ["device", (event) => event.device, "left"],
       ["sector", (event) => (event.sector === null ? "" : event.sector)],

@@ -27,7 +27,7 @@ from biotrail.converters.analysis.slow.io_details import (
 from biotrail.converters.analysis.slow.surroundings import Surroundings
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles
+from biotrail.converters.events.tables import I64, NEVER, NO_CPU, Bios, Bool, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.histories import Histories, histories
 from biotrail.converters.lifecycles.lifecycles import Result
@@ -56,7 +56,8 @@ class Step:
     """Letter of the event: Q, G, I, D, C, …"""
     name: str
     """Name of the event's record kind."""
-    cpu: int
+    cpu: int | None
+    """CPU of the event; None: not known."""
     tid: int | None
     """Thread in which the event happened; None: not recorded for this kind."""
     comm: str | None
@@ -387,7 +388,7 @@ def _step(context: Context, events: Events, event: int, request: int) -> Step:
         offset_ns=int(events.ts[event]),
         letter=record.letter,
         name=record.name,
-        cpu=int(events.cpu[event]),
+        cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
         tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
         comm=None,
         request=None if request == NEVER else request,

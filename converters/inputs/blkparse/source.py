@@ -19,12 +19,11 @@ from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Act, Category
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.records import PART_EVENTS, RecordSource
-from biotrail.converters.inputs.foreign import MAX_NS, sorted_by_time
+from biotrail.converters.inputs.foreign import MAX_NS, sorted_by_time, without_block_events
 from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
 from biotrail.converters.inputs.tracepoints.translate import translate
-from biotrail.recorder.schema.errors import LogFormatError
 
 _LETTERS = "QGMFXAcIRmDCPU"
 _FEW_GAPS = 8
@@ -117,11 +116,7 @@ class BlkparseSource(RecordSource):
                 pending = []
         self._report()
         if not self._met:
-            why = "".join(self.problems[:1]).removeprefix(f"{self.name}: ") or "there are none"
-            raise LogFormatError(
-                f"{self.name}: no block event of it can be read: {why}; record them with "
-                "`blktrace -d DEVICE`, while there is I/O (docs/inputs.md)"
-            )
+            raise without_block_events(self.name, "blktrace", problem="".join(self.problems[:1]))
         yield Part(
             sorted_by_time(Events.join(pending)), max(self.reached, 0), None, max(self.offset, 0)
         )

@@ -18,9 +18,10 @@ from biotrail.converters.inputs.blktrace.rows import Rows, Translator
 from biotrail.converters.inputs.foreign import (
     foreign_header,
     sorted_by_time,
+    without_block_events,
 )
 from biotrail.converters.inputs.log import Part
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
 
 __all__ = ["BlktraceSource", "find", "is_blktrace"]
 
@@ -73,10 +74,7 @@ class BlktraceSource(RecordSource):
         else:
             files = [RecordFile(path, BLOCK_BYTES)]
         if all(file.empty for file in files):
-            raise LogFormatError(
-                f"{self.name}: empty: there is not one record; check that blktrace ran while "
-                "there was I/O"
-            )
+            raise without_block_events(self.name, _TOOL, "empty: there is not one record")
         return files
 
     def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Path]:
@@ -169,6 +167,7 @@ class BlktraceSource(RecordSource):
         part is sorted, and `complete_to` is the time that all unfinished files have reached. The
         last part has the rest, maybe no event, and the newest time of all. Problems, remarks,
         notes, losses, damaged windows and messages are added on the way, some only at the end.
+        Raises LogFormatError at the end if there was no block event.
         """
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         pending: list[Events] = []
@@ -185,6 +184,8 @@ class BlktraceSource(RecordSource):
                 yield self._part(pending, min(self._files[i].reached for i in readers))
                 pending = []
         self.report_rest()
+        if not self._met - {int(Kind.TASK)}:
+            raise without_block_events(self.name, _TOOL, problem="".join(self.problems[:1]))
         yield self._part(pending, max(file.reached for file in self._files))
 
     def _part(self, pending: list[Events], complete_to: int) -> Part:

@@ -18,9 +18,9 @@ class Owners:
     that copies cannot be told from other I/O one by one.
     """
 
-    def __init__(self, buffers: Collection[str]) -> None:
-        """buffers: names of the buffers that are read, "" for the top one."""
-        self._several = len(buffers) > 1
+    def __init__(self, buffers: Collection[str] | None = None) -> None:
+        """buffers: names of the buffers that are read, "" for the top one; None: not known yet."""
+        self._several = buffers is None or len(buffers) > 1
         self._owner: dict[tuple[str, int], str] = {}
         self._left_out: Counter[tuple[str, str]] = Counter()
 
@@ -30,6 +30,8 @@ class Owners:
             return rows
         column = rows.columns.get("dev")
         device = np.zeros(len(rows), np.int64) if column is None else column.astype(np.int64)
+        if (device == device[0]).all() and self._owner.get((rows.event, int(device[0]))) == buffer:
+            return rows
         numbers, of = np.unique(device, return_inverse=True)
         owners = [self._owner.setdefault((rows.event, n), buffer) for n in numbers.tolist()]
         foreign = np.array([owner != buffer for owner in owners])[of]

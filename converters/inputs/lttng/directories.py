@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.recorder.schema.errors import LogFormatError
 
 _METADATA = "metadata"
@@ -59,10 +60,7 @@ def find(path: str | os.PathLike[str]) -> Found:
         raise LogFormatError(f"{path}: a file of a CTF trace: give the directory that it is in")
     traces, others = _traces(place), _user_space(place)
     if not traces:
-        raise LogFormatError(
-            f"{path}: LTTng's recording of user space alone, which has no block events: record "
-            "with `lttng enable-event --kernel 'block_*'`"
-        )
+        raise without_block_events(str(path), "lttng", "user space alone")
     if len(traces) > 1 and not _belong_together(place, traces):
         named = ", ".join(map(str, traces[:_NAMED_AT_MOST]))
         named += ", …" if len(traces) > _NAMED_AT_MOST else ""

@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.converters.inputs.lttng.child.frames import DISK_NAME
 from biotrail.converters.inputs.lttng.directories import find
 from biotrail.converters.inputs.lttng.process import Frame, Reading
 from biotrail.converters.inputs.lttng.rows import Clock, losses, tables
 from biotrail.converters.inputs.tracepoints.rows import Batch, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
-from biotrail.recorder.schema.errors import LogFormatError
 
 _CLOCK_UNCERTAINTY_NS = 1_000
 _SYSTEM = "block_"
+_TOOL = "lttng"
 
 
 class LttngSource(TracepointSource):
@@ -27,7 +28,7 @@ class LttngSource(TracepointSource):
         Raises LogFormatError: there is none of the kernel, or several recordings; it cannot be
         read; or what reads it is not installed.
         """
-        super().__init__(os.fspath(path), "lttng")
+        super().__init__(os.fspath(path), _TOOL)
         found = find(path)
         self.size = sum(f.stat().st_size for d in found.traces for f in d.iterdir() if f.is_file())
         self._reading = Reading(found.traces)
@@ -44,10 +45,7 @@ class LttngSource(TracepointSource):
         enabled = [event for event in facts["events"] if event.startswith(_SYSTEM)]
         if environment.get("domain", "kernel") != "kernel" or not enabled:
             self._reading.close()
-            raise LogFormatError(
-                f"{self.name}: no block events were enabled in this trace: record with "
-                "`lttng enable-event --kernel 'block_*'`"
-            )
+            raise without_block_events(self.name, _TOOL)
         self.set_recorded(enabled)
         version = [str(environment.get(f"tracer_{part}", "?")) for part in ("major", "minor")]
         self.header["created_by"] = f"{environment.get('tracer_name', 'lttng')} {'.'.join(version)}"

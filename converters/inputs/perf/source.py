@@ -9,6 +9,7 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.converters.inputs.perf.cursor import Cursor
 from biotrail.converters.inputs.perf.events import EventReader
 from biotrail.converters.inputs.perf.layout import RecordType, SampleType
@@ -90,11 +91,8 @@ class PerfSource(TracepointSource):
         recorded = self._events.tracepoints()
         if not recorded:
             names = sorted({self._facts.name(i) for i in range(len(self._facts.events))})
-            raise LogFormatError(
-                f"{self.name}: perf recorded no events of the block layer here"
-                + (f" ({', '.join(names[:8])})" if names else "")
-                + "; record them: perf record -a -e 'block:*'"
-            )
+            held = f"only {', '.join(names[:8])}" if names else ""
+            raise without_block_events(self.name, _TOOL, held)
         self.set_recorded(recorded)
         for name, index in recorded.items():
             if SampleType.TIME not in self._facts.events[index].sample_type:

@@ -18,6 +18,7 @@ import numpy as np
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.converters.inputs.perfetto.block_events import Found, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
@@ -56,10 +57,7 @@ class PerfettoSource(TracepointSource):
         self.overview = Overview()
         self.survey = survey(self._stream, name, self.overview.add)
         if not self.overview.has_block_events:
-            raise LogFormatError(
-                f"{name}: is a Perfetto trace without block events, so without I/O: record "
-                'it with ftrace_events: "block/*" (docs/inputs.md)'
-            )
+            raise without_block_events(name, TOOL)
         self._complete_to = self.overview.complete_to()
         self._last: dict[int, int] = {}
         """By CPU: time (ns) of its newest event so far."""

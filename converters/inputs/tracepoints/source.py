@@ -8,13 +8,19 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.foreign import MAX_NS, ForeignSource, sorted_by_time
+from biotrail.converters.inputs.foreign import (
+    MAX_NS,
+    ForeignSource,
+    sorted_by_time,
+    without_block_events,
+)
 from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.tracepoints.lacking import remarks_on
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
 from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, Batch, TracepointRows
 from biotrail.converters.inputs.tracepoints.translate import translate
 from biotrail.recorder.schema.block_events import KIND_OF, NEEDED
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import BY_KIND
 
 PART_EVENTS = 100_000
@@ -33,6 +39,7 @@ class TracepointSource(ForeignSource):
     def __init__(self, name: str, tool: str) -> None:
         """Begin without events. name: the path, or what stands for a stream. tool: who wrote it."""
         super().__init__(name, tool)
+        self._tool = tool
         self.passed_over: Counter[str] = Counter()
         """Number of records of other events that were met, by event."""
         self._recorded: frozenset[str] | None = None
@@ -55,7 +62,8 @@ class TracepointSource(ForeignSource):
     def parts(self) -> Iterator[Part]:
         """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
 
-        Problems, losses and remarks are added on the way, some only at the end.
+        Problems, losses and remarks are added on the way, some only at the end. Raises
+        LogFormatError at the end if there was no block event.
         """
         pending: list[Events] = []
         reached = complete_to = offset = 0
@@ -68,9 +76,16 @@ class TracepointSource(ForeignSource):
                 yield Part(sorted_by_time(Events.join(pending)), complete_to, None, offset)
                 pending = []
         self._report_rest()
+        if not self._met & KIND_OF.keys():
+            raise self._nothing_read()
         yield Part(
             sorted_by_time(Events.join(pending)), max(reached, complete_to), None, max(offset, 0)
         )
+
+    def _nothing_read(self) -> LogFormatError:
+        """Return the error for a recording of which no block event was read."""
+        held = f"only {_passed_over(self.passed_over)}" if self.passed_over else ""
+        return without_block_events(self.name, self._tool, held, "".join(self.problems[:1]))
 
     def _events_of(self, batch: Batch) -> Events:
         """Return a batch's events; adds its losses, and counts what is passed over or left out."""
@@ -116,7 +131,8 @@ class TracepointSource(ForeignSource):
         found = remarks_on(recorded, enabled=self._recorded is not None)
         self.remarks += [f"{self.name}: {remark}" for remark in found]
         if self.passed_over:
-            self.remarks.append(f"{self.name}: {_passed_over(self.passed_over)}")
+            passed_over = _passed_over(self.passed_over)
+            self.remarks.append(f"{self.name}: events of other kinds passed over: {passed_over}")
 
 
 def _letters(tracepoints: Collection[str]) -> list[str]:
@@ -125,8 +141,8 @@ def _letters(tracepoints: Collection[str]) -> list[str]:
 
 
 def _passed_over(counts: Counter[str]) -> str:
-    """Return `events of other kinds passed over: sched_switch 123, …`."""
+    """Return `sched_switch 123, …`."""
     shown = [f"{name} {count}" for name, count in counts.most_common(_NAMED_AT_MOST)]
     rest = sum(counts.values()) - sum(n for _, n in counts.most_common(_NAMED_AT_MOST))
     shown += [f"others {rest}"] if rest else []
-    return f"events of other kinds passed over: {', '.join(shown)}"
+    return ", ".join(shown)

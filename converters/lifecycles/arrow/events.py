@@ -7,9 +7,9 @@ import pyarrow as pa
 from biotrail.converters.events.arrow import COLUMNS, CPU, KIND, KIND_TYPE, TIME, events_by_kind
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64
+from biotrail.converters.events.tables import I64, NO_CPU
 from biotrail.converters.lifecycles.arrow.columns import NAME
-from biotrail.converters.lifecycles.arrow.named import named
+from biotrail.converters.lifecycles.arrow.named import named, nullable
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 _TEXT = pa.string()
@@ -43,7 +43,7 @@ def events_table(events: Events, context: Context) -> pa.Table:
     columns = {
         "number": events.number,
         TIME: events.ts,
-        CPU: events.cpu,
+        CPU: nullable(events.cpu, NO_CPU),
         KIND: found[KIND],
         "event": named(events.kind, lambda kind: BY_KIND[Kind(kind)].name),
         "device": named(events.dev, lambda dev: context.device_name(dev) if dev else None),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I32, I64, U16, U32, Bool
+from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, Bool
 from biotrail.converters.inputs.blktrace.format import (
     CATEGORY_SHIFT,
     MAGIC,
@@ -129,7 +129,8 @@ class Encoder:
         head["magic"] = MAGIC | VERSION
         head["time"] = events.ts.view(np.uint64)
         head["device"] = events.dev
-        head["cpu"] = events.cpu
+        # A record has a CPU in any case: where it is not known, the first.
+        head["cpu"] = np.where(events.cpu == NO_CPU, 0, events.cpu)
         self._fill(events, head)
         _fill_payloads(events, head, pdu)
         head["sequence"] = self._sequence(events, head)

@@ -12,20 +12,20 @@ def summary(values: Summary, unit: str) -> dict[str, Any]:
     """Return a summary of values as a dict: count, sum, mean, min, p50, p90, p99, p99_9 and max.
 
     unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). The
-    mean is rounded to 3 decimals.
+    mean is rounded to 3 decimals. Without values all but count and sum are None.
     """
     end = f"_{unit}" if unit else ""
-    return {
-        "count": values.count,
-        f"sum{end}": values.sum,
-        f"mean{end}": round(values.mean, 3),
-        f"min{end}": values.min,
-        f"p50{end}": values.p50,
-        f"p90{end}": values.p90,
-        f"p99{end}": values.p99,
-        f"p99_9{end}": values.p99_9,
-        f"max{end}": values.max,
+    figures = {
+        "mean": round(values.mean, 3),
+        "min": values.min,
+        "p50": values.p50,
+        "p90": values.p90,
+        "p99": values.p99,
+        "p99_9": values.p99_9,
+        "max": values.max,
     }
+    known = {f"{name}{end}": value if values.count else None for name, value in figures.items()}
+    return {"count": values.count, f"sum{end}": values.sum, **known}
 
 
 def doubtful_key(every: Summary | None) -> dict[str, Any]:

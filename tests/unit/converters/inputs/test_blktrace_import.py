@@ -219,7 +219,8 @@ def test_a_note_of_blkparses_binary_output_keeps_its_place():
 def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     # GIVEN more messages than are kept
     monkeypatch.setattr(records, "MESSAGES_KEPT", 2)
-    source = stream(*(record(MESSAGE, t, pdu=f"bfq{t}".encode()) for t in range(3)))
+    messages = (record(MESSAGE, t, pdu=f"bfq{t}".encode()) for t in range(3))
+    source = stream(*messages, record(Q | READ, 3, 8, 512))
     # WHEN they are read
     everything(source)
     # THEN two are there, and three were met
@@ -230,7 +231,8 @@ def test_messages_are_kept_as_notes_and_counted(monkeypatch):
 
 def test_a_message_with_a_cgroup_is_only_its_text():
     # GIVEN a message that begins with a cgroup's id
-    source = stream(record(MESSAGE | CGROUP, 5, pdu=struct.pack("<Q", 9) + b"throttled"))
+    message = record(MESSAGE | CGROUP, 5, pdu=struct.pack("<Q", 9) + b"throttled")
+    source = stream(message, record(Q | READ, 6, 8, 512))
     # WHEN it is read
     everything(source)
     # THEN the id is not part of the text

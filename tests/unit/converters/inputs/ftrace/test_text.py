@@ -290,11 +290,12 @@ def test_random_changes_never_break_the_loops(monkeypatch):
         found = []
         for module in (lines_module.loops, loops):
             monkeypatch.setattr(lines_module, "loops", module)
-            read = lines_module.LineReader().read(bytes(data), 0)
+            read = lines_module.LineReader().read(bytes(data))
+            rows = read.rows(0, np.zeros(len(read.time), np.bool_))
             found.append(
                 (
-                    [r.columns["dev"].tolist() for r in read.rows if "dev" in r.columns],
-                    [r.pid.tolist() for r in read.rows],
+                    [r.columns["dev"].tolist() for r in rows if "dev" in r.columns],
+                    [r.pid.tolist() for r in rows],
                     read.time.tolist(),
                     [(o.line, o.kind, o.text) for o in read.others],
                 )
@@ -306,6 +307,6 @@ def test_random_changes_never_break_the_loops(monkeypatch):
 
 def test_text_without_events_is_refused_as_unknown():
     # GIVEN a text of something else
-    # WHEN it is opened, THEN it is no log
-    with pytest.raises(LogFormatError):
-        source_of(b"hello: world\n" * 100)
+    # WHEN it is read, THEN it is none of what is read
+    with pytest.raises(LogFormatError, match=r"none of what biotrail reads.*docs/inputs\.md"):
+        events_of(source_of(b"hello: world\n" * 100))

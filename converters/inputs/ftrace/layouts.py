@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts in which lines of events are printed beside the usual one, by the tools' options.
+
+A line that is not understood as it stands is rewritten to the usual layout where it holds what that
+needs. Where it does not, as it has no time, the layout has a name and an option to use instead.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from biotrail.converters.events.tables import NO_CPU
+from biotrail.recorder.schema.block_events import KIND_OF
+
+NAMES_BLOCK_EVENT = re.compile(rb"\bblock_[a-z_]+(?:: |\()")
+"""A block event's name, as it stands before its fields."""
+_SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
+_LONGEST = 1000
+"""Bytes of a line, more than any event's: what the patterns cost stays small."""
+_TIME = rb"^(.{0,100}?\d{1,11}\.\d{1,9}: +)"
+
+
+class Rewritten(NamedTuple):
+    """A layout whose lines are rewritten. name: shown. by: of the match, what stands for it."""
+
+    name: str
+    pattern: re.Pattern[bytes]
+    by: Callable[[re.Match[bytes]], bytes]
+
+
+class Unreadable(NamedTuple):
+    """A layout without what is needed. name, instead: shown."""
+
+    name: str
+    pattern: re.Pattern[bytes]
+    instead: str
+
+
+def _in_seconds(microseconds: int) -> bytes:
+    return b"%d.%06d" % divmod(microseconds, 1_000_000)
+
+
+def _latency(match: re.Match[bytes]) -> bytes:
+    return b"%s %s: " % (match[1], _in_seconds(int(match[2])))
+
+
+def _verbose(match: re.Match[bytes]) -> bytes:
+    time = _in_seconds(int(match[4]) * 1000 + int(match[5]))
+    return b"%s-%s [%s] %s: " % (match[1], match[2], match[3], time)
+
+
+def _graph(match: re.Match[bytes]) -> bytes:
+    return b"%s-%s [%s] %s: %s" % (match[3], match[4], match[2], match[1], match[5])
+
+
+def _without_cpu(match: re.Match[bytes]) -> bytes:
+    return b"%s [%d] %s: " % (match[1], NO_CPU, match[2])
+
+
+_PAIR = re.compile(rb"\b([a-z_]+)=(?: *(?:0x[0-9a-f]+ \()?(-?\d+|0x[0-9a-f]+)\b\)?|(\S*))")
+_COMM = re.compile(rb" ?\bcomm=(.*?)(?: cmd=.*)?$")
+_EVENT = re.compile(rb"\b(block_[a-z_]+):( +)(?:\[FAILED TO PARSE\] +)?(?=[a-z_]+=)(.*)$")
+_KERNEL_LOG = re.compile(rb"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[ *\w+\])? ")
+
+
+def _fields(match: re.Match[bytes]) -> bytes:
+    """Return an event's fields, given as names and values, as the tools print them by default."""
+    if match[1].decode() not in KIND_OF:
+        return match[0]
+    comm = _COMM.search(match[3])
+    plain = match[3] if comm is None else match[3][: comm.start()]
+    of = {pair[1]: pair[2] or pair[3] for pair in _PAIR.finditer(plain)}
+    by = {name: _number(value) for name, value in of.items()}
+    name = b"[%s]" % (comm[1] if comm else b"")
+    if b"dev" not in of:
+        return b"%s: %s %d" % (match[1], name, by.get(b"nr_rq", 0))
+    if not of.get(b"rwbs") or b"sector" not in of:
+        return match[0]
+    device = _device(by[b"dev"])
+    command = b""
+    if b"bytes" in of:
+        command = b"%d () " % by[b"bytes"]
+    elif match[1].startswith(b"block_rq_") and b"old_dev" not in of:
+        command = b"() "
+    head = b"%s: %s %s %s%d" % (match[1], device, of[b"rwbs"], command, by[b"sector"])
+    if b"new_sector" in of:
+        return b"%s / %d %s" % (head, by[b"new_sector"], name)
+    head = b"%s + %d" % (head, by.get(b"nr_sector", -1))
+    if b"old_dev" in of and b"old_sector" in of:
+        return b"%s <- (%s) %d" % (head, _device(by[b"old_dev"]), by[b"old_sector"])
+    error = of.get(b"error", of.get(b"errors"))
+    return b"%s %s" % (head, name if error is None else b"[%d]" % _number(error))
+
+
+def _number(value: bytes) -> int:
+    """Return a printed number; -1, which no reader takes for one, of what is none."""
+    try:
+        return int(value, 0)
+    except ValueError:
+        return -1
+
+
+def _device(number: int) -> bytes:
+    """Return the kernel's number of a device as major,minor."""
+    return b"%d,%d" % (number >> 20, number & 0xFFFFF)
+
+
+REWRITTEN = (
+    Rewritten(
+        "events among functions, with times and threads",
+        re.compile(
+            rb"^ *(\d+\.\d{6}) \| +(\d+)\) +(\S.{0,15}?)-(\d+) +\|.{0,200}?"
+            rb"/\* (block_[a-z_]+: .*) \*/$"
+        ),
+        _graph,
+    ),
+    Rewritten(
+        "ftrace's latency-format, verbose",
+        re.compile(
+            rb"^ *(\S.{0,15}?) +(\d+) +(\d+) \d+ (?:[0-9a-f]{8} )+\[[0-9a-f]+\] +(\d+)\.(\d{3})ms "
+            rb"\([+-]?\d+\.\d{3}ms\): "
+        ),
+        _verbose,
+    ),
+    Rewritten(
+        "ftrace's latency-format",
+        re.compile(rb"^( *\S.{0,15}?-\d+ +\d+[^\s\d]\S*) +(\d+)us[ $@*#!+]: "),
+        _latency,
+    ),
+    Rewritten(
+        "perf script without CPU",
+        re.compile(rb"^( *\S.{0,15}? +\d+(?:/\d+)?) +(\d+\.\d+): +(?=(?:\d+ +)?\w+:block_)"),
+        _without_cpu,
+    ),
+    Rewritten(
+        "differences beside the times",
+        re.compile(_TIME + rb"\([+-]\d+(?:\.\d+)?\) +(?=\S)"),
+        lambda match: match[1],
+    ),
+    Rewritten(
+        "perf script's periods",
+        re.compile(_TIME + rb"\d+ +(?=\S)"),
+        lambda match: match[1],
+    ),
+    Rewritten("fields by name", _EVENT, _fields),
+)
+"""In the order in which they are tried; a line may be of several."""
+
+UNREADABLE = (
+    Unreadable(
+        "a function graph, whose events have no times",
+        re.compile(rb"/\* block_[a-z_]+: .*\*/"),
+        "print it with ftrace's options funcgraph-abstime and funcgraph-proc, or use the tracer "
+        "nop",
+    ),
+    Unreadable(
+        "ftrace's options raw, hex or bin, which print no fields",
+        re.compile(rb"^(?:\d+ \d+ \d+|(?:[0-9a-f]{8} ){2}[0-9a-f]{16}) type: [0-9a-f]+$", re.M),
+        "print it without: `echo noraw > trace_options`, `echo nohex > trace_options`",
+    ),
+    Unreadable(
+        "ftrace's option nocontext-info, which prints no times",
+        re.compile(rb"^block_[a-z_]+: ", re.M),
+        "print it with: `echo context-info > trace_options`",
+    ),
+    Unreadable(
+        "perf trace's, which prints no CPUs and cuts names",
+        re.compile(rb"^ *\d+\.\d{3} (?:\( *[\d.]*(?: ms)?\): )?\S.*?/\d+ \w+:block_\w+\(", re.M),
+        f"record with `perf record -a -e 'block:*'` and print with {_SCRIPT}",
+    ),
+    Unreadable(
+        "perf script's without threads",
+        re.compile(rb"^(?: *\S.{0,15}?)?(?: +\[\d{3,}\])? +\d+\.\d+: +\w+:block_[a-z_]+: ", re.M),
+        f"print them: {_SCRIPT}",
+    ),
+    Unreadable(
+        "perf script's without times",
+        re.compile(rb"^ *\S.{0,15}? +\d+(?:/\d+)?(?: +\[\d{3,}\])? +\w+:block_[a-z_]+: ", re.M),
+        f"print them: {_SCRIPT}",
+    ),
+    Unreadable(
+        "babeltrace's",
+        re.compile(rb"\bblock_[a-z_]+: \{ ?(?:cpu_id|dev) = "),
+        "give the directory of LTTng's trace itself",
+    ),
+)
+BLK_TRACER = Unreadable(
+    "that of ftrace's tracer blk",
+    re.compile(rb"\d+,\d+"),
+    "print it as blktrace's data: options `bin` and `nocontext-info` (docs/blktrace.md)",
+)
+"""Of its lines the device stands where the name of an event does."""
+DIFFERENCES = (
+    "times are differences to the event before (perf script --deltatime), from which none can be "
+    f"told where lines are missing: print times: {_SCRIPT}"
+)
+
+
+def usual(line: bytes) -> bytes | None:
+    """Return a line, without its end, as it would be in the usual layout; None: it is of none."""
+    if len(line) > _LONGEST:
+        return None
+    found = _KERNEL_LOG.sub(b"", line, count=1)
+    for layout in REWRITTEN:
+        found = layout.pattern.sub(layout.by, found, count=1)
+    return None if found == line else found
+
+
+def unreadable(lines: bytes) -> Unreadable | None:
+    """Return the layout of lines of which none could be read; None: no known one."""
+    return next((one for one in UNREADABLE if one.pattern.search(lines)), None)
+
+
+_BEGINNING = 1 << 16
+"""Bytes of a block within which a mail's own words end."""
+_QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
+
+
+def without_quotes(data: bytes) -> bytes:
+    """Return lines without the marks by which mail quotes them, if most of the lines have such."""
+    if not data.startswith(b">") and b"\n>" not in data[:_BEGINNING]:
+        return data
+    if 2 * (data.count(b"\n>") + data.startswith(b">")) < data.count(b"\n"):
+        return data
+    return _QUOTES.sub(b"", data)
