@@ -144,7 +144,7 @@ def _rows(data: bytes, table: U64, before: int) -> list[TracepointRows]:
             for name in _COLUMNS[_SHAPES[KIND_OF[_EVENTS[index]]]]
         }
         tgid = part[_AT["tgid"]]
-        pid = part[_AT["pid"]]
+        pid = part[_AT["pid"]].view(np.int64)
         rows.append(
             TracepointRows(
                 _EVENTS[index],

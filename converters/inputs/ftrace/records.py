@@ -75,7 +75,7 @@ class Records:
         records = _gather(block, at, kind.itemsize).view(kind)
         names = kind.names or ()
         columns = {name: records[name] for name in names if not name.startswith("common_")}
-        pid = records["common_pid"] if "common_pid" in names else np.zeros(len(at), np.int32)
+        pid = records["common_pid"] if "common_pid" in names else np.full(len(at), -1)
         cpus = np.full(len(at), cpu, np.int64)
         return TracepointRows(self._names[number], time, cpus, pid, at, columns)
 

@@ -130,11 +130,14 @@ class EventReader:
         dtype = self._dtype(index, form)
         records = records_at(block.data, samples.raw, dtype)
         columns = {name: records[name] for name in dtype.names or ()}
+        tid = samples.tid
+        if "common_pid" in columns and (tid < 0).any():
+            tid = np.where(tid < 0, columns["common_pid"], tid)
         return TracepointRows(
             form.name,
             samples.time,
             samples.cpu,
-            samples.tid,
+            tid,
             block.start + samples.at,
             columns,
             tgid=samples.pid,
