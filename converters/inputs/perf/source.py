@@ -12,7 +12,7 @@ from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.perf.cursor import Cursor
 from biotrail.converters.inputs.perf.events import EventReader
 from biotrail.converters.inputs.perf.layout import RecordType, SampleType
-from biotrail.converters.inputs.perf.opening import open_perf
+from biotrail.converters.inputs.perf.opening import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.others import READ, OtherRecords
 from biotrail.converters.inputs.perf.records import Block, RecordStream
 from biotrail.converters.inputs.perf.repeats import Repeats
@@ -81,13 +81,34 @@ class PerfSource(TracepointSource):
             if types[row] == RecordType.ATTR:
                 self._facts.add_attr_record(data)
             else:
-                number = Cursor(data, self._facts.order, self.name).number(8)
-                self._facts.add_feature(number, data[8:])
+                self._add_feature(data)
         return types
+
+    def _add_feature(self, data: bytes) -> None:
+        """Take in a pipe's record of a feature. data: behind the record's header."""
+        cursor = Cursor(data, self._facts.order, self.name)
+        if cursor.rest < 8 or (number := cursor.number(8)) >= FEATURE_BITS:
+            self.problems.append(
+                f"{self.name}: a record that describes the recording has {len(data)} bytes, and is "
+                "of no section that perf has: it is damaged; left out"
+            )
+            return
+        self._facts.add_feature(number, data[8:])
 
     def _check_events(self) -> None:
         """Set which tracepoints are recorded. Raises LogFormatError: none is read, or no time."""
         recorded = self._events.tracepoints()
+        without = self._facts.without_format()
+        if without:
+            self.problems.append(
+                f"{self.name}: the formats of some of its events cannot be understood, so their "
+                f"samples are left out: the file is damaged ({', '.join(without[:8])})"
+            )
+        if without and not recorded:
+            raise LogFormatError(
+                f"{self.name}: the formats of its events cannot be understood: the file is "
+                "damaged; record again, or copy it again"
+            )
         if not recorded:
             names = sorted({self._facts.name(i) for i in range(len(self._facts.events))})
             raise LogFormatError(
@@ -105,6 +126,7 @@ class PerfSource(TracepointSource):
 
     def _remark_limits(self) -> None:
         """Add remarks on what the way of recording leaves out."""
+        self.remarks += self._facts.unread
         block = [self._facts.events[index] for index in self._events.tracepoints().values()]
         command = self._facts.command
         some = any(word.split("=")[0] in _FOR_THREADS for word in command)
