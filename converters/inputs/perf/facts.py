@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
-from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, read_attr
+from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, SampleType, read_attr
 from biotrail.converters.inputs.perf.tracing_data import Tracepoint, read_tracing_data
 from biotrail.recorder.schema.errors import LogFormatError
 
@@ -157,10 +157,22 @@ class Facts:
         attr = self.events[index]
         return self.tracepoints.get(attr.config) if attr.type == TRACEPOINT else None
 
-    def without_format(self) -> list[str]:
-        """Return the names of the events that are tracepoints, but have no format."""
-        tracepoints = [i for i, attr in enumerate(self.events) if attr.type == TRACEPOINT]
-        return [self.name(i) for i in tracepoints if self.tracepoint(i) is None]
+    def damaged_events(self) -> list[str]:
+        """Return the names of the events that cannot be what their attrs say.
+
+        They are tracepoints that have no format; and others that record a tracepoint's data (RAW),
+        with a number that is a block event's.
+        """
+        found = []
+        for index, attr in enumerate(self.events):
+            known = self.tracepoints.get(attr.config)
+            if attr.type == TRACEPOINT:
+                damaged = known is None
+            else:
+                raw = SampleType.RAW in attr.sample_type
+                damaged = raw and known is not None and known.system == "block"
+            found += [self.name(index)] if damaged else []
+        return found
 
     def name(self, index: int) -> str:
         """Return an event's name by its index: "sched_switch", "cpu-clock:u", "event 1:9".
