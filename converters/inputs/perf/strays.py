@@ -16,7 +16,7 @@ from biotrail.converters.inputs.perf.records import PACKED, Block
 from biotrail.converters.inputs.perf.samples import Words
 from biotrail.converters.inputs.tracepoints.rows import TracepointRows
 
-_SIZES = {
+_SIZES: dict[int, tuple[int, int]] = {
     RecordType.FINISHED_ROUND: (8, 8),
     RecordType.FINISHED_INIT: (8, 8),
     RecordType.TRACING_DATA: (12, 16),
@@ -26,7 +26,7 @@ _SIZES = {
     RecordType.AUXTRACE: (48, 48),
 }
 """Least and greatest size (bytes) of records that have one; others have 16 at least."""
-_FIRST_WORD = {
+_FIRST_WORD: dict[int, int] = {
     RecordType.FEATURE: 255,
     RecordType.EVENT_UPDATE: 4,
     RecordType.AUXTRACE_INFO: 255,
@@ -34,7 +34,11 @@ _FIRST_WORD = {
     RecordType.CPU_MAP: 0xFFFF,
 }
 """Greatest value of a record's first word, of 4 bytes: a number of few kinds."""
-_EACH = {RecordType.ID_INDEX: 32, RecordType.THREAD_MAP: 24, RecordType.STAT_CONFIG: 16}
+_EACH: dict[int, int] = {
+    RecordType.ID_INDEX: 32,
+    RecordType.THREAD_MAP: 24,
+    RecordType.STAT_CONFIG: 16,
+}
 """Bytes of each entry, of which the first 8 bytes of a record's body say the number."""
 _UNALIGNED = (RecordType.TRACING_DATA, RecordType.FEATURE)
 """Records whose sizes need not be multiples of 8, but for packed ones."""
