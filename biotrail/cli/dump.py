@@ -15,7 +15,7 @@ from biotrail.cli.options.opening import log_argument
 from biotrail.converters.analysis.choosing.choosing import device_named
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import NO_CPU, SECTOR_BYTES, Bool
+from biotrail.converters.events.tables import NO_CPU, SECTOR_BYTES, Bool, known_id
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames
@@ -212,6 +212,8 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
             name_pairs(columns, PairNames(trace.context))
         if "tid" in columns:
             columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
+            for name in {"tid", "tgid"} & columns.keys():
+                columns[name] = [known_id(number) for number in columns[name]]
         letter, name = BY_KIND[kind].letter, BY_KIND[kind].name
         for row, values in zip(at.tolist(), zip(*columns.values(), strict=True), strict=True):
             found[row] = {
@@ -286,7 +288,8 @@ def _text(row: Row) -> str:
     parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]
     if "tid" in row:
-        parts.append(f"{row['tid']} [{row['comm'] or '?'}]")
+        tid = "?" if row["tid"] is None else row["tid"]
+        parts.append(f"{tid} [{row['comm'] or '?'}]")
     return " ".join(parts)
 
 

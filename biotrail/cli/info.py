@@ -123,7 +123,9 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
     """Return lines about the recording: host, kernel, command, filters, time, cost."""
     header, account = trace.context.header, trace.account
     host, kernel = header.get("host", {}), header.get("kernel", {})
-    state = "interrupted" if trace.reader.interrupted else "complete"
+    reader = trace.reader
+    damaged = reader.problems or reader.damaged or reader.unreadable_bytes
+    state = "interrupted" if reader.interrupted else "damaged" if damaged else "complete"
     found = [
         _field("log", f"{log}, {_size(trace.reader.size)}, {state}"),
         _field("id", trace.context.log_id),

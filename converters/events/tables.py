@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
+
 if TYPE_CHECKING:
     from biotrail.converters.events.path_tables import PathTables
     from biotrail.converters.events.site_tables import SiteTables
@@ -301,8 +303,18 @@ class Tasks(Table):
 
     tid: U32
     tgid: U32
+    """From FIRST_UNKNOWN_TID on: not known; it tells threads of different names apart."""
     comm: NDArray[np.object_]
     """str."""
+
+    def pid(self, row: int) -> int | None:
+        """Return the process id of a row; None: not known, as of row -1."""
+        return known_id(int(self.tgid[row])) if row >= 0 else None
+
+
+def known_id(number: int) -> int | None:
+    """Return the id of a thread or process; None where it stands for one that is not known."""
+    return number if number < FIRST_UNKNOWN_TID else None
 
 
 @dataclass

@@ -12,7 +12,13 @@ from biotrail.converters.events.events import NO_STACK, Events
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, EventRows, PageKind
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP, Kind
+from biotrail.recorder.schema.records import (
+    FIRST_UNKNOWN_TID,
+    Q_FLAG_DEVICE,
+    Q_FLAG_FILE,
+    Q_FLAG_SWAP,
+    Kind,
+)
 
 _PAGE_KINDS = np.zeros(256, dtype=np.uint8)
 """PageKind by the flags of a Q; these have one of the three at most."""
@@ -39,7 +45,8 @@ class Submitters:
         By column name: part (the Q's dev_t, of the partition or disk), tid, task, cgroup, ioprio,
         hint, page (a PageKind), stack, cpu. task and stack are rows of `tasks` and `stacks`, -1 if
         the thread has no name or no stack was recorded; stacks not met before are added to
-        `stacks`. Without a Q part is `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
+        `stacks`. Without a Q part is `dev`, task and stack are -1, cpu is NO_CPU, the others are
+        0. tid is 0, too, where the recording does not have it; `task` still names the thread.
 
         queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
         per bio, the disk (dev_t).
@@ -59,7 +66,7 @@ class Submitters:
         tid = field_of_q("tid", np.uint32)
         return {
             "part": np.where(recorded, field_of_q("part", np.uint32), dev).astype(np.uint32),
-            "tid": tid,
+            "tid": np.where(tid < FIRST_UNKNOWN_TID, tid, 0).astype(np.uint32),
             "task": np.where(recorded, self.tasks.rows(tid, queue_time), -1).astype(np.int32),
             "cgroup": field_of_q("cgroup", np.uint64),
             "ioprio": field_of_q("ioprio", np.uint16),

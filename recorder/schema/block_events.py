@@ -17,3 +17,12 @@ KIND_OF: dict[str, Kind] = {
     BY_LETTER[letter].tracepoint: BY_LETTER[letter].kind for letter in NEEDED
 }
 """Kind of record by tracepoint: "block_rq_issue" → Kind.D."""
+
+_OLD_NAMES = {"block_remap": "block_bio_remap"}
+"""Tracepoints that had another name: Linux 2.6.38 renamed this one."""
+KIND_OF |= {old: KIND_OF[name] for old, name in _OLD_NAMES.items()}
+
+
+def present_name(tracepoint: str) -> str:
+    """Return the name that a tracepoint has today: "block_bio_remap" for "block_remap"."""
+    return _OLD_NAMES.get(tracepoint, tracepoint)

@@ -65,6 +65,9 @@ zone operations.
 RWBS_FLAGS = {"F": "FUA", "A": "RAHEAD", "S": "SYNC", "M": "META"}
 """Flags by the letters behind the operation's; an F before the operation is PREFLUSH."""
 
+_OLD_SECURE = "E"
+"""Flag of a secure erase before 4.8, where all discards are "W", as they are a kind of writes."""
+
 RWBS_OTHER = "N"
 """Letter of an operation that RWBS_OPS does not list."""
 
@@ -102,13 +105,17 @@ def opf_of(rwbs: str, other: str = "WRITE_ZEROES") -> int:
     PREFLUSH only before one of R, W, D, F, Z, N, else it is FLUSH ("FS"). The longest operation
     counts: "ZRA" is ZONE_RESET_ALL, not ZONE_RESET with RAHEAD. `other`: the operation (key of OPS)
     for N, for other letters that RWBS_OPS does not list (one of them is skipped), and for no
-    letters. Further letters that are no flag are ignored.
+    letters. Further letters that are no flag are ignored, but E behind the flags: kernels before
+    4.8 write a secure erase "WSE".
     """
     opf, rest = 0, rwbs
     if rest[:1] == "F" and rest[1:2] in {*"RWDFZ", RWBS_OTHER}:
         opf, rest = 1 << FLAGS["PREFLUSH"], rest[1:]
     letters = next((rest[:n] for n in (3, 2, 1) if rest[:n] in RWBS_OPS), "")
+    flags = rest[len(letters) or 1 :]
+    if letters in ("W", "D") and _OLD_SECURE in flags:
+        letters = "DE"
     opf |= OPS[RWBS_OPS.get(letters, other)]
-    for letter in rest[len(letters) or 1 :]:
+    for letter in flags:
         opf |= 1 << FLAGS[RWBS_FLAGS[letter]] if letter in RWBS_FLAGS else 0
     return opf

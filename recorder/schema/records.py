@@ -27,6 +27,10 @@ NO_TAG = 0xFFFF
 NO_SECTOR = (1 << 64) - 1
 """sector of a request without sectors, such as a flush: blk_rq_pos is (sector_t)-1."""
 
+FIRST_UNKNOWN_TID = 1 << 31
+"""Thread and process ids from here on, which no kernel gives (below 2^22), stand for ids that a
+recording of another tool does not have: one for each name, this one for threads without a name."""
+
 CHAIN_SLOTS = 6
 """Bio addresses in a CHAIN record."""
 

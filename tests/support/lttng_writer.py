@@ -31,8 +31,6 @@ ENVIRONMENT = {
     "sysname": "Linux",
     "kernel_release": "6.1.0-test",
     "tracer_name": "lttng-modules",
-    "tracer_major": 2,
-    "tracer_minor": 13,
 }
 
 Event = tuple[int, int, str, dict[str, Any]]
@@ -49,10 +47,12 @@ def write(
     clock: dict[str, Any] | None = None,
     domain: str = "kernel",
     layouts: dict[str, dict[str, str]] | None = None,
+    version: tuple[int, int] | None = (2, 13),
 ) -> Path:
     """Make a trace in `place` and return it. context: of each event, with the values of `_context`.
 
-    layouts: the events that were enabled, all of LAYOUTS by default.
+    layouts: the events that were enabled, all of LAYOUTS by default. version: of lttng-modules;
+    None: the environment does not say.
     """
     what = {
         "events": list(events),
@@ -61,6 +61,7 @@ def write(
         "clock": CLOCK | (clock or {}),
         "domain": domain,
         "layouts": LAYOUTS if layouts is None else layouts,
+        "version": version,
     }
     command = ["/usr/bin/python3", "-B", __file__, str(place)]
     subprocess.run(command, input=json.dumps(what).encode(), check=True)
@@ -146,7 +147,12 @@ def source_class(bt2: Any, what: dict[str, Any]) -> Any:
                 )
                 for name, fields in what["layouts"].items()
             }
-            trace = trace_class(environment=ENVIRONMENT | {"domain": what["domain"]})
+            environment = ENVIRONMENT | {"domain": what["domain"]}
+            for name, number in zip(
+                ("tracer_major", "tracer_minor"), what["version"] or (), strict=False
+            ):
+                environment[name] = number
+            trace = trace_class(environment=environment)
             self._add_output_port("out", (trace, stream_class, classes))
 
         def _stream_class(self, trace_class: Any) -> Any:

@@ -18,6 +18,7 @@ HEADER_PAGE = (
     "\tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n"
     "\tfield: char data;\toffset:{data};\tsize:{rest};\tsigned:0;\n"
 )
+CPUSTAT = 2
 DONE, DATE, BUFFER, TRACECLOCK, UNAME, OFFSET, CPUCOUNT, TSC2NSEC = 0, 1, 3, 4, 5, 7, 8, 14
 HEADER_INFO, FTRACE_EVENTS, EVENT_FORMATS = 16, 17, 18
 
@@ -62,6 +63,18 @@ def contents_of(path) -> Contents:
     formats = {"ftrace": recording.formats["ftrace"][:2], "block": recording.formats["block"]}
     uname = f"Linux host {recording.kernel} x86_64\0".encode()
     return Contents(formats, buffers, options=[(UNAME, uname)])
+
+
+def counts(read: dict[tuple[str, int], int]) -> list[tuple[int, bytes]]:
+    """Return the options with the kernel's counts of events read, by buffer and CPU."""
+    found, last = [], ""
+    for (buffer, cpu), number in read.items():
+        if buffer != last:
+            found.append((CPUSTAT, f"\nBuffer: {buffer}\n\n\0".encode()))
+        text = f"CPU: {cpu}\nentries: 0\noverrun: 0\nbytes: 0\nread events: {number}\n\0"
+        found.append((CPUSTAT, text.encode()))
+        last = buffer
+    return found
 
 
 def trace_dat(contents: Contents) -> bytes:
@@ -180,6 +193,7 @@ def _buffer_7(c: Contents, file: bytearray, buffer: Pages) -> bytes:
     """Append a buffer's section to the file; return its option."""
     option = struct.pack(f"{c.order}Q", len(file)) + f"{buffer.name}\0{buffer.clock}\0".encode()
     option += struct.pack(f"{c.order}II", c.page_bytes, len(buffer.cpus))
+    begin = len(file)
     file += struct.pack(f"{c.order}HHIQ", BUFFER, c.codec != "none", 0, 0)
     for cpu, pages in buffer.cpus.items():
         file += bytes(-len(file) % c.page_bytes)
@@ -195,6 +209,7 @@ def _buffer_7(c: Contents, file: bytearray, buffer: Pages) -> bytes:
                 file += struct.pack(f"{c.order}II", len(data), len(chunk)) + data
             size = len(file) - at - 4
         option += struct.pack(f"{c.order}IQQ", cpu, at, size)
+    struct.pack_into(f"{c.order}Q", file, begin + 8, len(file) - begin - 16)
     return option
 
 

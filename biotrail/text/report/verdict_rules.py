@@ -129,7 +129,8 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
     if share < MAIN_SHARE:
         return "", {}
     name, pid = str(first.name["process"]), first.name["pid"]
-    text = f"; {percent(share)} of all time is of {name} (pid {pid})"
+    text = f"; {percent(share)} of all time is of {name}"
+    text += "" if pid is None else f" (pid {pid})"
     return text, {"process": name, "pid": pid, "process_share": round(share, 6)}
 
 

@@ -70,8 +70,8 @@ def _event(step: Step, io: IO, names: dict[int, str]) -> str:
     words += [f"tag {step.tag}"] if step.tag is not None and step.letter in "DR" else []
     words += [f"of {step.bios} bios"] if (step.bios or 0) > 1 else []
     words += [step.status] if step.status not in (None, "OK") else []
-    if step.tid is not None:
-        words.append(f"by {step.comm or '?'} ({step.tid})")
+    if step.tid is not None or step.comm:
+        words.append(f"by {step.comm or '?'} ({step.tid or 'id unknown'})")
     offset = f"{step.offset_ns / 1000:+,.3f} µs"
     cpu = "?" if step.cpu is None else step.cpu
     line = f"  {offset:>15}  {cpu:>3}  {step.letter} {step.name:<13}{place:<18}"

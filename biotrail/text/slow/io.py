@@ -29,7 +29,7 @@ def io_text(io: IO) -> str:
 def thread_text(io: IO) -> str:
     """Return an I/O's thread."""
     if io.tid is None:
-        return "task unknown"
+        return f"{io.comm} (thread id unknown)" if io.comm else "task unknown"
     name = io.comm if io.comm is not None else "?"
     return f"{name} ({io.tid})"
 

@@ -15,7 +15,7 @@ from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
+from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles, known_id
 from biotrail.recorder.schema.errors import ConversionError
 
 OP_BITS = 8
@@ -146,9 +146,9 @@ class ByProcess:
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. process and pid are None where the submitter is not known (code 0)."""
+        """See Key. Both are None if the submitter is not known (code 0), pid if its id is not."""
         pid, comm = self._names[code]
-        return {"process": comm, "pid": pid} if code else {"process": None, "pid": None}
+        return {"process": comm, "pid": known_id(pid)} if code else {"process": None, "pid": None}
 
 
 class ByCgroup:

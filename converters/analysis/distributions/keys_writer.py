@@ -8,7 +8,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles, known_id
 
 Name = Mapping[str, str | int | None]
 _Writer = tuple[int, str, int]
@@ -73,7 +73,7 @@ class ByWriter:
         known = pid >= 0
         return {
             "process": comm if known else None,
-            "pid": pid if known else None,
+            "pid": known_id(pid) if known else None,
             "cgroup": self._context.cgroups.get(cgroup),
             "cgroup_id": cgroup,
         }

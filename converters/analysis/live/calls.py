@@ -85,7 +85,7 @@ def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
     return SlowCall(
         call=named(int(coded(one)[0]), context)[0],
         process=str(tasks.comm[task]) if task >= 0 else None,
-        pid=int(tasks.tgid[task]) if task >= 0 else None,
+        pid=tasks.pid(task),
         tid=int(one.tid[0]),
         end_ns=end,
         duration_ns=end - int(one.entry[0]),

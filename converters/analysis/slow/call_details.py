@@ -158,7 +158,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
     return CallFacts(
         call=name,
         tid=int(one.tid[0]),
-        pid=int(tasks.tgid[task]) if task >= 0 else None,
+        pid=tasks.pid(task),
         comm=str(tasks.comm[task]) if task >= 0 else None,
         cpu=int(one.cpu[0]),
         entry_ns=entry,

@@ -154,7 +154,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         bytes=int(one.bytes[0]),
         done_bytes=int(one.done_bytes[0]),
         tid=_or_none(int(one.tid[0]), 0),
-        pid=int(window.tasks.tgid[task]) if task >= 0 else None,
+        pid=window.tasks.pid(task),
         comm=str(window.tasks.comm[task]) if task >= 0 else None,
         cgroup=context.cgroups.get(cgroup, f"id {cgroup}") if cgroup else None,
         file=file_path(context, int(one.file[0])),

@@ -27,7 +27,15 @@ from biotrail.converters.analysis.slow.io_details import (
 from biotrail.converters.analysis.slow.surroundings import Surroundings
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, NEVER, NO_CPU, Bios, Bool, Lifecycles
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    NO_CPU,
+    Bios,
+    Bool,
+    Lifecycles,
+    known_id,
+)
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.histories import Histories, histories
 from biotrail.converters.lifecycles.lifecycles import Result
@@ -369,6 +377,7 @@ def _steps(
     rows = tasks.rows(tid, events.ts[shown.event])
     for step, row in zip(found, rows.tolist(), strict=True):
         step.comm = str(window.tasks.comm[row]) if step.tid and row >= 0 else None
+        step.tid = None if step.tid is None else known_id(step.tid)
     return found
 
 

@@ -15,7 +15,9 @@ from biotrail.recorder.schema.errors import LogFormatError
 BLOCK_BYTES = 1 << 20
 _PAGES_AT_LEAST = 64
 """Pages of a block: many are walked as fast as one."""
-_COUNT_BYTES = 4
+_CHUNK_HEAD_BYTES = 8
+"""Size of a chunk's stored size and that of its content, which precede it."""
+COUNT_BYTES = 4
 """Size of the number of chunks, which the size of a CPU's compressed data leaves out."""
 
 
@@ -24,7 +26,8 @@ class CpuPages:
     """One CPU's pages of one buffer.
 
     reached: ns of the newest event that was read, the least int64 before any; left for the caller
-    to set. read: bytes of the file read. missing: bytes that the file should have and has not.
+    to set. read: bytes of the file read. events: found so far, left for the caller to count, too.
+    missing: bytes that the file should have and has not.
     """
 
     stream: BinaryIO
@@ -34,6 +37,7 @@ class CpuPages:
     where: CpuData
     reached: int = int(np.iinfo(np.int64).min)
     read: int = 0
+    events: int = 0
     missing: int = 0
     unreadable: int = 0
     problems: list[str] = field(default_factory=list)
@@ -82,18 +86,19 @@ class CpuPages:
     def _chunks(self) -> Iterator[bytes]:
         """Yield the contents of the compressed chunks; one that is damaged is left out."""
         fields = Fields(self.stream, self.name, self.recording.order)
-        end = self.where.offset + _COUNT_BYTES + self.where.size
+        end = self.where.offset + COUNT_BYTES + self.where.size
         self._note_missing(end - fields.size)
         end = min(end, fields.size)
-        self.read = _COUNT_BYTES
-        for _ in range(self._number_of_chunks(fields)):
-            at = self.where.offset + self.read
-            if at + 8 > end:
-                return
+        self.read = COUNT_BYTES
+        announced, found = self._number_of_chunks(fields), 0
+        while (at := self.where.offset + self.read) + _CHUNK_HEAD_BYTES <= end:
             fields.seek(at)
             stored, size = fields.number(4), fields.number(4)
-            data = fields.take(min(stored, end - at - 8))
-            self.read += 8 + len(data)
+            if not stored and not size and found >= announced:
+                break  # zeros up to a page's end
+            data = fields.take(min(stored, end - at - _CHUNK_HEAD_BYTES))
+            self.read += _CHUNK_HEAD_BYTES + len(data)
+            found += 1
             try:
                 yield self.recording.decompressor.decompress(
                     data, size, f"{self.name}: chunk at offset {at}"
@@ -101,13 +106,18 @@ class CpuPages:
             except LogFormatError as error:
                 self.unreadable += len(data)
                 self.problems.append(f"{error}; left out")
+        if found != announced and not self.missing:
+            self.problems.append(
+                f"{self.name}: CPU {self.where.cpu} has {announced} chunks by its count at offset "
+                f"{self.where.offset}, {found} by its size: the file is damaged; these were read"
+            )
 
     def _number_of_chunks(self, fields: Fields) -> int:
         """Return the number of chunks; 0 if it lies behind the file's end."""
-        if self.where.offset + _COUNT_BYTES > fields.size:
+        if self.where.offset + COUNT_BYTES > fields.size:
             return 0
         fields.seek(self.where.offset)
-        return fields.number(_COUNT_BYTES)
+        return fields.number(COUNT_BYTES)
 
     def _note_missing(self, count: int) -> None:
         """Report `count` bytes behind the file's end; not positive: none are missing."""

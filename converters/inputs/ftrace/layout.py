@@ -2,6 +2,7 @@
 """The layout of trace.dat files: version 6 in one sequence, version 7 in sections."""
 
 import io
+from collections.abc import Callable
 from typing import BinaryIO
 
 from biotrail.converters.inputs.ftrace.compression import CODECS, NONE, Decompressor
@@ -149,37 +150,49 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
         read.add(offset)
         fields.seek(offset)
         offset = _read_options_7(fields, recording)
-    for option, reader in (
-        (Option.HEADER_INFO, read_headers),
-        (Option.FTRACE_EVENTS, read_ftrace_formats),
-        (Option.EVENT_FORMATS, read_event_formats),
+    _read_section(Option.EVENT_FORMATS, read_event_formats, fields, recording)
+    for option, reader, what in (
+        (Option.HEADER_INFO, read_headers, "the layout of pages is taken to be the usual one"),
+        (Option.FTRACE_EVENTS, read_ftrace_formats, "ftrace's own events have no names"),
     ):
-        if option in recording.sections:
-            fields.seek(recording.sections[option])
-            reader(_section(fields, recording)[0], recording)
+        try:
+            _read_section(option, reader, fields, recording)
+        except LogFormatError as error:
+            recording.problems.append(f"{error}; {what}")
 
 
-def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool]:
-    """Return what is in the section that begins here, and whether its data are compressed.
+def _read_section(
+    option: Option, reader: Callable[[Fields, Recording], None], fields: Fields, found: Recording
+) -> None:
+    """Read a section into `found`, if an option names it. Raises LogFormatError: it is damaged."""
+    if option in found.sections:
+        fields.seek(found.sections[option])
+        reader(_section(fields, found)[0], found)
+
+
+def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
+    """Return what is in the section that begins here, whether its data are compressed, its end.
 
     Of a section with pages the content is not read: the fields go on in the file itself. Raises
     LogFormatError: cut off, or damaged.
     """
     at = fields.at
     number, flags = fields.number(2), fields.number(2)
-    fields.skip(12)  # the description, and the size of what follows
+    fields.skip(4)  # the description
+    size = fields.number(8)
+    end = fields.at + size if size else 0
     compressed = bool(flags & _COMPRESSED) and recording.codec != NONE
     if not compressed or number in (Option.BUFFER, Option.BUFFER_TEXT):
-        return fields, compressed
+        return fields, compressed, end
     stored, size = fields.number(4), fields.number(4)
     where = f"{fields.name}: the section at offset {at}"
     data = recording.decompressor.decompress(fields.take(stored), size, where)
-    return Fields(io.BytesIO(data), where, recording.order), compressed
+    return Fields(io.BytesIO(data), where, recording.order), compressed, end
 
 
 def _read_options_7(fields: Fields, recording: Recording) -> int:
     """Read a section of options; return the offset of the next such section, 0 after the last."""
-    options, _ = _section(fields, recording)
+    options = _section(fields, recording)[0]
     while True:
         option, data = options.number(2), options.block(4)
         if option == Option.DONE:
@@ -212,6 +225,6 @@ def _mark_compressed(fields: Fields, recording: Recording, buffer: Buffer, offse
     here = fields.at
     if buffer.cpus:
         fields.seek(offset)
-        buffer.compressed = _section(fields, recording)[1]
+        _, buffer.compressed, buffer.end = _section(fields, recording)
         recording.buffers.append(buffer)
     fields.seek(here)

@@ -108,6 +108,7 @@ _MINUS = cython.declare(cython.int, 45)
 _POINT = cython.declare(cython.int, 46)
 _SLASH = cython.declare(cython.int, 47)
 _ZERO = cython.declare(cython.int, 48)
+_ONE = cython.declare(cython.int, 49)
 _NINE = cython.declare(cython.int, 57)
 _COLON = cython.declare(cython.int, 58)
 _LESS = cython.declare(cython.int, 60)
@@ -442,6 +443,9 @@ def _thread(
         if at <= start or _number(data, at, end, row, TGID) < 0:
             return -1
     if data[at - 1] == _MINUS:
+        if end - at == 1 and at - 2 >= start and data[at] == _ONE and data[at - 2] == _SPACE:
+            row[PID] = _ALL_BITS  # perf's -1: a thread that had ended
+            return _back_over_spaces(data, start, at - 1)
         return at - 1
     return _back_over_spaces(data, start, at)
 

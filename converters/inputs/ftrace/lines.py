@@ -189,7 +189,7 @@ def _rows(data: bytes, table: U64, before: int) -> list[TracepointRows]:
             name: _column(data, part, name) for name in _COLUMNS[_SHAPES[KIND_OF[_EVENTS[index]]]]
         }
         tgid = part[_AT["tgid"]]
-        pid = part[_AT["pid"]]
+        pid = part[_AT["pid"]].view(np.int64)
         rows.append(
             TracepointRows(
                 _EVENTS[index],

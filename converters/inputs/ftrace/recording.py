@@ -46,11 +46,31 @@ class CpuData:
 
 
 @dataclass
+class Counted:
+    """The kernel's counts of events that were read, which trace-cmd keeps at the end (CPUSTAT).
+
+    read: events by buffer's name and CPU. buffer: whose CPUs the next texts are of.
+    """
+
+    read: dict[tuple[str, int], int] = field(default_factory=dict)
+    buffer: str = ""
+
+    def add(self, text: str) -> None:
+        """Take in an option: "Buffer: NAME", or a CPU's counts, a line each."""
+        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
+        if "Buffer" in pairs:
+            self.buffer = pairs["Buffer"]
+        elif (cpu := pairs.get("CPU", "")).isdecimal():
+            self.read[self.buffer, _integer(cpu)] = _integer(pairs.get("read events", ""))
+
+
+@dataclass
 class Buffer:
     """The pages of the top buffer (name "") or of an instance.
 
     clock: the kernel's name of the trace clock. page_bytes: of a ring-buffer page with its header.
-    compressed: whether a CPU's data are compressed chunks.
+    compressed: whether a CPU's data are compressed chunks. end: offset behind the data of all CPUs;
+    0: the file does not say.
     """
 
     name: str
@@ -58,6 +78,7 @@ class Buffer:
     page_bytes: int
     cpus: list[CpuData] = field(default_factory=list)
     compressed: bool = False
+    end: int = 0
 
 
 @dataclass
@@ -71,7 +92,8 @@ class Recording:
     clock, None if not recorded. offset_ns: to add to each time. tsc: (multiplier, shift) from
     counts of the TSC to ns. guest: whether times were to be shifted to a host's. has_text: whether
     a buffer of latency text was left out. cpu_count: as an option says, 0 without it. sections:
-    offset of each section that options name, by the option's number.
+    offset of each section that options name, by the option's number. counted: of CPUSTAT. problems:
+    what could not be read of it, a sentence each.
     """
 
     version: int
@@ -93,6 +115,8 @@ class Recording:
     has_text: bool = False
     cpu_count: int = 0
     sections: dict[int, int] = field(default_factory=dict)
+    counted: Counted = field(default_factory=Counted)
+    problems: list[str] = field(default_factory=list)
 
 
 def read_headers(fields: Fields, recording: Recording) -> None:
@@ -135,6 +159,8 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
         recording.date_ns = _integer(text) * 1000
     elif option == Option.OFFSET:
         recording.offset_ns += _integer(text)
+    elif option == Option.CPUSTAT:
+        recording.counted.add(text)
     elif option == Option.TRACECLOCK:
         recording.clock = chosen_clock(text) or recording.clock
     elif option == Option.UNAME:
@@ -153,17 +179,19 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
         recording.sections.setdefault(option, number(0, 8))
 
 
+_LARGEST = 1 << 61
+"""Above all times and counts that a recording has."""
 _SECTIONS = (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS)
 
 
 def _integer(text: str) -> int:
-    """Return a number as strtoll with base 0 reads it; 0 where there is none."""
-    match = re.match(r"([+-]?)(0[xX][0-9a-fA-F]+|\d+)", text)
+    """Return a number as strtoll with base 0 reads it; 0 where there is none, or one too large."""
+    match = re.match(r"([+-]?)(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18})(?![0-9a-fA-F])", text)
     if not match:
         return 0
     digits = match[2]
-    base = 16 if digits[:2] in ("0x", "0X") else 10
-    return (-1 if match[1] == "-" else 1) * int(digits, base)
+    number = int(digits, 16 if digits[:2] in ("0x", "0X") else 10)
+    return 0 if number >= _LARGEST else -number if match[1] == "-" else number
 
 
 def chosen_clock(text: str) -> str:

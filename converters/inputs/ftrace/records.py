@@ -26,7 +26,11 @@ class Records:
     """Reader of records of the block layer's events; others are counted by name."""
 
     def __init__(self, recording: Recording, where: str) -> None:
-        """Raises LogFormatError: there is no format of an event, or one is damaged."""
+        """Take the formats of the block layer's events; one that is damaged is left out, and noted.
+
+        Raises LogFormatError: there is no format of an event.
+        """
+        self.problems: list[str] = []
         order: Literal["<", ">"] = "<" if recording.order == "little" else ">"
         self._id = np.dtype(f"{order}u2")
         self._names: dict[int, str] = {}
@@ -37,7 +41,11 @@ class Records:
                     continue
                 self._names[int(head[2])] = head[1]
                 if system == "block" and head[1] in KIND_OF:
-                    form = parse_format(text, where)
+                    try:
+                        form = parse_format(text, where)
+                    except LogFormatError as error:
+                        self.problems.append(f"{error}; {head[1]} is left out")
+                        continue
                     self._dtypes[int(head[2])] = record_dtype(form, order)
         if not self._names:
             raise LogFormatError(
@@ -75,7 +83,7 @@ class Records:
         records = _gather(block, at, kind.itemsize).view(kind)
         names = kind.names or ()
         columns = {name: records[name] for name in names if not name.startswith("common_")}
-        pid = records["common_pid"] if "common_pid" in names else np.zeros(len(at), np.int32)
+        pid = records["common_pid"] if "common_pid" in names else np.full(len(at), -1)
         cpus = np.full(len(at), cpu, np.int64)
         return TracepointRows(self._names[number], time, cpus, pid, at, columns)
 

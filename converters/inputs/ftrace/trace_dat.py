@@ -2,6 +2,7 @@
 """trace-cmd's trace.dat as a Source: the pages of all CPUs and buffers, merged by time."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.ftrace.clocks import clock_remark, in_ns, wall_clock
+from biotrail.converters.inputs.ftrace.coverage import unclaimed, uncounted
 from biotrail.converters.inputs.ftrace.cpu_pages import CpuPages
+from biotrail.converters.inputs.ftrace.fields import Fields
 from biotrail.converters.inputs.ftrace.layout import read_recording
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.ftrace.pages import PageEvents, PageLayout, find_events, page_layout
@@ -34,11 +37,17 @@ class TraceDatSource(TracepointSource):
         self.recording = read_recording(self._stream, self.name)
         self.size = self._stream.seek(0, os.SEEK_END)
         self._records = Records(self.recording, self.name)
+        self.problems += [*self.recording.problems, *self._records.problems]
+        self.problems += unclaimed(Fields(self._stream, self.name), self.recording)
         self._streams = [
             CpuPages(self._stream, self.name, self.recording, buffer, cpu)
             for buffer in self._buffers()
             for cpu in buffer.cpus
         ]
+        self._unreadable: Counter[tuple[str, int]] = Counter()
+        """By buffer and CPU: bytes that could not be read, as far as they are dated."""
+        self._open_damage: dict[tuple[str, int], tuple[int, int]] = {}
+        """By buffer and CPU: offset and begin (ns) of damage whose end is not known yet."""
         self._owners = Owners({stream.buffer.name for stream in self._streams})
         self._describe()
 
@@ -121,14 +130,41 @@ class TraceDatSource(TracepointSource):
             self._report(stream)
             if block is None:
                 del readers[index]
+                if stream.unreadable > self._unreadable[stream.buffer.name, stream.where.cpu]:
+                    self._date_damage(stream, stream.reached)
                 continue
             batch = self._batch(stream, block)
             batch.complete_to = min(self._streams[i].reached for i in readers)
             batch.offset = min(sum(s.read for s in self._streams), self.size)
             yield batch
         self.remarks += self._owners.remarks(self.name)
+        for offset, start in self._open_damage.values():
+            self._end_damage(offset, start, self._newest())
+        self.problems += uncounted(self.name, self.recording, self._streams)
         if self._owned:
             self._stream.close()
+
+    def _date_damage(self, stream: CpuPages, since: int) -> None:
+        """Note, or end, the window of a CPU's damage, after a block of its pages.
+
+        It begins with what the CPU had reached before (`since`, ns), and ends with a block without
+        damage: where in a block something could not be read is not known.
+        """
+        key = stream.buffer.name, stream.where.cpu
+        if stream.unreadable > self._unreadable[key]:
+            self._unreadable[key] = stream.unreadable
+            offset = stream.where.offset + stream.read
+            self._open_damage.setdefault(key, (offset, max(since, self._first)))
+        elif key in self._open_damage:
+            self._end_damage(*self._open_damage.pop(key), stream.reached)
+
+    def _end_damage(self, offset: int, start: int, end: int) -> None:
+        """Add a window of damage: bytes of the file read when it was met, and times (ns)."""
+        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
+
+    def _newest(self) -> int:
+        """Return the time (ns) of the newest event read so far; 0 without any."""
+        return max([0, *(stream.reached for stream in self._streams)])
 
     def _batch(self, stream: CpuPages, block: U8) -> Batch:
         """Return the events of a block of pages of one CPU; raises the CPU's `reached`."""
@@ -143,8 +179,11 @@ class TraceDatSource(TracepointSource):
             self._report(stream)
         time = in_ns(found.time, self.recording)
         losses = _losses(found, time, in_ns(found.begin, self.recording), stream, self._first)
+        stream.events += len(time)
+        since = stream.reached
         if len(time):
             stream.reached = max(stream.reached, int(time.max()))
+        self._date_damage(stream, since)
         rows, passed_over = self._records.rows(block, found, time, stream.where.cpu)
         rows = [self._owners.kept(row, stream.buffer.name) for row in rows]
         self.recording.decompressor.allowance.use(sum(map(len, rows)))

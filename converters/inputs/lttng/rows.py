@@ -13,10 +13,13 @@ from biotrail.converters.inputs.tracepoints.rows import Column, Loss, Tracepoint
 _NS = 10**9
 _OWN = ("number", "time", "cpu", "thread", "process", "procname")
 """Fields of a record that are not the tracepoint's own."""
+_FIRST_WITH_BARRIER = (2, 2)
+"""Version of lttng-modules that put BARRIER at bit 4, and moved those behind up by one."""
+_BARRIER = 4
 _LETTERS = ((1 << 1, b"D"), (1 << 0, b"W"), (1 << 2, b"R"), (1 << 8, b"F"))
 """Bits of the operation in LTTng's rwbs, and its letter: the first that is set counts, so that a
 write with FLUSH, as Linux before 4.8 had it, is a write."""
-_DISCARD, _FLUSH, _PREFLUSH, _SECURE = 1 << 1, 1 << 8, 1 << 10, 1 << 7
+_FLUSH, _PREFLUSH, _SECURE = 1 << 8, 1 << 10, 1 << 7
 _FLAGS = ((1 << 9, b"F"), (1 << 3, b"A"), (1 << 5, b"S"), (1 << 6, b"M"))
 """Bits of FUA, RAHEAD, SYNC and META, in the order of blk_fill_rwbs()."""
 _RWBS_BITS = 11
@@ -55,29 +58,33 @@ class Clock:
         return None if self.offset is None else self.ns(self.offset)
 
 
-def tables(facts: dict[str, Any], payload: bytes, clock: Clock) -> list[TracepointRows]:
-    """Return a batch's rows by event."""
+def tables(
+    facts: dict[str, Any], payload: bytes, clock: Clock, version: tuple[int, int] | None
+) -> list[TracepointRows]:
+    """Return a batch's rows by event. version: of lttng-modules; None: not known."""
     rows, at = [], 0
     for table in facts["tables"]:
         dtype = np.dtype([(name, kind) for name, kind in table["fields"]])
         records = np.frombuffer(payload, dtype, table["count"], at)
-        rows.append(_rows(table["event"], records, clock))
+        rows.append(_rows(table["event"], records, clock, version))
         at += records.nbytes
     return rows
 
 
-def _rows(event: str, records: NDArray[np.void], clock: Clock) -> TracepointRows:
+def _rows(
+    event: str, records: NDArray[np.void], clock: Clock, version: tuple[int, int] | None
+) -> TracepointRows:
     """Return an event's records as rows; the thread is the context's, else the event's own."""
     names = records.dtype.names or ()
     columns: dict[str, Column] = {name: records[name] for name in names if name not in _OWN}
     if "rwbs" in columns and columns["rwbs"].dtype.kind in "iu":
-        columns["rwbs"] = letters(columns["rwbs"])
+        columns["rwbs"] = letters(columns["rwbs"], version)
     thread = next((records[name] for name in ("thread", "tid") if name in names), None)
     return TracepointRows(
         event,
         clock.ns_of(records["time"]),
         records["cpu"],
-        np.zeros(len(records), np.int64) if thread is None else thread,
+        np.full(len(records), -1) if thread is None else thread,
         records["number"],
         columns,
         records["process"] if "process" in names else None,
@@ -85,20 +92,28 @@ def _rows(event: str, records: NDArray[np.void], clock: Clock) -> TracepointRows
     )
 
 
-def letters(bits: NDArray[Any]) -> NDArray[np.bytes_]:
+def letters(bits: NDArray[Any], version: tuple[int, int] | None = None) -> NDArray[np.bytes_]:
     """Return rwbs as the kernel's letters (S8), (n,), from LTTng's bits (blk_rwbs_ctf_integer).
 
-    Operations that have no bit there (write-zeroes, those of zones, passthrough) get N.
+    Operations that have no bit there (write-zeroes, those of zones, passthrough) get N. version: of
+    lttng-modules, before 2.2 with other bits; None: those since 2.2.
     """
+    bits = bits & ((1 << _RWBS_BITS) - 1)
+    if version is not None and version < _FIRST_WITH_BARRIER:
+        low = bits & ((1 << _BARRIER) - 1)
+        bits = low | (bits >> _BARRIER << (_BARRIER + 1)) & ((1 << _RWBS_BITS) - 1)
     table = np.array([_letters(value) for value in range(1 << _RWBS_BITS)], "S8")
-    return table[(bits & ((1 << _RWBS_BITS) - 1)).astype(np.int64)]
+    return table[bits.astype(np.int64)]
 
 
 def _letters(bits: int) -> bytes:
     """Return one value of LTTng's rwbs as letters."""
     operation = next((letter for bit, letter in _LETTERS if bits & bit), b"N")
     preflush = bits & _PREFLUSH or (bits & _FLUSH and operation != b"F")
-    secure = bits & _DISCARD and bits & _SECURE
+    # Before Linux 4.8 discards are writes, but for secure ones.
+    secure = bits & _SECURE and operation in b"DW"
+    if secure:
+        operation = b"D"
     flags = b"".join(letter for bit, letter in _FLAGS if bits & bit)
     return (b"F" if preflush else b"") + operation + (b"E" if secure else b"") + flags
 

@@ -32,6 +32,7 @@ class LttngSource(TracepointSource):
         found = find(path)
         self.size = sum(f.stat().st_size for d in found.traces for f in d.iterdir() if f.is_file())
         self._reading = Reading(found.traces)
+        self._version: tuple[int, int] | None = None
         facts = self._reading.first.facts
         self._clock = Clock.of(facts["clock"])
         self._span: tuple[int, int] = tuple(facts["span"] or (0, 0))
@@ -47,8 +48,7 @@ class LttngSource(TracepointSource):
             self._reading.close()
             raise without_block_events(self.name, _TOOL)
         self.set_recorded(enabled)
-        version = [str(environment.get(f"tracer_{part}", "?")) for part in ("major", "minor")]
-        self.header["created_by"] = f"{environment.get('tracer_name', 'lttng')} {'.'.join(version)}"
+        self._set_version(environment)
         if release := environment.get("kernel_release"):
             self.header["kernel"] = {"release": release}
         if host := environment.get("hostname"):
@@ -57,6 +57,20 @@ class LttngSource(TracepointSource):
         for path, why, size in facts["unreadable"]:
             self.unreadable_bytes += size
             self.problems.append(f"{path}: {size} bytes cannot be read: {why}")
+
+    def _set_version(self, environment: dict[str, Any]) -> None:
+        """Set which version of lttng-modules wrote the trace; say what is assumed without one."""
+        version = [environment.get(f"tracer_{part}", "?") for part in ("major", "minor")]
+        name = environment.get("tracer_name", "lttng")
+        self.header["created_by"] = f"{name} {'.'.join(map(str, version))}"
+        major, minor = version
+        if isinstance(major, int) and isinstance(minor, int):
+            self._version = major, minor
+            return
+        self.remarks.append(
+            f"{self.name}: its metadata do not say which version of lttng-modules wrote it: flags "
+            "(SYNC, META) are taken to be as those since 2.2 write them"
+        )
 
     def _set_clocks(self, began: int) -> None:
         """Set the header's clocks, at the cycles when the trace began; add what is not known."""
@@ -97,7 +111,7 @@ class LttngSource(TracepointSource):
         reached: ns to which the batches before are complete.
         """
         facts = frame.facts
-        rows = tables(facts, frame.payload, self._clock)
+        rows = tables(facts, frame.payload, self._clock, self._version)
         self._name_disks([row for row in rows if row.event == DISK_NAME])
         rows = [row for row in rows if row.event != DISK_NAME]
         if facts["reached"] is not None:

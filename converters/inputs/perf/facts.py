@@ -6,8 +6,9 @@ from enum import IntEnum
 from typing import Any
 
 from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
-from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, read_attr
+from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, SampleType, read_attr
 from biotrail.converters.inputs.perf.tracing_data import Tracepoint, read_tracing_data
+from biotrail.recorder.schema.errors import LogFormatError
 
 
 class Feature(IntEnum):
@@ -32,6 +33,19 @@ _TEXTS = {
     Feature.ARCH: "machine",
     Feature.CPUDESC: "cpu_model",
 }
+_DESCRIBED = {
+    Feature.TRACING_DATA: "the formats of events are",
+    Feature.HOSTNAME: "the host's name is",
+    Feature.OSRELEASE: "the kernel's release is",
+    Feature.VERSION: "perf's version is",
+    Feature.ARCH: "the machine's architecture is",
+    Feature.NRCPUS: "the number of CPUs is",
+    Feature.CPUDESC: "the CPU's model is",
+    Feature.CMDLINE: "perf's command line, and with it what it left out, is",
+    Feature.EVENT_DESC: "names of events that are no tracepoints are",
+    Feature.CLOCK_DATA: "the wall-clock time is",
+}
+_KNOWN = frozenset(_DESCRIBED)
 _UNCERTAINTY_NS = 1_000
 
 
@@ -53,6 +67,8 @@ class Facts:
     texts: dict[str, str] = field(default_factory=dict)
     cpus: int = 0
     command: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """What a part that only describes could not be read for, a sentence each."""
     clocks: dict[str, int] | None = None
 
     def add_event(self, attr: Attr, ids: list[int]) -> None:
@@ -74,17 +90,35 @@ class Facts:
     def add_feature(self, number: int, data: bytes) -> None:
         """Add what a section says, by its number; sections that are not needed are passed over.
 
-        Raises LogFormatError: it is cut off.
+        One that is cut off or empty, as perf of some ARM machines wrote, costs what it describes,
+        and is noted in `unread`. Raises LogFormatError: the formats of events cannot be read.
         """
-        cursor = Cursor(data, self.order, self.where)
         if number == Feature.TRACING_DATA:
             self.add_tracing_data(data)
-        elif number in _TEXTS:
+            return
+        if number not in _KNOWN:
+            return
+        try:
+            self._add_description(number, Cursor(data, self.order, self.where))
+        except LogFormatError:
+            self.add_unread(Feature(number), f"{len(data)} bytes")
+
+    def add_unread(self, section: Feature, why: str) -> None:
+        """Note that a section could not be read. why: its size, or that the file ends before."""
+        self.unread.append(
+            f"{self.where}: the section {section.name} is empty, cut off or damaged ({why}): "
+            f"{_DESCRIBED[section]} not known"
+        )
+
+    def _add_description(self, number: int, cursor: Cursor) -> None:
+        """Add what a section says that only describes. Raises LogFormatError: it is cut off."""
+        if number in _TEXTS:
             self.texts[_TEXTS[Feature(number)]] = cursor.padded_text()
         elif number == Feature.NRCPUS:
             self.cpus = cursor.number(4)
         elif number == Feature.CMDLINE:
-            self.command = [cursor.padded_text() for _ in range(min(cursor.number(4), len(data)))]
+            words = min(cursor.number(4), cursor.rest)
+            self.command = [cursor.padded_text() for _ in range(words)]
         elif number == Feature.EVENT_DESC:
             self._add_names(cursor)
         elif number == Feature.CLOCK_DATA:
@@ -97,8 +131,6 @@ class Facts:
         """
         count, attr_bytes = cursor.number(4), cursor.number(4)
         for index in range(count):
-            if cursor.rest < attr_bytes:
-                return
             cursor.take(attr_bytes)
             ids = cursor.number(4)
             self.names[index] = cursor.padded_text()
@@ -125,13 +157,36 @@ class Facts:
         attr = self.events[index]
         return self.tracepoints.get(attr.config) if attr.type == TRACEPOINT else None
 
+    def damaged_events(self) -> list[str]:
+        """Return the names of the events that cannot be what their attrs say.
+
+        They are tracepoints that have no format; and others that record a tracepoint's data (RAW),
+        with a number that is a block event's.
+        """
+        found = []
+        for index, attr in enumerate(self.events):
+            known = self.tracepoints.get(attr.config)
+            if attr.type == TRACEPOINT:
+                damaged = known is None
+            else:
+                raw = SampleType.RAW in attr.sample_type
+                damaged = raw and known is not None and known.system == "block"
+            found += [self.name(index)] if damaged else []
+        return found
+
     def name(self, index: int) -> str:
-        """Return the name of an event by its index: "sched_switch", "cycles", "event 1:9"."""
+        """Return an event's name by its index: "sched_switch", "cpu-clock:u", "event 1:9".
+
+        A tracepoint's is without its system. What is behind other names' colons are modifiers.
+        """
         tracepoint = self.tracepoint(index)
         if tracepoint is not None:
             return tracepoint.form.name
         attr = self.events[index]
-        return self.names.get(index, f"event {attr.type}:{attr.config}").split(":")[-1]
+        name = self.names.get(index, "")
+        if attr.type == TRACEPOINT:
+            name = name.partition(":")[2] or name
+        return name or f"event {attr.type}:{attr.config}"
 
     def header_facts(self) -> dict[str, Any]:
         """Return what a log's header can have: kernel, host, clocks, created_by, command."""

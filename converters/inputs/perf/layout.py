@@ -7,6 +7,7 @@ Numbers are those of include/uapi/linux/perf_event.h and tools/lib/perf/include/
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
+from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
 
 HEADER_BYTES = 8
@@ -16,7 +17,7 @@ TRACEPOINT = 2
 
 
 class RecordType(IntEnum):
-    """perf_event_header.type of the records that are read."""
+    """perf_event_header.type of the records that are read, or that have a size of their own."""
 
     LOST = 2
     COMM = 3
@@ -27,11 +28,35 @@ class RecordType(IntEnum):
     ATTR = 64
     TRACING_DATA = 66
     FINISHED_ROUND = 68
+    ID_INDEX = 69
+    AUXTRACE_INFO = 70
     AUXTRACE = 71
+    AUXTRACE_ERROR = 72
+    THREAD_MAP = 73
+    CPU_MAP = 74
+    STAT_CONFIG = 75
+    STAT = 76
+    STAT_ROUND = 77
     EVENT_UPDATE = 78
+    TIME_CONV = 79
     FEATURE = 80
     COMPRESSED = 81
+    FINISHED_INIT = 82
     COMPRESSED2 = 83
+
+
+FIRST_OF_PERF = 64
+"""Types from here on are perf's own records; those of the kernel are below."""
+_LAST_OF_KERNEL, LAST_OF_PERF = 22, 86
+"""PERF_RECORD_CALLCHAIN_DEFERRED (Linux 6.19), and the last one of perf's (6.19), beyond the ones
+that are named above: no record has a type beyond these, or 0."""
+
+
+def is_known(types: I64) -> Bool:
+    """Return which types of records (n,) there are."""
+    kernel = (types > 0) & (types <= _LAST_OF_KERNEL)
+    known: Bool = kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF))
+    return known
 
 
 class SampleType(IntFlag):
@@ -83,6 +108,8 @@ _TRAILER_ORDER = (
 )
 """Fields of 8 bytes at the end of all other records of the kernel (`struct sample_id`)."""
 
+_BEHIND_RAW = ~int(2 * SampleType.RAW - 1 | SampleType.IDENTIFIER)
+"""Bits of the fields that lie behind RAW: all higher ones, but for IDENTIFIER."""
 _FREQ, _ENABLE_ON_EXEC, _SAMPLE_ID_ALL, _USE_CLOCKID = 10, 12, 18, 25
 """Bits of perf_event_attr's flags."""
 _CLOCKID_AT = 92
@@ -148,6 +175,7 @@ class SampleLayout:
     at: offset (bytes) from the record's start of each field of 8 bytes that it has. fixed: bytes
     before READ, CALLCHAIN and RAW, which vary in length. trailer_at: offset from the record's
     *end* (negative) of the fields that other records of the kernel end with, if `sample_id_all`.
+    ends_with_raw: whether nothing lies behind RAW.
     """
 
     def __init__(self, attr: Attr) -> None:
@@ -157,6 +185,7 @@ class SampleLayout:
         present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]
         self.at = {field: HEADER_BYTES + 8 * i for i, field in enumerate(present)}
         self.fixed = HEADER_BYTES + 8 * len(present)
+        self.ends_with_raw = not int(attr.sample_type) & _BEHIND_RAW
         last = [f for f in _TRAILER_ORDER if f in attr.sample_type and attr.sample_id_all]
         self.trailer_at = {field: -8 * (len(last) - i) for i, field in enumerate(last)}
 

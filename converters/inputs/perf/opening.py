@@ -18,7 +18,7 @@ _MAGICS: dict[bytes, ByteOrder] = {b"PERFILE2": "<", b"2ELIFREP": ">"}
 _PIPE_HEADER_BYTES = 16
 _FILE_HEADER_BYTES = 104
 _SECTION_BYTES = 16
-_FEATURES_AT, _FEATURE_BITS = 72, 256
+_FEATURES_AT, FEATURE_BITS = 72, 256
 _MOST_EVENTS = 1 << 16
 _MOST_SECTION_BYTES = 256 << 20
 _FARTHEST = 1 << 60
@@ -99,8 +99,8 @@ def _opened_file(stream: BinaryIO, start: int, facts: Facts) -> Opened:
     attr_bytes = header.number(8)
     attrs_at, attrs_bytes, data_at, data_bytes = (header.number(8) for _ in range(4))
     header.take(_FEATURES_AT - header.at)
-    words = [header.number(8) for _ in range(_FEATURE_BITS // 64)]
-    features = [bit for bit in range(_FEATURE_BITS) if words[bit // 64] >> bit % 64 & 1]
+    words = [header.number(8) for _ in range(FEATURE_BITS // 64)]
+    features = [bit for bit in range(FEATURE_BITS) if words[bit // 64] >> bit % 64 & 1]
     _read_events(stream, start, (attrs_at, attrs_bytes, attr_bytes), facts)
     if not data_bytes:
         raise LogFormatError(
@@ -146,16 +146,29 @@ def _read_features(
     """
     stream.seek(min(start + at, _FARTHEST))
     table = Cursor(_read(stream, _SECTION_BYTES * len(features)), facts.order, facts.where)
-    places = [(number, table.number(8), table.number(8)) for number in features]
-    for number, offset, length in places:
+    for number in features:
+        if table.rest < _SECTION_BYTES:
+            _check_needed(number, "the file ends before", facts)
+            continue
+        offset, length = table.number(8), table.number(8)
         if number not in set(Feature):
             continue
         if length > _MOST_SECTION_BYTES:
-            raise LogFormatError(
-                f"{facts.where}: section {number} has {length} bytes: the file is damaged"
-            )
+            _check_needed(number, f"{length} bytes", facts)
+            continue
         stream.seek(min(start + offset, _FARTHEST))
         facts.add_feature(number, _read(stream, length))
+
+
+def _check_needed(number: int, why: str, facts: Facts) -> None:
+    """Note that a section cannot be read. Raises LogFormatError: events are not known without."""
+    if number == Feature.TRACING_DATA:
+        raise LogFormatError(
+            f"{facts.where}: the section with the formats of events cannot be read ({why}): the "
+            "file is cut off or damaged; record again, or copy it again"
+        )
+    if number in set(Feature):
+        facts.add_unread(Feature(number), why)
 
 
 def _read(stream: BinaryIO, count: int) -> bytes:

@@ -12,8 +12,13 @@ import zstandard
 
 from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf.cursor import ByteOrder
-from biotrail.converters.inputs.perf.layout import HEADER_BYTES, RecordType
-from biotrail.converters.inputs.unpacking import Allowance, TooLargeError
+from biotrail.converters.inputs.perf.layout import (
+    FIRST_OF_PERF,
+    HEADER_BYTES,
+    LAST_OF_PERF,
+    RecordType,
+)
+from biotrail.converters.inputs.unpacking import ZSTD, Allowance, TooLargeError
 from biotrail.recorder.schema.errors import LogFormatError
 
 try:
@@ -29,9 +34,9 @@ _SLICE_BYTES = 256
 """Compressed bytes that are given to zstd at once: a few bytes can become 128 KiB."""
 _FOLLOWED = (RecordType.TRACING_DATA, RecordType.AUXTRACE)
 """Records whose data follow behind the record."""
-_FIRST_OF_PERF = 64
-"""Types from here on are perf's own records; the kernel's have multiples of 8 bytes."""
-_PACKED = (RecordType.COMPRESSED, RecordType.COMPRESSED2)
+_LONGEST_FOLLOWED = 48
+"""Bytes of the longest of these records: a longer one is none."""
+PACKED = (RecordType.COMPRESSED, RecordType.COMPRESSED2)
 
 
 @dataclass
@@ -55,7 +60,7 @@ class RecordStream:
     """The records of a data section or a pipe, read once.
 
     offset: bytes read so far, from the recording's start. problems, unreadable: descriptions of
-    damage, and the bytes that it concerns.
+    damage, and the bytes that it concerns. gave_up: whether the reading ended before the data.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class RecordStream:
         self._left = size
         self.problems: list[str] = []
         self.unreadable = 0
+        self.gave_up = False
         self._start = 0
         self._unpacker = Unpacker(name, order)
 
@@ -105,8 +111,8 @@ class RecordStream:
 
     def _blocks_of(self, data: bytes, found: "Walk") -> Iterator[Block]:
         """Yield the block of the records found, and one of those that were packed in them."""
-        packed = np.isin(found.types, _PACKED)
-        rounds = found.types == RecordType.FINISHED_ROUND
+        packed = self._is_packed(data, found)
+        rounds = (found.types == RecordType.FINISHED_ROUND) & (found.sizes == HEADER_BYTES)
         if not packed.any():
             if len(found.at):
                 yield self._block(data, found, rounds)
@@ -122,6 +128,24 @@ class RecordStream:
                 f"{self._name}: the compressed data before offset {self.offset} hold no record of "
                 "perf: the file is damaged there; record again"
             )
+
+    def _is_packed(self, data: bytes, found: "Walk") -> Bool:
+        """Return which records (n,) hold compressed ones, by their types and what they begin with.
+
+        COMPRESSED2 has its contents' size; the first of all begins a zstd frame.
+        """
+        packed: Bool = np.isin(found.types, PACKED)
+        begun = self._unpacker.begun
+        for row in np.flatnonzero(packed).tolist():
+            at, size = int(found.at[row]), int(found.sizes[row])
+            record = data[at : at + size]
+            if found.types[row] == RecordType.COMPRESSED2:
+                (held,) = struct.unpack_from(f"{self._order}Q", record.ljust(16, b"\0"), 8)
+                packed[row] = held > 0 and _padded(2 * HEADER_BYTES + held) == size
+            elif not begun:
+                packed[row] = record[HEADER_BYTES:].startswith(ZSTD)
+            begun |= bool(packed[row])
+        return packed
 
     def _block(
         self, data: bytes, found: "Walk", rounds: Bool | None, ends: list[int] | None = None
@@ -178,6 +202,7 @@ class RecordStream:
         if kind == RecordType.AUXTRACE:
             while length > len(rest) and (more := self._read(BLOCK_BYTES)):
                 length, rest = length - len(rest), more
+            self._note_missing(length - len(rest))
             return rest[length:]
         pieces = [rest]
         have = len(rest)
@@ -185,14 +210,24 @@ class RecordStream:
             pieces.append(more)
             have += len(more)
         rest = b"".join(pieces)
+        self._note_missing(length - len(rest))
         self._on_tracing_data(rest[:length])
         return rest[length:]
+
+    def _note_missing(self, count: int) -> None:
+        """Report bytes that a record announced and the recording does not have; none if < 1."""
+        if count > 0:
+            self.problems.append(
+                f"{self._name}: {count} bytes of data that a record before offset {self.offset} "
+                "announces are missing: the recording is cut off or damaged"
+            )
 
     def _give_up(self, rest: bytes) -> None:
         """Report that `rest`, and what follows it, is no record; nothing marks the next one."""
         at = self.offset - len(rest)
         lost = len(rest) + (self._left or 0)
         self.unreadable += lost
+        self.gave_up = True
         self.problems.append(
             f"{self._name}: no record of perf at offset {at}: the file is damaged there; "
             f"{lost} bytes from there on were not read"
@@ -202,6 +237,7 @@ class RecordStream:
         """Report a record that the end cuts off, and a section that is shorter than its size."""
         if rest or self._left:
             self.unreadable += len(rest)
+            self.gave_up = True
             self.problems.append(
                 f"{self._name}: the recording is cut off at offset {self.offset}"
                 + (f": {len(rest)} bytes left out" if rest else "")
@@ -236,7 +272,9 @@ def walk(data: bytes, order: ByteOrder) -> Walk:
     found = np.empty((3, len(data) // HEADER_BYTES), np.int64)
     followed = np.array(_FOLLOWED, np.int64)
     view = memoryview(data)
-    count, end, bad, stopped = loops.find(view, order == ">", _FIRST_OF_PERF, followed, found)
+    own = (FIRST_OF_PERF, LAST_OF_PERF)
+    limits = np.array([*own, _LONGEST_FOLLOWED], np.int64)
+    count, end, bad, stopped = loops.find(view, order == ">", limits, followed, found)
     return Walk(found[0, :count], found[1, :count], found[2, :count], end, bad, stopped)
 
 
@@ -248,10 +286,10 @@ def _walk_by_struct(data: bytes, order: ByteOrder) -> Walk:
     bad = followed = False
     while at <= last:
         kind, _, size = header(data, at)
-        bad = size < HEADER_BYTES or (size & 7 != 0 and kind < _FIRST_OF_PERF)
+        bad = size < HEADER_BYTES or (size & 7 != 0 and not FIRST_OF_PERF <= kind <= LAST_OF_PERF)
         if bad or at + size > last + HEADER_BYTES:
             break
-        if kind in _FOLLOWED:
+        if kind in _FOLLOWED and size <= _LONGEST_FOLLOWED:
             followed = True
             break
         found.append((at, kind, size))
@@ -285,6 +323,11 @@ class Unpacker:
         self._zstd = zstandard.ZstdDecompressor().decompressobj()
         self.allowance = Allowance()
         self.rest = b""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was unpacked so far."""
+        return self.allowance.stored > 0
 
     def unpack(self, data: bytes, found: Walk) -> tuple[bytes, list[int]]:
         """Return (bytes, rounds): `rest` and what the packed records hold, and where rounds ended.

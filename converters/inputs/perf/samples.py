@@ -11,7 +11,7 @@ from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf.cursor import ByteOrder
 from biotrail.converters.inputs.perf.layout import ReadFormat, SampleLayout, SampleType
 
-_NO_THREAD = 0xFFFFFFFF
+_NONE = 0xFFFFFFFF
 """The kernel's -1, the thread of a sample in a process that has ended."""
 
 
@@ -21,7 +21,8 @@ class Samples:
 
     at: offset of the record in the block. time: ns, int64. pid, tid: the process and thread. raw:
     offset of the tracepoint's record; raw_bytes: its size, 0 where the sample's fields go past its
-    end. All int64, (n,); fields that the samples do not have are 0.
+    end. All int64, (n,); -1: a thread, process or CPU that the sample
+    does not have.
     """
 
     at: I64
@@ -90,14 +91,11 @@ def read_samples(words: Words, at: I64, layout: SampleLayout) -> Samples:
 
 
 def _field(words: Words, at: I64, place: int | None) -> I64:
-    """Return the 4 bytes at `place` of each sample; 0 where the samples do not have them.
-
-    -1, a thread that has ended, becomes 0.
-    """
+    """Return the 4 bytes at `place` of each sample; -1 where the samples do not have them."""
     if place is None:
-        return np.zeros(len(at), np.int64)
+        return np.full(len(at), -1)
     found = words.half(at + place)
-    return np.where(found == _NO_THREAD, 0, found)
+    return np.where(found == _NONE, -1, found)
 
 
 def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I64]:

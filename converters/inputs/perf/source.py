@@ -13,17 +13,19 @@ from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.converters.inputs.perf.cursor import Cursor
 from biotrail.converters.inputs.perf.events import EventReader
 from biotrail.converters.inputs.perf.layout import RecordType, SampleType
-from biotrail.converters.inputs.perf.opening import open_perf
+from biotrail.converters.inputs.perf.opening import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.others import READ, OtherRecords
 from biotrail.converters.inputs.perf.records import Block, RecordStream
 from biotrail.converters.inputs.perf.repeats import Repeats
 from biotrail.converters.inputs.perf.rounds import Rounds
 from biotrail.converters.inputs.perf.samples import Words
+from biotrail.converters.inputs.perf.strays import Strays
 from biotrail.converters.inputs.tracepoints.rows import Batch
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
 from biotrail.recorder.schema.errors import LogFormatError
 
 _TOOL = "perf"
+_TYPES_NAMED = 8
 _FOR_THREADS = ("-p", "--pid", "-t", "--tid", "-u", "--uid")
 """Options of perf record that limit it to some threads."""
 
@@ -45,6 +47,8 @@ class PerfSource(TracepointSource):
         self._others = OtherRecords()
         self._rounds = Rounds()
         self._repeats = Repeats()
+        self._strays = Strays(self._events)
+        self._gave_up = False
         self._first = 0
         self._newest = 0
         self._stream = RecordStream(
@@ -82,13 +86,34 @@ class PerfSource(TracepointSource):
             if types[row] == RecordType.ATTR:
                 self._facts.add_attr_record(data)
             else:
-                number = Cursor(data, self._facts.order, self.name).number(8)
-                self._facts.add_feature(number, data[8:])
+                self._add_feature(data)
         return types
+
+    def _add_feature(self, data: bytes) -> None:
+        """Take in a pipe's record of a feature. data: behind the record's header."""
+        cursor = Cursor(data, self._facts.order, self.name)
+        if cursor.rest < 8 or (number := cursor.number(8)) >= FEATURE_BITS:
+            self.problems.append(
+                f"{self.name}: a record that describes the recording has {len(data)} bytes, and is "
+                "of no section that perf has: it is damaged; left out"
+            )
+            return
+        self._facts.add_feature(number, data[8:])
 
     def _check_events(self) -> None:
         """Set which tracepoints are recorded. Raises LogFormatError: none is read, or no time."""
         recorded = self._events.tracepoints()
+        damaged = self._facts.damaged_events()
+        if damaged:
+            self.problems.append(
+                f"{self.name}: the formats of some of its events cannot be understood, so their "
+                f"samples are left out: the file is damaged ({', '.join(damaged[:8])})"
+            )
+        if damaged and not recorded:
+            raise LogFormatError(
+                f"{self.name}: the formats of its events cannot be understood: the file is "
+                "damaged; record again, or copy it again"
+            )
         if not recorded:
             names = sorted({self._facts.name(i) for i in range(len(self._facts.events))})
             held = f"only {', '.join(names[:8])}" if names else ""
@@ -103,6 +128,7 @@ class PerfSource(TracepointSource):
 
     def _remark_limits(self) -> None:
         """Add remarks on what the way of recording leaves out."""
+        self.remarks += self._facts.unread
         block = [self._facts.events[index] for index in self._events.tracepoints().values()]
         command = self._facts.command
         some = any(word.split("=")[0] in _FOR_THREADS for word in command)
@@ -155,22 +181,50 @@ class PerfSource(TracepointSource):
             self._first = min(self._first or first, first)
             self._newest = max(self._newest, newest)
         others = block.at[np.isin(types, READ)]
+        for start, end in self._strays.find(block, words, types, rows):
+            self.damaged.append({"offset": block.offset, "start": start, "end": end})
         names, losses = self._others.read(block, words, others, self._events.any_layout, rows)
         complete_to = self._rounds.complete_to
         return Batch([*names, *rows], complete_to, block.offset, losses, passed_over)
 
     def _report(self) -> None:
-        """Add to `problems` and `unreadable_bytes` what was found damaged."""
+        """Add to `problems`, `unreadable_bytes` and `damaged` what was found damaged.
+
+        Where nothing can be read on, that is from what is known to be complete on.
+        """
         self.problems += self._stream.problems
         self._stream.problems.clear()
-        self.unreadable_bytes = self._stream.unreadable + self._events.unreadable
+        events = self._events.unreadable + self._events.behind
+        self.unreadable_bytes = self._stream.unreadable + events + self._strays.bytes
+        if self._stream.gave_up and not self._gave_up:
+            self._gave_up = True
+            start = min(max(self._rounds.complete_to, self._first), self._newest)
+            window = {"offset": self._stream.offset, "start": start, "end": self._newest}
+            self.damaged.append(window)
 
     def _report_rest(self) -> None:
         """Add what is known at the end only."""
         if self._events.unreadable:
             self.problems.append(
                 f"{self.name}: left out: samples without a known event, or shorter than their "
-                f"event's record, {self._events.unreadable} bytes"
+                f"event's record, or with another event's, {self._events.unreadable} bytes"
+            )
+        if self._events.other_kinds:
+            self.problems.append(
+                f"{self.name}: left out: samples that are of other tracepoints than their events "
+                f"say ({', '.join(self._events.other_kinds)}): the file is damaged"
+            )
+        if self._events.behind:
+            self.problems.append(
+                f"{self.name}: samples are longer than what they hold: {self._events.behind} bytes "
+                "behind it, which may be other records, are not read: the file is damaged"
+            )
+        if self._strays.count:
+            types = ", ".join(map(str, [*self._strays.types][:_TYPES_NAMED]))
+            self.problems.append(
+                f"{self.name}: left out: {self._strays.count} records that do not add up (types "
+                f"{types}), {self._strays.bytes} bytes, the first before offset "
+                f"{self._strays.first}: the file is damaged, or of a newer perf than is known here"
             )
         if self._repeats.count:
             self.remarks.append(

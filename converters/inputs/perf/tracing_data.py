@@ -4,6 +4,7 @@
 The same as the beginning of trace-cmd's trace.dat, version 0.5 or 0.6.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from biotrail.converters.inputs.perf.cursor import Cursor
@@ -25,8 +26,8 @@ class Tracepoint:
 def read_tracing_data(data: bytes, where: str) -> dict[int, Tracepoint]:
     """Return the tracepoints in `data` by ID (perf_event_attr.config).
 
-    where: for messages. Raises LogFormatError: no tracing data, cut off, or a format that cannot be
-    read.
+    A format that cannot be read is left out: its event then has none. where: for messages. Raises
+    LogFormatError: no tracing data, or cut off.
     """
     if not data.startswith(_MAGIC):
         raise LogFormatError(
@@ -49,6 +50,7 @@ def read_tracing_data(data: bytes, where: str) -> dict[int, Tracepoint]:
         system = cursor.text_until_nul()
         for _ in range(cursor.number(4)):
             text = cursor.take(cursor.number(8)).decode("utf-8", "replace")
-            form = parse_format(text, where)
-            found[form.number] = Tracepoint(system, form)
+            with suppress(LogFormatError):
+                form = parse_format(text, where)
+                found[form.number] = Tracepoint(system, form)
     return found

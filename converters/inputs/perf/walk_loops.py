@@ -18,15 +18,15 @@ _HEADER_BYTES = cython.declare(cython.longlong, 8)
 def find(
     data: cython.const[cython.uchar][::1],
     big: cython.bint,
-    first_of_perf: cython.longlong,
+    limits: cython.const[cython.longlong][::1],
     followed: cython.const[cython.longlong][::1],
     found: cython.longlong[:, ::1],
 ) -> tuple[cython.longlong, cython.longlong, cython.bint, cython.bint]:
     """Fill `found` (3, n) with offset, type and size of each record; n is enough for all.
 
     Returns (how many, end, bad, followed), the last three as `records.Walk` has them. big: byte
-    order. first_of_perf: types below have sizes that are multiples of 8. followed: types at which
-    to stop.
+    order. limits: types from the first to the second may have any size, others a multiple of 8; the
+    third is the greatest size of a record of the types `followed`, at which to stop.
     """
     last: cython.longlong = data.shape[0] - _HEADER_BYTES
     at: cython.longlong = 0
@@ -43,12 +43,12 @@ def find(
             kind = data[at + 3]
             kind = kind << 24 | data[at + 2] << 16 | data[at + 1] << 8 | data[at]
             size = data[at + 6] | data[at + 7] << 8
-        if size < _HEADER_BYTES or (size & 7 != 0 and kind < first_of_perf):
+        if size < _HEADER_BYTES or (size & 7 != 0 and (kind < limits[0] or kind > limits[1])):
             return count, at, True, False
         if at + size > last + _HEADER_BYTES:
             return count, at, False, False
         for i in range(followed.shape[0]):
-            if kind == followed[i]:
+            if kind == followed[i] and size <= limits[2]:
                 return count, at, False, True
         found[0, count] = at
         found[1, count] = kind

@@ -107,14 +107,14 @@ def _rows(found: Found, at: I64, name: str, columns: dict[str, Column]) -> Trace
 def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
     """Return the columns of messages of one kind; a field that a message lacks is 0 or empty.
 
-    A request's completion has `error` since Linux 5.17, and `errors` before.
+    A request's completion has `error` since Linux 4.12, and `errors` before.
     """
     wanted = {name: number for name, number in numbers.items() if number}
     fields = body.fields(tuple(wanted.values()))
     columns = {name: _column(fields, name, number) for name, number in wanted.items()}
     if {"error", "errors"} <= columns.keys():
-        errors = columns.pop("errors")
-        columns["error"] = np.where(columns["error"] != 0, columns["error"], errors)
+        has_new = (fields.length[fields.numbers.index(wanted["error"])] != MISSING).any()
+        columns.pop("errors" if has_new else "error")
     return columns
 
 

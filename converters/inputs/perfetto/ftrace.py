@@ -38,7 +38,8 @@ class Ftrace:
     body: Messages
     """That message."""
     broken: int
-    """Number of events that end in something that is no field."""
+    """Number of events that end in something that is no field, or have no time or no message of
+    their own, and of bundles that do, whose further events are not known."""
     descriptors: Messages
     """Descriptions of events that Perfetto has no message for (GenericEventDescriptor)."""
 
@@ -49,8 +50,10 @@ def ftrace_of(fields: Fields) -> Ftrace:
     owner, events = bundles.repeated(2)
     heads = np.empty((5, len(events)), dtype=np.int64)
     scratch = np.zeros(4, dtype=np.int64)
-    broken = loops.ftrace_events(events.data, events.begin, events.end, heads, scratch)
+    loops.ftrace_events(events.data, events.begin, events.end, heads, scratch)
     inner = bundles.fields([1, 3, 5, 6, 7, _DESCRIPTORS])
+    # Those that are broken have no message of their own, either.
+    broken = int(np.count_nonzero((heads[2] == 0) | (heads[0] < 0))) + inner.broken
     cpu, lost = inner.values(1), inner.values(3) != 0
     moved = _shifts(inner)
     time = heads[0]

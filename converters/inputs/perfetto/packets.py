@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages, loops
 from biotrail.converters.inputs.unpacking import (
     EVENT_BYTES,
@@ -24,6 +25,8 @@ from biotrail.converters.inputs.unpacking import (
 
 PACKET, COMPRESSED = 1, 50
 """Field numbers: Trace.packet, TracePacket.compressed_packets."""
+_PACKET_TAG = 0x0A
+"""A packet's first byte: the number of the field, and that it is bytes."""
 _BLOCK = 4 << 20
 _MOST_PACKETS = 1 << 16
 _LARGEST = 64 << 20
@@ -54,6 +57,10 @@ class Packets:
         """What is wrong behind `whole`; None: nothing is there."""
         self.not_inflated = 0
         """Number of packets whose compressed packets cannot be read, or not all of them."""
+        self.nested = 0
+        """Number of packets that are compressed within compressed ones, which are not read."""
+        self.elsewhere = 0
+        """Bytes of fields beside the packets: a trace has no others."""
         self._pending = b""
         self._wanted = 0
         """Bytes that the packet at `whole` has; 0: not known."""
@@ -91,14 +98,16 @@ class Packets:
                 data = inflater.decompress(compressed.bytes(row), _MOST_INFLATED)
             except zlib.error:
                 data = b""
-            self.not_inflated += not inflater.eof
             try:
                 self._allowance.add(len(data))
             except TooLargeError as error:
+                self.not_inflated += not inflater.eof
                 self.problem = _ENDS.format(error)
                 return
-            whole = np.array([0, len(data)], dtype=np.int64)
-            _, found = Messages(memoryview(data), whole[:1], whole[1:]).repeated(PACKET)
+            found, used = self._fields(memoryview(data), len(data) // 2 + 1)
+            self.not_inflated += not inflater.eof or used < len(data)
+            nested, _ = found.fields([COMPRESSED]).messages(COMPRESSED)
+            self.nested += len(nested)
             for first in range(0, len(found), _MOST_PACKETS):
                 yield found.take(np.arange(first, min(first + _MOST_PACKETS, len(found))))
 
@@ -122,9 +131,9 @@ class Packets:
 
         Sets `_wanted`, or `problem` where there is no packet.
         """
-        begin, end = (np.empty(_MOST_PACKETS, dtype=np.int64) for _ in range(2))
         scratch = np.zeros(4, dtype=np.int64)
-        count, used = loops.whole_fields(data, PACKET, begin, end, scratch)
+        found, used = self._fields(data, _MOST_PACKETS, scratch)
+        count = len(found)
         self.whole += used
         self._wanted = 0
         left = len(data) - used
@@ -136,7 +145,26 @@ class Packets:
                 self._wanted = length + _LONGEST_HEAD
             elif left > _LONGEST_HEAD:
                 self.problem = "what stands there is no packet"
-        return Messages(data, begin[:count], end[:count]), used
+        return found, used
+
+    def _fields(
+        self, data: memoryview, most: int, scratch: I64 | None = None
+    ) -> tuple[Messages, int]:
+        """Return (packets, bytes used) of a Trace, which may be cut off; `most` packets at most.
+
+        Counts the bytes of other fields. scratch: see `whole_fields`.
+        """
+        begin, end = (np.empty(most, dtype=np.int64) for _ in range(2))
+        scratch = np.zeros(4, dtype=np.int64) if scratch is None else scratch
+        count, used = loops.whole_fields(data, PACKET, begin, end, scratch)
+        begin, end = begin[:count], end[:count]
+        starts = np.concatenate([np.zeros(min(count, 1), dtype=np.int64), end[:-1]])
+        tags = np.frombuffer(data, np.uint8)[starts]
+        others = (tags != _PACKET_TAG) | (begin - starts > _LONGEST_HEAD)
+        behind = used - int(end[-1]) if count else used
+        heads = 2 + sum((end - begin >= 1 << 7 * size).astype(np.int64) for size in range(1, 5))
+        self.elsewhere += int((begin - starts - heads)[others].sum()) + behind
+        return Messages(data, begin, end), used
 
 
 def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:

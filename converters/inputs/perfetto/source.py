@@ -18,7 +18,7 @@ import numpy as np
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.foreign import without_block_events
+from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
 from biotrail.converters.inputs.perfetto.block_events import Found, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
@@ -80,6 +80,9 @@ class PerfettoSource(TracepointSource):
         if (recorded := self.overview.recorded()) is not None:
             self.set_recorded(recorded)
         self.problems += found.problems()
+        start, end = found.misplaced_span
+        if start <= end < MAX_NS:
+            self.damaged.append({"offset": 0, "start": start, "end": end})
         if found.elsewhere:
             self.remarks.append(
                 f"{self.name}: {found.elsewhere} packets are of other machines (machine_id): "
@@ -108,7 +111,9 @@ class PerfettoSource(TracepointSource):
         if self._path is not None:
             self._stream.close()
         if self._broken:
-            self.problems.append(f"{self.name}: left out: {self._broken} events that are damaged")
+            self.problems.append(
+                f"{self.name}: left out: {self._broken} events or ends of bundles that are damaged"
+            )
 
     def _batch(self, fields: Fields, complete_to: int, offset: int) -> Batch:
         """Return the events of a block of packets. complete_to: ns. offset: bytes read so far."""

@@ -15,7 +15,7 @@ from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, BUILTIN
 from biotrail.converters.inputs.perfetto.ftrace import FTRACE, Ftrace, ftrace_of
 from biotrail.converters.inputs.perfetto.packets import Packets
-from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages
+from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages, loops
 from biotrail.recorder.schema.errors import LogFormatError
 
 TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT = 2, 6, 8, 10, 11
@@ -49,6 +49,14 @@ class Survey:
     """Why nothing behind `whole` can be read; None: nothing is there."""
     not_inflated: int = 0
     """Number of packets whose compressed packets cannot be read."""
+    nested: int = 0
+    """Number of packets that are compressed in compressed packets; they are not read."""
+    beside: int = 0
+    """Bytes of fields beside the trace's packets."""
+    misplaced: int = 0
+    """Number of bundles of ftrace events under another field's number; they are not read."""
+    misplaced_span: tuple[int, int] = (1 << 62, -1)
+    """First and last time (ns) of the events in them; the first above the last: none is known."""
     elsewhere: int = 0
     """Number of packets of other machines than the one that recorded; their ids alone are taken."""
     damaged: int = 0
@@ -88,6 +96,21 @@ class Survey:
                 f"{self.path}: {self.not_inflated} compressed packets cannot be decompressed: what "
                 "is in them is left out"
             )
+        if self.nested:
+            found.append(
+                f"{self.path}: {self.nested} packets are compressed within compressed ones, as "
+                "Perfetto's never are: what is in them is left out"
+            )
+        if self.beside:
+            found.append(
+                f"{self.path}: {self.beside} bytes lie beside the packets, in fields that a trace "
+                "does not have: the file is damaged; they are left out"
+            )
+        if self.misplaced:
+            found.append(
+                f"{self.path}: {self.misplaced} bundles of ftrace events stand in fields of other "
+                "kinds: the file is damaged; they are left out"
+            )
         if self.damaged:
             found.append(f"{self.path}: {self.damaged} packets are damaged, and read up to there")
         return found
@@ -113,17 +136,30 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
         found.packets += len(block)
         found.elsewhere += elsewhere
         found.damaged += fields.broken
+        _add_misplaced(found, block)
         _add(found, fields, ftrace)
         if watch is not None:
             watch(fields, ftrace)
     found.whole, found.problem = packets.whole, packets.problem
     found.not_inflated = packets.not_inflated
+    found.nested, found.beside = packets.nested, packets.elsewhere
     if not found.packets or not known_packets(found):
         raise LogFormatError(
             f"{path}: is no Perfetto trace (a file of TracePackets): give a trace that Perfetto's "
             "recorder or trace_processor's formats call proto"
         )
     return found
+
+
+def _add_misplaced(found: Survey, block: Messages) -> None:
+    """Count what is a bundle of ftrace events in all but its field's number."""
+    span = np.array([1 << 62, -1], dtype=np.int64)
+    scratch = np.zeros(4, dtype=np.int64)
+    found.misplaced += loops.misplaced_bundles(
+        block.data, block.begin, block.end, FTRACE, span, scratch
+    )
+    first, last = found.misplaced_span
+    found.misplaced_span = min(first, int(span[0])), max(last, int(span[1]))
 
 
 def fields_of_host(block: Messages) -> tuple[Fields, int]:

@@ -271,6 +271,99 @@ def ftrace_events(
     return broken
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def _event_time(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    scratch: cython.longlong[::1],
+) -> cython.longlong:
+    """Return the time (ns) of what has the form of an FtraceEvent; -1 of anything else.
+
+    That is a time, a thread, and the event's own message.
+    """
+    time: cython.longlong
+    at = _field(data, at, end, scratch)
+    if at < 0 or scratch[1] != 1 or scratch[3] != _NUMBER or scratch[2] < 0:
+        return -1
+    time = scratch[2]
+    at = _field(data, at, end, scratch)
+    if at < 0 or scratch[1] != 2 or scratch[3] != _NUMBER:
+        return -1
+    at = _field(data, at, end, scratch)
+    return time if at == end and scratch[3] >= 0 else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _is_bundle(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    span: cython.longlong[::1],
+    scratch: cython.longlong[::1],
+) -> cython.bint:
+    """Return whether bytes have the form of an FtraceEventBundle with events; widen `span`."""
+    cpus: cython.longlong = 0
+    first: cython.longlong = -1
+    last: cython.longlong = -1
+    time: cython.longlong
+    begin: cython.longlong
+    while at < end:
+        at = _field(data, at, end, scratch)
+        if at < 0 or scratch[1] > 64:
+            return False
+        if scratch[1] == 1:
+            cpus += 1
+            if scratch[3] != _NUMBER:
+                return False
+        elif scratch[1] == 2:
+            if scratch[3] < 0:
+                return False
+            begin = scratch[2]
+            time = _event_time(data, begin, at, scratch)
+            if time < 0:
+                return False
+            if first < 0:
+                first = time
+            last = time
+    if cpus != 1 or first < 0:
+        return False
+    if first < span[0]:
+        span[0] = first
+    if last > span[1]:
+        span[1] = last
+    return True
+
+
+def misplaced_bundles(
+    data: cython.const[cython.uchar][::1],
+    begin: cython.const[cython.longlong][::1],
+    end: cython.const[cython.longlong][::1],
+    number: cython.longlong,
+    span: cython.longlong[::1],
+    scratch: cython.longlong[::1],
+) -> cython.longlong:
+    """Return how many fields but `number`, of each message begin[i] to end[i], are such bundles.
+
+    span: (2,), the first and last time of their events, is widened. scratch: (4,).
+    """
+    count: cython.longlong = 0
+    i: cython.longlong
+    at: cython.longlong
+    for i in range(begin.shape[0]):
+        at = begin[i]
+        while at < end[i]:
+            at = _field(data, at, end[i], scratch)
+            if at < 0:
+                break
+            if scratch[1] != number and scratch[3] > 0:
+                if _is_bundle(data, scratch[2], at, span, scratch):
+                    count += 1
+    return count
+
+
 def copy_texts(
     data: cython.const[cython.uchar][::1],
     at: cython.const[cython.longlong][::1],

@@ -57,7 +57,7 @@ def _member(field: Field, order: str) -> str | None:
     if field.is_located or not field.size:
         return None
     if field.elements:
-        return f"S{field.size}" if field.type.split()[-1] == "char" else None
+        return f"S{field.size}" if field.type.split()[-1:] == ["char"] else None
     if field.size not in (1, 2, 4, 8):
         return None
     return f"{order}{'i' if field.signed else 'u'}{field.size}"

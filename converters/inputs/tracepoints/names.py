@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads' names from tracepoints' fields, as TASK events, one per new name."""
+"""Threads' names from tracepoints' fields, as TASK events, one per new name.
+
+A thread whose id is not recorded has its name instead: threads are told apart by it, by an id that
+stands for "not known, of this name" (`records.FIRST_UNKNOWN_TID`).
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from biotrail.converters.events.events import RAW_WORDS
 from biotrail.converters.events.tables import I64, U16, U64
 from biotrail.converters.inputs.tracepoints.rows import Column, TracepointRows
-from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, TIMESTAMP_BITS, Kind
 
 COMM_BYTES = 16
 _MOST_THREADS = 1 << 20
@@ -31,6 +35,34 @@ class ThreadNames:
 
     def __init__(self) -> None:
         self._last: dict[int, bytes] = {}
+        self._nameless: dict[bytes, int] = {}
+        """By name: the id that stands for the threads of that name whose ids are not known."""
+
+    def identified(self, rows: TracepointRows) -> TracepointRows:
+        """Return the rows with ids that stand for those that are not known, one for each name.
+
+        FIRST_UNKNOWN_TID itself stands for threads of which not even the name is known.
+        """
+        tid = np.asarray(rows.pid).astype(np.int64)
+        unknown = np.flatnonzero(tid < 0)
+        if not len(unknown):
+            return rows
+        comm, tgid = _comm(rows), rows.tgid
+        tid[unknown] = FIRST_UNKNOWN_TID
+        if comm is not None:
+            names, of = np.unique(comm[unknown], return_inverse=True)
+            tid[unknown] = np.array([self._id_of(name) for name in names.tolist()])[of]
+        if tgid is not None:
+            tgid = tgid.astype(np.int64)
+            tgid[unknown] = tid[unknown]
+        return replace(rows, pid=tid, tgid=tgid)
+
+    def _id_of(self, name: bytes) -> int:
+        """Return the id that stands for the threads of a name."""
+        name = name.split(b"\0")[0][: COMM_BYTES - 1]
+        if not name or (len(self._nameless) >= _MOST_THREADS and name not in self._nameless):
+            return FIRST_UNKNOWN_TID
+        return self._nameless.setdefault(name, FIRST_UNKNOWN_TID + 1 + len(self._nameless))
 
     def rows(self, batch: Sequence[TracepointRows]) -> list[NameRows]:
         """Return a TASK event for each row whose thread's name is not the last one's of its thread.
@@ -95,8 +127,11 @@ def _comm(rows: TracepointRows) -> Column | None:
 
 def _tgid(rows: TracepointRows) -> I64:
     """Return the threads' processes, (n,); the thread where its process is not known."""
-    known = rows.pid if rows.tgid is None else rows.tgid
-    return np.asarray(known).astype(np.int64)
+    tid = np.asarray(rows.pid).astype(np.int64)
+    if rows.tgid is None:
+        return tid
+    tgid = np.asarray(rows.tgid).astype(np.int64)
+    return np.where(tgid < 0, tid, tgid)
 
 
 def _words(comm: Column) -> U64:

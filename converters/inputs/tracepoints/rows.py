@@ -23,9 +23,10 @@ class TracepointRows:
     """Some records of one tracepoint, as columns of one length n, in the recording's order.
 
     event: the tracepoint's name without its system ("block_rq_issue"), or THREAD_NAMES. time: ns,
-    int64. cpu: any integer. pid: id of the thread (the kernel's pid), any integer.
-    arrival: position in the recording, ascending where records follow each other; decides the order
-    of records of one time in a batch, whatever their tracepoint (an offset, or a line's number).
+    int64. cpu: any integer. pid: id of the thread (the kernel's pid), any integer; negative: not
+    known. arrival: position in the recording, ascending where records follow each other; decides
+    the order of records of one time in a batch, whatever their tracepoint (an offset, or a line's
+    number).
 
     columns: by the names of the tracepoint's own fields (dev, sector, nr_sector, bytes, rwbs,
     error, old_dev, old_sector, new_sector, nr_rq, comm); others are not looked at. dev and

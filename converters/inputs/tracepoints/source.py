@@ -17,9 +17,10 @@ from biotrail.converters.inputs.foreign import (
 from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.tracepoints.lacking import remarks_on
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
+from biotrail.converters.inputs.tracepoints.old_kernels import WITHOUT_BIO, OldKernels
 from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, Batch, TracepointRows
 from biotrail.converters.inputs.tracepoints.translate import translate
-from biotrail.recorder.schema.block_events import KIND_OF, NEEDED
+from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, present_name
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import BY_KIND
 
@@ -46,6 +47,7 @@ class TracepointSource(ForeignSource):
         self._met: set[str] = set()
         self._left_out: Counter[str] = Counter()
         self._names = ThreadNames()
+        self._old = OldKernels()
 
     @abstractmethod
     def batches(self) -> Iterator[Batch]:
@@ -56,7 +58,7 @@ class TracepointSource(ForeignSource):
 
         Not called: what occurs is taken for what was enabled. Sets the header's letters.
         """
-        self._recorded = frozenset(tracepoints)
+        self._recorded = frozenset(map(present_name, tracepoints))
         self.header["events"]["letters"] = _letters(self._recorded)
 
     def parts(self) -> Iterator[Part]:
@@ -93,7 +95,8 @@ class TracepointSource(ForeignSource):
         for loss in batch.losses:
             self.add_loss(loss.start, loss.end, loss.cpu, loss.count)
         rows = [self._in_time(rows) for rows in batch.rows if self._is_readable(rows)]
-        self._met.update(rows.event for rows in rows if len(rows))
+        rows = [self._names.identified(self._of_kernel(rows)) for rows in rows]
+        self._met.update(present_name(rows.event) for rows in rows if len(rows))
         names = self._names.rows(rows)
         return translate([r for r in rows if r.event != THREAD_NAMES], names)
 
@@ -113,6 +116,15 @@ class TracepointSource(ForeignSource):
             self._left_out[f"{rows.event} without the field {missing[0]}"] += len(rows)
         return not missing
 
+    def _of_kernel(self, rows: TracepointRows) -> TracepointRows:
+        """Return the rows that are of a bio or request on their kernel; counts others."""
+        if rows.event == THREAD_NAMES:
+            return rows
+        kept = self._old.read(rows)
+        if left := len(rows) - len(kept):
+            self.passed_over[WITHOUT_BIO] += left
+        return kept
+
     def _in_time(self, rows: TracepointRows) -> TracepointRows:
         """Return the rows without those whose time is negative or past 146 years, counted."""
         bad = (rows.time < 0) | (rows.time > MAX_NS)
@@ -128,7 +140,7 @@ class TracepointSource(ForeignSource):
         if self._recorded is None:
             self.header["events"]["letters"] = _letters(self._met)
         recorded = self._met if self._recorded is None else self._recorded
-        found = remarks_on(recorded, enabled=self._recorded is not None)
+        found = [*self._old.remarks(), *remarks_on(recorded, enabled=self._recorded is not None)]
         self.remarks += [f"{self.name}: {remark}" for remark in found]
         if self.passed_over:
             passed_over = _passed_over(self.passed_over)

@@ -6,19 +6,21 @@ The tracepoints report no pointers: bio and rq are 0, as in the bcc backend's lo
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from biotrail.converters.events.events import RAW_WORDS, Events
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
 from biotrail.converters.inputs.foreign import statuses
 from biotrail.converters.inputs.tracepoints.letters import opfs, packed_letters, without_position
 from biotrail.converters.inputs.tracepoints.names import NameRows
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.tracepoints.rows import Column, TracepointRows
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, TIMESTAMP_BITS, Kind
 
 NO_QUEUE = 0xFFFF
+_MAX_ERRNO = 4095
 _SHIFT_32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
@@ -69,10 +71,15 @@ def _number(rows: TracepointRows, name: str) -> U64:
 
 
 def _bytes(rows: TracepointRows) -> U64:
-    """Return the sizes (bytes), (n,): column "bytes", else whole sectors of "nr_sector"."""
-    if "bytes" in rows.columns:
-        return _number(rows, "bytes") & _LOW
-    return (_number(rows, "nr_sector") * np.uint64(SECTOR_BYTES)) & _LOW
+    """Return the sizes (bytes), (n,): column "bytes", else whole sectors of "nr_sector".
+
+    Kernels before 4.11 fill "bytes" for passthrough alone, which has no sectors: 0 is not known.
+    """
+    whole = (_number(rows, "nr_sector") * np.uint64(SECTOR_BYTES)) & _LOW
+    if "bytes" not in rows.columns:
+        return whole
+    said = _number(rows, "bytes") & _LOW
+    return np.where(said == 0, whole, said)
 
 
 def _dev(rows: TracepointRows, name: str = "dev") -> U64:
@@ -119,7 +126,19 @@ def _fill_remap(rows: TracepointRows, words: U64) -> None:
 def _fill_bio_complete(rows: TracepointRows, words: U64) -> None:
     """Write a c, with its status."""
     _fill_bio(rows, words)
+    error = rows.columns.get("error")
+    if error is not None and (odd := is_no_errno(error)).any():
+        rows = replace(rows, columns={**rows.columns, "error": np.where(odd, 0, error)})
     words[4] = _dev(rows) | _status(rows)
+
+
+def is_no_errno(error: Column) -> Bool:
+    """Return which errors of bios, (n,), are neither 0 nor a negative errno.
+
+    Linux before 2.6.38 left the field as the ring buffer had it.
+    """
+    found: Bool = (error > 0) | (error < -_MAX_ERRNO)
+    return found
 
 
 def _fill_rq(rows: TracepointRows, words: U64) -> None:
@@ -128,10 +147,10 @@ def _fill_rq(rows: TracepointRows, words: U64) -> None:
     Flush requests and passthrough get NO_SECTOR.
     """
     letters = packed_letters(rows.columns["rwbs"])
-    sector = _number(rows, "sector")
-    nowhere = without_position(letters, sector, _number(rows, "nr_sector"))
+    sector, size = _number(rows, "sector"), _bytes(rows)
+    nowhere = without_position(letters, sector, _number(rows, "nr_sector"), size)
     words[3] = np.where(nowhere, np.uint64(NO_SECTOR), sector)
-    words[4] = _bytes(rows) | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
+    words[4] = size | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
     words[5] = _dev(rows) | _NO_TAGS
 
 

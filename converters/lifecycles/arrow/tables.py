@@ -34,7 +34,7 @@ from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullab
 from biotrail.converters.lifecycles.arrow.path import path_columns
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
@@ -79,12 +79,12 @@ def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> d
     """Return the columns tid, pid and comm of the rows' threads, by name.
 
     tasks: the threads' names, whose rows `table.task` has. tid is null where it is 0; pid and comm
-    are where `task` is -1.
+    are where `task` is -1, pid also where only the name is known.
     """
     pids = np.append(tasks.tgid, np.uint32(0))[table.task]
     return {
         "tid": nullable(table.tid, 0),
-        "pid": pa.array(pids, mask=table.task < 0),
+        "pid": pa.array(pids, mask=(table.task < 0) | (pids >= FIRST_UNKNOWN_TID)),
         "comm": named(table.task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
     }
 

@@ -50,7 +50,7 @@ from biotrail.converters.outputs.perfetto.slices.times import (
 )
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.tracks.place import Place
-from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 
 _CERTAINTIES = [c.name.lower() for c in Certainty]
 
@@ -118,7 +118,8 @@ class SliceMaker:
         self._size(slices, table)
         slices.uint("tid", table.tid, table.tid > 0)
         if (table.task >= 0).any():
-            slices.uint("pid", tasks.tgid[np.maximum(table.task, 0)], table.task >= 0)
+            pids = tasks.tgid[np.maximum(table.task, 0)]
+            slices.uint("pid", pids, (table.task >= 0) & (pids < FIRST_UNKNOWN_TID))
         self._common(slices, table, seen)
         part = self._mapped(table.part, self.context.device_label)
         slices.text("partition", np.where(table.part == table.dev, np.uint64(0), part))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LTTng's kernel traces as a source of events: real ones, and written ones with known contents."""
 
+import csv
+import io
 import random
 import shutil
 import subprocess
@@ -299,3 +301,91 @@ def test_changed_bytes_give_a_result_or_one_message(tmp_path: Path, seed: int) -
         assert len(events) <= len(events_of(open_source(REAL)))
     except LogFormatError as error:
         assert str(error).startswith(str(place))
+
+
+OLD_BIO = {
+    name: LAYOUTS["block_bio_queue"][name] for name in ("dev", "sector", "nr_sector", "rwbs")
+}
+OLD_RQ = OLD_BIO | {"bytes": "u32", "comm": "text"}
+OLD = {
+    "block_bio_queue": OLD_BIO | {"comm": "text"},
+    "block_getrq": OLD_BIO | {"comm": "text"},
+    "block_rq_insert": OLD_RQ,
+    "block_rq_issue": OLD_RQ,
+    "block_rq_complete": OLD_BIO | {"errors": "i32"},
+}
+"""Fields of lttng-modules 2.0 to 2.4 on Linux 3.x: no thread id."""
+OLD_WRITE_SYNC = 1 | 1 << 4
+"""rwbs of a write with SYNC in lttng-modules 2.0 and 2.1."""
+
+
+def old_writes(names: list[str]) -> list[Event]:
+    """Return the events of writes of 4 KiB that take 203 us, a millisecond apart."""
+    found = []
+    for number, name in enumerate(names):
+        start = 1_000_000 * (number + 1)
+        where = {"dev": DISK, "sector": 2048 << number, "nr_sector": 8, "rwbs": OLD_WRITE_SYNC}
+        task = {"comm": name}
+        found += [
+            (start, 0, "block_bio_queue", where | task),
+            (start + 1000, 0, "block_getrq", where | task),
+            (start + 2000, 0, "block_rq_insert", where | task | {"bytes": 0}),
+            (start + 3000, 0, "block_rq_issue", where | task | {"bytes": 0}),
+            (start + 203_000, 0, "block_rq_complete", where | {"errors": 0}),
+        ]
+    return found
+
+
+@needs_bt2
+def test_traces_of_old_modules_without_thread_ids(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a trace as lttng-modules 2.1 wrote it on Linux 3.6: two threads by name, without ids
+    written = old_writes(["writer-a", "writer-b", "writer-b"])
+    place = write(tmp_path / "trace", written, cpus=(0,), context=(), layouts=OLD, version=(2, 1))
+    # WHEN it is exported
+    rows = list(csv.DictReader(io.StringIO(cli("export", str(place)).out)))
+    # THEN its 3 bios have the names that the events say, no id, SYNC, their size and latency
+    names = ("comm", "tid", "pid", "op", "flags", "bytes", "latency_ns", "certainty")
+    rest = ("", "", "write", "SYNC", "4096", "203000", "interval")
+    assert [tuple(row[n] for n in names) for row in rows] == [
+        ("writer-a", *rest),
+        ("writer-b", *rest),
+        ("writer-b", *rest),
+    ]
+    # AND every other output says so, too
+    report = cli("report", str(place)).out
+    assert [line.split()[:3] for line in report.splitlines() if line.startswith("writer-")] == [
+        ["writer-b", "(unknown)", "2"],
+        ["writer-a", "(unknown)", "1"],
+    ]
+    assert "of writer-b." in report
+    assert "writer-a (thread id unknown)" in cli("slow", str(place)).out
+    dump = cli("dump", str(place)).out
+    assert dump.count("? [writer-a]") == 3
+    assert "2147483" not in dump + report
+
+
+@needs_bt2
+@pytest.mark.parametrize(
+    "version, bits, letters",
+    [
+        ((2, 0), 1 | 1 << 4, "WS"),
+        ((2, 1), 4 | 1 << 5 | 1 << 3, "RAM"),
+        ((2, 1), 1 | 1 << 6 | 1 << 4, "DES"),
+        ((2, 2), 1 | 1 << 4, "W"),  # a barrier
+        ((2, 2), 1 | 1 << 5, "WS"),
+        ((2, 4), 4 | 1 << 6, "RM"),
+        ((2, 13), 1 | 1 << 9 | 1 << 10, "FWF"),
+        (None, 1 | 1 << 5, "WS"),
+    ],
+)
+def test_bits_of_rwbs_are_those_of_the_version(
+    tmp_path: Path, version: tuple[int, int] | None, bits: int, letters: str
+) -> None:
+    # GIVEN a bio's operation and flags as a version of lttng-modules has them  WHEN it is read
+    event = (5, 0, "block_bio_queue", request(5, 64, rwbs=bits)[0][3])
+    source = open_source(write(tmp_path / "trace", [event], version=version))
+    events = events_of(source)
+    # THEN they are what that version meant
+    assert events.opf[events.kind == Kind.Q].tolist() == [opf_of(letters)]
+    # AND a trace that does not say its version says what is assumed
+    assert any("which version" in remark for remark in source.remarks) == (version is None)

@@ -134,7 +134,12 @@ def test_times_past_146_years_are_left_out() -> None:
 def test_compressed_data_that_are_none() -> None:
     """GIVEN compressed records that zstd cannot read, or that hold no records; THEN a message."""
     made = Perf()
-    assert "cannot be decompressed" in refused(made.file([made.record(perf.COMPRESSED, b"x" * 64)]))
+    begun = b"\x28\xb5\x2f\xfd".ljust(64, b"x")
+    assert "cannot be decompressed" in refused(made.file([made.record(perf.COMPRESSED, begun)]))
+    # AND one that is none from its first byte on is left out alone
+    source, events = read(made.file([made.record(perf.COMPRESSED, b"x" * 64), *reads(made)]))
+    assert len(events) == 9
+    assert any("do not add up" in problem for problem in source.problems)
     assert "hold no record of perf" in refused(made.file(made.compressed([bytes(64)])))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from biotrail.converters.events import uncompiled
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.perfetto import ftrace, packets, wire
+from biotrail.converters.inputs.perfetto import ftrace, packets, survey, wire
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from tests.support.paths import DATA, ROOT
 
@@ -38,7 +38,7 @@ def plain_loops(
         monkeypatch.setitem(sys.modules, "cython", uncompiled.StandIn("cython"))
     loops = _from_source(f"plain_wire_loops_{request.param.replace('-', '_')}")
     assert not loops.COMPILED
-    for user in (wire, ftrace, packets):
+    for user in (wire, ftrace, packets, survey):
         monkeypatch.setattr(user, "loops", loops)
     yield loops
 

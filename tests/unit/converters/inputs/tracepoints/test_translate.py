@@ -108,7 +108,11 @@ def test_letters_are_read_as_one_by_one() -> None:
     packed = packed_letters(np.array([t.encode() for t in texts], "S10"))
     nowhere = np.zeros(len(texts), np.bool_)
     assert opfs(packed, nowhere).tolist() == [opf_of(text[:8]) for text in texts]
-    assert opfs(packed, ~nowhere).tolist() == [opf_of(text[:8], "DRV_IN") for text in texts]
+    # AND where a request has no position, all but R and W are as elsewhere, N is passthrough
+    kept = np.array([not text.removeprefix("F").startswith(("R", "W")) for text in texts])
+    assert opfs(packed, ~nowhere)[kept].tolist() == [
+        opf_of(text[:8], "DRV_IN") for text, keep in zip(texts, kept, strict=True) if keep
+    ]
 
 
 def test_what_is_behind_a_nul_is_no_letter() -> None:
@@ -121,7 +125,8 @@ def test_positions_are_known_by_letters_and_sectors() -> None:
     """GIVEN flushes, passthrough, and I/O with a range; THEN only the first two have none."""
     texts = np.array([b"FF", b"F", b"FWS", b"N", b"N", b"R"], "S10")
     sector = np.array([0, 0, 0, 0, 8, 0], np.uint64)
-    found = without_position(packed_letters(texts), sector, np.array([0, 0, 8, 0, 8, 8], np.uint64))
+    count = np.array([0, 0, 8, 0, 8, 8], np.uint64)
+    found = without_position(packed_letters(texts), sector, count, count * np.uint64(512))
     assert found.tolist() == [True, True, False, True, False, False]
 
 

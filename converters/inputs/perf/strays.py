@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of perf.data that do not add up: types that do not exist, samples under another type.
+
+A record's type and size are held against what perf and the kernel write, and records of other types
+against the samples: one that is a sample in every field, but for its type, is damaged.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.perf.events import EventReader
+from biotrail.converters.inputs.perf.layout import FIRST_OF_PERF, HEADER_BYTES, RecordType, is_known
+from biotrail.converters.inputs.perf.records import PACKED, Block
+from biotrail.converters.inputs.perf.samples import Words
+from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+
+_SIZES: dict[int, tuple[int, int]] = {
+    RecordType.FINISHED_ROUND: (8, 8),
+    RecordType.FINISHED_INIT: (8, 8),
+    RecordType.TRACING_DATA: (12, 16),
+    RecordType.STAT_ROUND: (24, 24),
+    RecordType.STAT: (40, 40),
+    RecordType.TIME_CONV: (32, 56),
+    RecordType.AUXTRACE: (48, 48),
+}
+"""Least and greatest size (bytes) of records that have one; others have 16 at least."""
+_FIRST_WORD: dict[int, int] = {
+    RecordType.FEATURE: 255,
+    RecordType.EVENT_UPDATE: 4,
+    RecordType.AUXTRACE_INFO: 255,
+    RecordType.AUXTRACE_ERROR: 255,
+    RecordType.CPU_MAP: 0xFFFF,
+}
+"""Greatest value of a record's first word, of 4 bytes: a number of few kinds."""
+_EACH: dict[int, int] = {
+    RecordType.ID_INDEX: 32,
+    RecordType.THREAD_MAP: 24,
+    RecordType.STAT_CONFIG: 16,
+}
+"""Bytes of each entry, of which the first 8 bytes of a record's body say the number."""
+_UNALIGNED = (RecordType.TRACING_DATA, RecordType.FEATURE)
+"""Records whose sizes need not be multiples of 8, but for packed ones."""
+Window = tuple[int, int]
+"""First and last time (ns)."""
+
+
+class Strays:
+    """Finds such records, block after block. count, bytes: of all so far; types: of those, some."""
+
+    def __init__(self, events: EventReader) -> None:
+        """events: reads the recording's samples."""
+        self._events = events
+        self._newest = 0
+        self.count = self.bytes = 0
+        self.first = -1
+        """Bytes of the recording that were read when the first was met; -1: there is none."""
+        self.types: dict[int, None] = {}
+
+    def find(
+        self, block: Block, words: Words, types: I64, rows: Sequence[TracepointRows]
+    ) -> list[Window]:
+        """Return when what such records held was recorded, a window for each run of them.
+
+        types: of the block's records (n,). rows: its samples, by which the others are dated.
+        """
+        odd = _is_odd(block, words, types)
+        hidden, time = np.zeros(len(types), np.bool_), np.zeros(len(types), np.int64)
+        others = np.flatnonzero(types != RecordType.SAMPLE)
+        hidden[others], time[others] = self._events.hidden(block, words, block.at[others])
+        odd |= hidden
+        kernel = np.flatnonzero((types < FIRST_OF_PERF) & (types != RecordType.SAMPLE) & ~odd)
+        odd[kernel] = ~self._events.has_trailer(words, block.at[kernel])
+        found = self._windows(block, odd, hidden, time, rows) if odd.any() else []
+        newest = [int(part.time.max()) for part in rows if len(part)]
+        self._newest = max([self._newest, *newest])
+        if odd.any():
+            self.first = block.offset if self.first < 0 else self.first
+            self.count += int(np.count_nonzero(odd))
+            self.bytes += int(words.size(block.at[odd]).sum())
+            self.types |= dict.fromkeys(types[odd][:64].tolist())
+        return found
+
+    def _windows(
+        self, block: Block, odd: Bool, hidden: Bool, time: I64, rows: Sequence[TracepointRows]
+    ) -> list[Window]:
+        """Return the window of each run of records that are `odd`, (n,).
+
+        It reaches from the sample before to the one behind, and takes in the times of those that
+        are `hidden` samples. Rings of several CPUs follow each other, so either may be the older.
+        """
+        arrival = np.concatenate([part.arrival for part in rows] or [np.zeros(0, np.int64)])
+        times = np.concatenate([part.time for part in rows] or [np.zeros(0, np.int64)])
+        order = np.argsort(arrival)
+        arrival, times = arrival[order], times[order]
+        edges = np.flatnonzero(np.diff(odd.astype(np.int8), prepend=0, append=0)).tolist()
+        found = []
+        for begin, end in zip(edges[::2], edges[1::2], strict=True):
+            at = int(np.searchsorted(arrival, block.start + int(block.at[begin])))
+            near = times[max(at - 1, 0) : at + 1].tolist() + ([] if at else [self._newest])
+            near += time[begin:end][hidden[begin:end]].tolist()
+            near = [one for one in near if one > 0] or [0]
+            found.append((min(near), max(near)))
+        return found
+
+
+def _is_odd(block: Block, words: Words, types: I64) -> Bool:
+    """Return which records (n,) have a type that is none, or a size or number that none has.
+
+    Packed ones stand in blocks only if they cannot be unpacked.
+    """
+    odd: Bool = ~is_known(types)
+    size = words.size(block.at)
+    for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
+        if kind == RecordType.SAMPLE:
+            continue
+        of = np.flatnonzero(types == kind)
+        least, most = _SIZES.get(kind, (2 * HEADER_BYTES, 1 << 16))
+        odd[of] = (size[of] < least) | (size[of] > most)
+        odd[of] |= (size[of] & 7 != 0) & (kind not in _UNALIGNED)
+        of = of[~odd[of]]
+        if kind in _FIRST_WORD:
+            odd[of] = words.half(block.at[of] + HEADER_BYTES) > _FIRST_WORD[kind]
+        if kind in _EACH:
+            count = words.wide(block.at[of] + HEADER_BYTES)
+            odd[of] = (count < 0) | (count > size[of] // _EACH[kind])
+    return odd | np.isin(types, PACKED)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of tracepoints mean what the kernel that wrote them meant (docs/inputs.md: the table)."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import Bios, Certainty, Requests
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.tracepoints.names import ThreadNames
+from biotrail.converters.inputs.tracepoints.old_kernels import OldKernels
+from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.tracepoints.translate import translate
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.kernel_names import IOERR, OPS, opf_of
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, Kind
+from tests.support import perf_files
+from tests.support.system_traces import SystemTrace
+from tests.support.traced_events import makedev
+
+DATA = Path(__file__).parents[4] / "data" / "ftrace"
+US = 1000
+
+
+def associated(given: Any) -> tuple[Bios, Requests, list[str]]:
+    """Return a recording's bios and requests, and the remarks on it."""
+    trace = Trace(given)
+    windows = list(trace.lifecycles())
+    bios = Bios.concatenate([window.bios for window in windows])
+    requests = Requests.concatenate([window.requests for window in windows])
+    return bios, requests, trace.reader.remarks
+
+
+def events_of(given: Any) -> tuple[Events, list[str]]:
+    """Return a recording's events but for names, and the remarks on it."""
+    source = open_source(io.BytesIO(given) if isinstance(given, bytes) else given)
+    events = Events.join([part.events for part in source.parts()])
+    return events.take(np.flatnonzero(events.kind != Kind.TASK)), source.remarks
+
+
+def of_lines(*bodies: str) -> tuple[Events, list[str]]:
+    """Return the events and remarks of lines as ftrace prints them, a microsecond apart."""
+    lines = [f" fio-7 [000] d..1 1.{at:06d}: {body}\n" for at, body in enumerate(bodies)]
+    return events_of("".join(lines).encode())
+
+
+def test_sizes_of_kernels_before_4_11_follow_from_the_sectors() -> None:
+    """GIVEN a text of Linux before 4.11, with 0 bytes at insert and issue; THEN it is read as the
+    text is that differs in these numbers alone: 2 bios, 4 KiB in 206 us and 8 KiB in 1.006 ms."""
+    old, requests, remarks = associated(DATA / "before-4.11.txt")
+    new, _, without = associated(DATA / "since-4.11.txt")
+    assert (old.complete - old.queue).tolist() == [206 * US, 1006 * US]
+    assert old.bytes.tolist() == [4096, 8192]
+    assert set(old.certainty.tolist()) == {Certainty.INTERVAL}
+    assert len(requests) == 2
+    for name in ("queue", "insert", "issue", "complete", "bytes", "opf"):
+        assert getattr(old, name).tolist() == getattr(new, name).tolist()
+    # AND what follows from such a kernel is said, of such a kernel alone
+    assert any("4 records of requests have 0 bytes" in remark for remark in remarks)
+    assert not any("0 bytes" in remark or "4.12" in remark for remark in without)
+
+
+def test_issue_and_completion_of_such_a_kernel_are_enough() -> None:
+    """GIVEN perf's text of issues with 0 bytes; THEN 2 reads of 4 KiB took 153 us and 185 us."""
+    bios, requests, _ = associated(DATA / "before-4.11.perf.txt")
+    assert bios.bytes.tolist() == requests.bytes.tolist() == [4096, 4096]
+    assert (requests.complete - requests.issue).tolist() == [153 * US, 185 * US]
+
+
+def test_it_is_so_in_perf_s_files() -> None:
+    """GIVEN perf.data with 0 bytes beside 8 sectors; THEN the request has 4,096."""
+    made = perf_files.Perf()
+    where = {"dev": 8 << 20, "sector": 64, "nr_sector": 8, "rwbs": b"R"}
+    records = [
+        made.sample("block_rq_issue", 5000, bytes=0, **where),
+        made.sample("block_rq_complete", 9000, **where),
+    ]
+    events, remarks = events_of(made.file(records))
+    assert events.bytes.tolist() == [4096, 4096]
+    assert any("before 4.11" in remark for remark in remarks)
+
+
+def test_it_is_so_in_perfetto_s_traces() -> None:
+    """GIVEN a Perfetto trace with 0 bytes, and `errors`; THEN sizes follow, errors are unknown."""
+    where = {"dev": makedev(8, 0), "sector": 64, "nr_sector": 8, "rwbs": "W"}
+    trace = SystemTrace()
+    trace.events(
+        0,
+        [
+            (5000, 7, "block_rq_issue", where | {"bytes": 0, "comm": "fio"}),
+            (9000, 0, "block_rq_complete", where | {"errors": 0}),
+        ],
+    )
+    events, remarks = events_of(trace.bytes())
+    assert events.bytes.tolist() == [4096, 4096]
+    assert any("before 4.12" in remark for remark in remarks)
+
+
+@pytest.mark.parametrize(
+    "body, op, size",
+    [
+        # Before 4.8 flush requests are FW at sector -1, of 64 or 32 bits.
+        ("block_rq_issue: 8,0 FWS 0 () 18446744073709551615 + 0 [kworker]", "FLUSH", 0),
+        ("block_rq_complete: 8,0 FWS () 18446744073709551615 + 0 [0]", "FLUSH", 0),
+        ("block_rq_issue: 8,0 FWS 0 () 4294967295 + 0 [kworker]", "FLUSH", 0),
+        # Before 4.11 passthrough has the letters of its direction, and its command.
+        ("block_rq_issue: 8,0 R 36 (12 00 00 00 24 ..) 0 + 0 [udevd]", "DRV_IN", 36),
+        ("block_rq_complete: 8,0 R (12 00 00 00 24 ..) 18446744073709551615 + 0 [0]", "DRV_IN", 0),
+        ("block_rq_complete: 8,0 R (12 00 00 00 24 ..) 0 + 0 [0]", "DRV_IN", 0),
+        ("block_rq_issue: 8,0 W 24 (55 10 ..) 0 + 0 [udevd]", "DRV_OUT", 24),
+        ("block_rq_issue: 8,0 N 0 (00 00 00 00 00 00) 0 + 0 [udevd]", "DRV_IN", 0),
+    ],
+)
+def test_requests_without_a_position(body: str, op: str, size: int) -> None:
+    """GIVEN a flush or passthrough as kernels wrote them; THEN it has no sector, and its kind."""
+    events, _ = of_lines(body)
+    assert (events.sector[0], events.opf[0] & 0xFF) == (NO_SECTOR, OPS[op])
+    assert events.bytes[0] == size
+
+
+@pytest.mark.parametrize(
+    "body, opf",
+    [
+        # A bio that only flushes is a write at sector 0, on all kernels.
+        ("block_rq_complete: 8,0 FWS () 0 + 0 [0]", opf_of("FWS")),
+        ("block_rq_issue: 8,0 FWS 4096 () 0 + 8 [jbd2]", opf_of("FWS")),
+        # A secure erase before 4.8 is a write with E behind it; other discards are writes there.
+        ("block_bio_queue: 8,0 WSE 64 + 8 [mkfs]", OPS["SECURE_ERASE"] | opf_of("RS")),
+        ("block_bio_queue: 8,0 DE 64 + 8 [mkfs]", OPS["SECURE_ERASE"]),
+        ("block_bio_queue: 8,0 WS 64 + 8 [mkfs]", opf_of("WS")),
+        # B, the barrier of kernels before 2.6.37, is no flag of today's.
+        ("block_bio_queue: 8,0 WBS 64 + 8 [mkfs]", opf_of("WS")),
+    ],
+)
+def test_letters_of_old_kernels(body: str, opf: int) -> None:
+    """GIVEN letters as kernels wrote them; THEN operation and flags are what they meant."""
+    events, _ = of_lines(body)
+    assert events.opf.tolist() == [opf]
+
+
+def test_remaps_of_kernels_before_2_6_38() -> None:
+    """GIVEN block_remap, the name until then; THEN it is an A, and recorded."""
+    events, remarks = of_lines(
+        "block_remap: 8,0 W 2056 + 8 <- (8,1) 8", "block_bio_queue: 8,0 W 2056 + 8 [fio]"
+    )
+    assert events.kind.tolist() == [Kind.A, Kind.Q]
+    assert not any("block_bio_remap" in remark for remark in remarks)
+
+
+def test_a_getrq_without_a_bio_is_no_bio_s() -> None:
+    """GIVEN the getrq of passthrough before 5.11, on device 0; THEN it is counted, and no I/O."""
+    events, remarks = of_lines(
+        "block_getrq: 0,0 N 0 + 0 [udevd]", "block_getrq: 8,0 R 64 + 8 [fio]"
+    )
+    assert events.dev.tolist() == [8 << 20]
+    assert any("block_getrq without a bio 1" in remark for remark in remarks)
+
+
+def test_errors_of_bios_that_are_none() -> None:
+    """GIVEN completions of bios whose error was left unset (before 2.6.38); THEN none failed."""
+    events, remarks = of_lines(
+        "block_bio_complete: 253,0 R 64 + 8 [1819042147]",
+        "block_bio_complete: 253,0 R 128 + 8 [-1819042147]",
+        "block_bio_complete: 253,0 R 192 + 8 [-5]",
+    )
+    assert events.field(Kind.BIO_COMPLETE, "status", np.arange(3)).tolist() == [0, 0, IOERR]
+    assert any("2 completions of bios" in remark for remark in remarks)
+
+
+def rows_of(pid: list[int], comm: list[bytes] | None, event: str = "block_bio_queue") -> Any:
+    """Return records of a tracepoint by threads of these ids (-1: not known) and names."""
+    n = len(pid)
+    columns: dict[str, Any] = {
+        "dev": np.full(n, 8 << 20),
+        "sector": np.arange(n) * 8,
+        "nr_sector": np.full(n, 8),
+        "rwbs": np.full(n, b"R"),
+    }
+    if comm is not None:
+        columns["comm"] = np.array(comm, "S16")
+    time = np.arange(n, dtype=np.int64)
+    return TracepointRows(event, time, np.zeros(n, int), np.array(pid), time, columns)
+
+
+def test_two_names_without_ids_are_two_threads() -> None:
+    """GIVEN records without thread ids, but with names, and one with an id; WHEN they are read;
+    THEN each name is a thread of its own, none of them 0, and the known id stays."""
+    names = ThreadNames()
+    rows = names.identified(rows_of([-1, -1, -1, 9], [b"a", b"b", b"a", b"a"]))
+    first, second = FIRST_UNKNOWN_TID + 1, FIRST_UNKNOWN_TID + 2
+    assert rows.pid.tolist() == [first, second, first, 9]
+    events = translate([rows], names.rows([rows]))
+    tasks = events.fields(Kind.TASK, events.rows(Kind.TASK))
+    assert dict(zip(tasks["tid"].tolist(), tasks["comm"].tolist(), strict=True)) == {
+        first: b"a",
+        second: b"b",
+        9: b"a",
+    }
+    # AND where there is no name, either, it is one unknown thread
+    rows = names.identified(rows_of([-1, 0], None))
+    assert rows.pid.tolist() == [FIRST_UNKNOWN_TID, 0]
+
+
+def test_a_thread_that_perf_does_not_know() -> None:
+    """GIVEN perf's text with -1 for a thread that had ended; THEN it is unknown, not thread 1."""
+    line = b"     :-1    -1 [001] 5.000001:  block:block_rq_issue: 8,0 R 4096 () 64 + 8 [gone]\n"
+    events, _ = events_of(line + line.replace(b":-1    -1", b"init     1"))
+    source = open_source(io.BytesIO(line))
+    tids = Events.join([part.events for part in source.parts()])
+    named = tids.fields(Kind.TASK, tids.rows(Kind.TASK))
+    assert named["tid"].tolist() == [FIRST_UNKNOWN_TID + 1]
+    assert named["comm"].tolist() == [b"gone"]
+    assert len(events) == 2
+
+
+def test_perf_without_ids_has_the_kernel_s() -> None:
+    """GIVEN samples without TID; THEN the thread is the one in the tracepoint's own record."""
+    made = perf_files.Perf(sample_type=perf_files.USUAL & ~perf_files.TID)
+    where = {"dev": 8 << 20, "sector": 64, "nr_sector": 8, "rwbs": b"R", "comm": b"dd"}
+    events, _ = events_of(made.file([made.sample("block_bio_queue", 5000, pid=77, **where)]))
+    assert events.field(Kind.Q, "tid", np.array([0])).tolist() == [77]
+
+
+def test_nothing_is_said_of_other_kernels() -> None:
+    """GIVEN rows as kernels write them today; THEN there is no remark."""
+    old = OldKernels()
+    rows = rows_of([1, 2], [b"a", b"b"])
+    assert old.read(rows) is rows
+    assert old.remarks() == []
