@@ -28,6 +28,7 @@ class Reason(StrEnum):
     DICTIONARY = "names a task, cgroup or file"
     STACK = "call stack of a bio"
     FILE = "file of a bio"
+    HELD = "limit of a cgroup that held a bio"
     SITE = "pair of events, or hit of a followed object"
     PATH = "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers"
     PLUGGING = "plugging: belongs to a task, not to one bio"
@@ -43,6 +44,7 @@ _PLAIN = {
     Kind.FILE_NAME: Reason.DICTIONARY,
     Kind.STACK: Reason.STACK,
     Kind.FILE: Reason.FILE,
+    Kind.HELD: Reason.HELD,
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
     **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
