@@ -171,6 +171,21 @@ def _call_lines(report: Report) -> Iterator[Line]:
         what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
         share = round(wait.share, 6)
         yield {**what, "stage": "all", "share": share, **summary(wait.time, "ns")}
+    for held in report.held:
+        process, pid = held.process or (None, None)
+        yield {
+            "section": "held",
+            "device": held.device,
+            "dev": held.dev,
+            "operation": held.operation,
+            "process": process,
+            "pid": pid,
+            "cgroup": held.cgroup,
+            "of": "bios",
+            "ios": held.bios,
+            "stage": "held",
+            **summary(held.time, "ns"),
+        }
     for journal in report.commits:
         work = {
             "section": "commits",
