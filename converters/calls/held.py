@@ -64,9 +64,9 @@ class HeldWaits:
         ends = np.unique(ends[ends != NEVER])
         tables = []
         waits = replace(waits, limit=waits.limit.copy(), reason=waits.reason.copy())
-        for held, bios in ((path.held, window.bios), (path.open_held, window.open_bios)):
-            found = _match(held, bios, known, ends)
-            held = _with_waits(held, bios, known, found)
+        for table, bios in ((path.held, window.bios), (path.open_held, window.open_bios)):
+            found = _match(table, bios, known, ends)
+            held = _with_waits(table, bios, known, found)
             tables.append(held)
             now = found.wait >= before
             _mark(waits, found.wait[now] - before, held.take(found.held[now]))

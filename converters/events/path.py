@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL, DIRTIED, HELD and SUBMISSION records follow their Q, INTERRUPT and DRIVER records their C, each with
-the same head time.
-They are joined to it once, so that later steps can pass the Q or C on without them.
+CALL, DIRTIED, HELD and SUBMISSION records follow their Q, INTERRUPT and DRIVER records their C,
+each with the same head time. They are joined to it once, so that later steps can pass the Q or C on
+without them.
 """
 
 import numpy as np
@@ -32,11 +32,11 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 def attach_path(events: Events) -> None:
     """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
-    These are CALL, DIRTIED, HELD and SUBMISSION records (of a Q), INTERRUPT and DRIVER records (of a C).
-    What is not recorded is as in NO_PATH. A record whose Q
-    or C is not in `events` is ignored. `events.path` is left as it is if there are no such records.
-    `events` must hold all events of each time, so that a Q or C and its records are together. The
-    records stay among the events.
+    These are CALL, DIRTIED, HELD and SUBMISSION records (of a Q), INTERRUPT and DRIVER records (of
+    a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in `events` is
+    ignored. `events.path` is left as it is if there are no such records. `events` must hold all
+    events of each time, so that a Q or C and its records are together. The records stay among the
+    events.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)

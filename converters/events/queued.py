@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a Q's stacks, file, limit, call and dirtying task joined to it: same bio, same time."""
+"""Records of a Q's stacks, file, limit, call and dirtying task joined to it: same bio and time."""
 
 import numpy as np
 

@@ -18,8 +18,8 @@ from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.path import (
     bio_paths,
     driver_steps,
-    held_bios,
     has_path,
+    held_bios,
     interrupts,
     no_tables,
     with_rows_of,

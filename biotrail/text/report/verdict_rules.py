@@ -57,9 +57,7 @@ def _no_io(report: Report) -> Found | None:
 
 
 def _held(report: Report) -> Found | None:
-    """A cgroup's limit held bios for HELD_SHARE of the time that calls waited, or HELD_SHARE of an
-    operation's bios, where calls' waits are not known.
-    """
+    """Limits have HELD_SHARE of what calls waited; without waits: HELD_SHARE of the bios."""
     if not report.held:
         return None
     one = report.held[0]

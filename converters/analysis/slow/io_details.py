@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import operations
+from biotrail.converters.analysis.slow.limits import HeldBack, held_back, wait_for_request
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -72,6 +73,11 @@ class IO:
     stages: list[Span] = field(default_factory=list)
     dev: int = 0
     part: int = 0
+    held: HeldBack | None = None
+    """The cgroup's limit that held it before it was queued, which is no part of its latency; None:
+    none did, as far as the log says."""
+    q2g_reason: str | None = None
+    """What its thread waited for between Q and G, as in WAIT_REASON_NAMES; None: not known."""
 
     @property
     def longest(self) -> Span | None:
@@ -163,6 +169,8 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         requeues=int(one.requeues[0]),
         dev=dev,
         part=part,
+        held=held_back(context, window, int(one.number[0])),
+        q2g_reason=wait_for_request(window, row),
     )
     if io.under_way:
         io.waited_ns = end - queue

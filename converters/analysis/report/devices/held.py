@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import HeldReport
@@ -14,6 +13,7 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import HeldBios
 from biotrail.converters.events.tables import NEVER, Lifecycles, Tasks
+from biotrail.converters.lifecycles.operations import operations
 
 _NO_BPS, _NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
 

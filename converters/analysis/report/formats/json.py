@@ -83,8 +83,8 @@ def as_dict(report: Report) -> dict[str, Any]:
 def _of_path(report: Report) -> dict[str, Any]:
     """Return what the report has of the path beside the block layer as a dict for json.dumps.
 
-    Held bios, calls by name, calls by group, waits, commits and submissions are lists, [] where the log has
-    none; the other values are numbers, `calls_until_ns` may be None.
+    Held bios, calls by name, calls by group, waits, commits and submissions are lists, [] where the
+    log has none; the other values are numbers, `calls_until_ns` may be None.
     """
     return {
         "held": [_held(one) for one in report.held],
