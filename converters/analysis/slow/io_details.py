@@ -139,10 +139,8 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     bios = window.bios
     one = bios.take(np.array([row]))
     codes, names = operations(context, one.opf, one.bytes)
-    queue, complete = int(one.queue[0]), int(one.complete[0])
+    queue, complete, task = int(one.queue[0]), int(one.complete[0]), int(one.task[0])
     both = NEVER not in (queue, complete)
-    task = int(one.task[0])
-    certainty = Certainty(int(one.certainty[0]))
     dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
     io = IO(
         number=int(one.number[0]),
@@ -164,7 +162,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         waited_ns=complete - queue if both else 0,
         under_way=bool(under_way(one)[0]),
         status=context.status_name(int(one.status[0])),
-        certainty=certainty.name.lower(),
+        certainty=Certainty(int(one.certainty[0])).name.lower(),
         fragments=int(one.fragments[0]),
         requeues=int(one.requeues[0]),
         dev=dev,
