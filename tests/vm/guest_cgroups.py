@@ -148,12 +148,13 @@ def cgroup_limits(whole: Case) -> None:
 def cgroup_holds(whole: Case) -> None:
     """Reads one after the other, each waited for, under limits of its cgroup, or of one above."""
     one = {"ioengine": "psync", "iodepth": 1, "bs": "64k", "size": "1m"}
+    small = one | {"bs": "4k", "size": "40k"}
     rate = f"{{dev}} rbps={RATE}"
     held = {
         "held_own": (MINE, Limit({f"{MINE}/io.max": rate}, one)),
         "held_above": (BELOW, Limit({f"{ABOVE}/io.max": rate}, one)),
-        "held_by_cost": (MINE, replace(LIMITS["io_cost"], options=one | {"bs": "4k", "size": "40k"})),
-    }  # fmt: skip
+        "held_by_cost": (MINE, replace(LIMITS["io_cost"], options=small)),
+    }
     with ExitStack() as stack:
         places = {name: stack.enter_context(cgroup(name)) for name in (MINE, ABOVE, BELOW)}
         loads: list[Load] = []

@@ -88,9 +88,7 @@ def test_io_max_acts_before_queueing(vm: Machine, name: str) -> None:
     assert np.mean([comm.startswith("kworker") for comm in comms]) > 0.8
 
 
-@pytest.mark.parametrize(
-    ("name", "whose"), [("held_own", "/vm-mine"), ("held_above", "/vm-above")]
-)
+@pytest.mark.parametrize(("name", "whose"), [("held_own", "/vm-mine"), ("held_above", "/vm-above")])
 def test_who_holds_bios_and_for_how_long(vm: Machine, name: str, whose: str, capsys) -> None:
     # GIVEN reads one after the other, under a limit of their cgroup, or of the one above it
     case = vm.case(name)
