@@ -28,9 +28,11 @@ class Reason(StrEnum):
     DICTIONARY = "names a task, cgroup or file"
     STACK = "call stack of a bio"
     FILE = "file of a bio"
-    HELD = "limit of a cgroup that held a bio"
     SITE = "pair of events, or hit of a followed object"
-    PATH = "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers"
+    PATH = (
+        "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers, "
+        "limits"
+    )
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"
@@ -44,11 +46,10 @@ _PLAIN = {
     Kind.FILE_NAME: Reason.DICTIONARY,
     Kind.STACK: Reason.STACK,
     Kind.FILE: Reason.FILE,
-    Kind.HELD: Reason.HELD,
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
     **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
-    Kind.DRIVER: Reason.PATH,
+    **dict.fromkeys((Kind.DRIVER, Kind.HELD), Reason.PATH),
     **dict.fromkeys((Kind.PAIR, Kind.HIT), Reason.SITE),
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
