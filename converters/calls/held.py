@@ -49,10 +49,10 @@ class HeldWaits:
     def join(self, window: "Lifecycles | Result", path: PathTables) -> PathTables:
         """Return the path with `held` of bios that a wait tells, and the waits that were for these.
 
-        New are `held`, `since`, `tid` and `task` of held bios for which it was not known, and of
-        the window's waits `limit` and, where the limit held the bio for at least half of the wait,
-        `reason`: CGROUP_LIMIT. Keeps waits for the next window. path: the window's, its waits with
-        `cause` and `reason`.
+        New are `held`, `since`, `tid` and `task` of held bios for which it was not known, `entry`
+        of all that a call waited for, and of the window's waits `limit` and, where the limit held
+        the bio for at least half of the wait, `reason`: CGROUP_LIMIT. Keeps waits for the next
+        window. path: the window's, its waits with `cause` and `reason`.
         """
         waits = path.waits
         before = len(self._waits) if self._waits is not None else 0
@@ -101,11 +101,14 @@ def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
 
 
 def _with_waits(held: HeldBios, bios: Bios, waits: Waits, found: _Match) -> HeldBios:
-    """Return the held bios with the length and thread that waits tell, where none was known."""
+    """Return the held bios with call, length and thread by their waits, the last two if fresh."""
+    if not len(found.held):
+        return held
+    entry = held.entry.copy()
+    entry[found.held] = waits.entry[found.wait]
+    held = replace(held, entry=entry)
     fresh = held.held[found.held] == NEVER
     rows, by = found.held[fresh], found.wait[fresh]
-    if not len(rows):
-        return held
     row, _ = rows_of(bios.number, held.number[rows])
     length, since = held.held.copy(), held.since.copy()
     tid, task = held.tid.copy(), held.task.copy()

@@ -261,6 +261,8 @@ class HeldBios(Table):
     """Thread that submitted the bio, or waited for it; 0: not known."""
     task: I32
     """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
+    entry: I64
+    """Entry time of the call that waited for it, with `tid` its key; NEVER if not known."""
 
 
 def no_held_bios() -> HeldBios:
@@ -268,7 +270,7 @@ def no_held_bios() -> HeldBios:
     times = np.zeros(0, dtype=np.int64)
     wide, ids = times.astype(np.uint64), times.astype(np.uint32)
     short, rows = times.astype(np.uint8), times.astype(np.int32)
-    return HeldBios(times, wide, wide, ids, ids, times, short, ids, rows)
+    return HeldBios(times, wide, wide, ids, ids, times, short, ids, rows, times)
 
 
 @dataclass

@@ -281,7 +281,7 @@ def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> Hel
 
     How long, and for which thread, where the bio was remapped before its Q, from a partition or an
     upper device: its first event is that A then, in the thread that submitted it. Else `held` is
-    NEVER, and `converters.calls` sets it where a call's wait tells.
+    NEVER, and `converters.calls` sets it where a call's wait tells, and that call's `entry`.
 
     number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
     """
@@ -311,6 +311,7 @@ def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> Hel
         since=since,
         tid=tid,
         task=task,
+        entry=np.full(len(known), NEVER, dtype=np.int64),
     )
 
 

@@ -137,7 +137,7 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of held bios, calls, waits, commits, submissions, ways of completion, and drivers."""
+    """Yield the lines of held bios, calls, waits, commits, submissions, completions, drivers."""
     yield from _held_lines(report)
     yield from _call_lines(report)
     yield from _submission_lines(report)

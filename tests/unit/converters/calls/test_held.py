@@ -215,6 +215,21 @@ def test_slow_says_it(cli: Cli, written: Path) -> None:
     assert "cgroup limit of /limited, state D" in cli("slow", "--calls", written).out
 
 
+def test_calls_that_waited_for_chosen_ios_are_chosen(cli: Cli, written: Path) -> None:
+    # GIVEN calls that queued no bio themselves, as the limit held it
+    # WHEN I/Os are chosen, by operation and by cgroup
+    for choice in (("--op", "read"), ("--cgroup", "/limited")):
+        told = json.loads(cli("report", "--json", *choice, written).out)
+        # THEN the calls that waited for these are among them
+        reasons = {(wait["call"], wait["reason"]): wait["count"] for wait in told["waits"]}
+        assert reasons["pread64", "cgroup limit"] == 2, choice
+    # AND not where others are chosen
+    assert json.loads(cli("report", "--json", "--op", "write", written).out)["waits"] == []
+    # AND they are their cgroup's
+    told = json.loads(cli("report", "--json", "--by", "cgroup", written).out)
+    assert {one["cgroup"]: one["count"] for one in told["call_groups"]}["/limited"] == 2
+
+
 def test_tables_have_it(written: Path) -> None:
     # WHEN the bios are put as a table
     trace = Trace(written)
