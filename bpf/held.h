@@ -12,7 +12,6 @@
 
 #include "block.h"
 #include "dictionary.h"
-#include "path.h"
 
 #define BT_WQ_WORKER 0x20 /* PF_WQ_WORKER, include/linux/sched.h */
 #define BT_POLICIES 8 /* of cgroups that are looked at; BLKCG_MAX_POLS is 5 or 6 */
@@ -74,19 +73,14 @@ struct throtl_grp {
 
 #pragma clang attribute pop
 
-/* Returns the running task's address if it is a worker; 0: it is not. */
-static __always_inline __u64 bt_running_worker(void)
+/* Whether the running task is a worker. flags: the task's, if they were read. */
+static __always_inline bool bt_is_worker(__u32 flags)
 {
-	struct task_struct___path *task = NULL;
-	__u64 address;
+	struct task_struct *task = NULL;
 
-	if (bpf_core_enum_value_exists(enum bpf_func_id___task,
-				       BPF_FUNC_get_current_task_btf___task)) {
-		task = (void *)bpf_get_current_task_btf();
-		return task->flags & BT_WQ_WORKER ? bpf_get_current_task() : 0;
-	}
-	address = bpf_get_current_task();
-	return bt_read_u32(address + bpf_core_field_offset(task->flags)) & BT_WQ_WORKER ? address : 0;
+	if (flags == BT_FLAGS_NOT_READ)
+		flags = bt_read_u32(bpf_get_current_task() + bpf_core_field_offset(task->flags));
+	return flags & BT_WQ_WORKER;
 }
 
 /* Returns the address of the struct work_struct that a worker runs; 0: not known. */
@@ -110,27 +104,27 @@ static __always_inline __u64 bt_current_work(__u64 task)
 
 /*
  * Returns the address of the disk's struct throtl_data if the running task is the worker that
- * queues what it held; 0: it is not.
+ * queues what it held; 0: it is not. flags: the running task's, if they were read.
  */
-static __always_inline __u64 bt_held_by(struct bio *bio)
+static __always_inline __u64 bt_held_by(struct bio *bio, __u32 flags)
 {
 	struct request_queue___throttled *queue;
 	struct throtl_data *data = NULL;
 	struct gendisk *disk;
-	__u64 task, td = 0;
+	__u64 td = 0;
 
 	if (!bpf_core_field_exists(((struct request_queue___throttled *)0)->td) ||
 	    !bpf_core_field_exists(data->dispatch_work))
 		return 0;
-	task = bt_running_worker();
-	if (!task)
+	if (!bt_is_worker(flags))
 		return 0;
 	disk = bt_bio_disk(bio);
 	if (!disk)
 		return 0;
 	queue = (void *)disk->queue;
 	bpf_probe_read_kernel(&td, sizeof(td), &queue->td);
-	if (!td || bt_current_work(task) != td + bpf_core_field_offset(data->dispatch_work))
+	if (!td || bt_current_work(bpf_get_current_task()) !=
+			   td + bpf_core_field_offset(data->dispatch_work))
 		return 0;
 	return td;
 }
@@ -210,7 +204,7 @@ static __always_inline void bt_find_limits(struct bt_held *r, struct bio *bio, _
 /* Writes the HELD record of a bio, if a limit held it. r: its Q record. */
 static __always_inline void bt_held_back(struct bt_writer *w, struct bio *bio)
 {
-	__u64 td = bt_held_by(bio);
+	__u64 td = bt_held_by(bio, w->flags);
 	struct bt_held *r;
 
 	if (!td)
