@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.block_loads import partitioned
 from tests.support.devices import LoopDevice, read_fio_report
 from tests.support.record_command import biotrail, recorder
 from tests.support.throttling import NAME, limiting, throttled
@@ -32,12 +33,11 @@ def recorded(loop: LoopDevice, place: Path, *options: str, **job: object) -> dic
     with (
         subprocess.Popen(["bash", "-c", line], stdin=subprocess.PIPE) as load,
         throttled([load.pid], loop.dev, A_SECOND),
+        recorder("-d", loop.path, "-o", place / "log", *options) as recording,
     ):
-        command = ("-q", "-d", loop.path, "-o", place / "log", *options)
-        with recorder(*command[1:]) as recording:
-            load.communicate(b"\n", timeout=120)
-            recording.terminate()
-            recording.communicate(timeout=120)
+        load.communicate(b"\n", timeout=120)
+        recording.terminate()
+        recording.communicate(timeout=120)
     assert load.returncode == 0
     return dict(read_fio_report(place / "fio.json")["jobs"][0]["read"])
 
@@ -84,6 +84,20 @@ def test_reads_through_the_page_cache_are_held_too(loop_device: LoopDevice, tmp_
     assert max(reads, key=lambda one: one["sum_ns"])["reason"] == "cgroup limit"
     assert sum(one["time"]["sum_ns"] for one in whole["held"]) == pytest.approx(
         of_fio["clat_ns"]["mean"] * of_fio["total_ios"], rel=0.1
+    )
+
+
+def test_of_a_partition_the_length_is_known_without_the_path(tmp_path: Path) -> None:
+    # GIVEN reads of a partition, four at once by io_uring, recorded without the path
+    with partitioned() as (loop, path):
+        of_fio = recorded(loop, tmp_path, filename=path, ioengine="io_uring", iodepth=4)
+    # WHEN a report is made  THEN each one's remap says since when it was held, and for whom
+    (held,) = reported(tmp_path)["held"]
+    assert held["time"]["count"] == held["bios"] > READS / 2
+    assert held["process"] == "fio"
+    # AND that is what fio measured
+    assert held["time"]["sum_ns"] == pytest.approx(
+        of_fio["clat_ns"]["mean"] * of_fio["total_ios"], rel=0.05
     )
 
 
