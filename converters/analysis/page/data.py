@@ -26,6 +26,7 @@ MOST = {
     "calls": 64,
     "call_groups": 50,
     "waits": 50,
+    "held": 50,
     "commits": 16,
     "submissions": 32,
 }
@@ -40,6 +41,7 @@ ROOM = {
     "calls": 60_000,
     "call_groups": 10_000,
     "waits": 20_000,
+    "held": 15_000,
     "commits": 15_000,
     "submissions": 25_000,
     "pairs": 50_000,

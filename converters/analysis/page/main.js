@@ -225,6 +225,7 @@ function ioCards(view, everything) {
     guestCard(),
     callsCard(),
     waitsCard(),
+    heldCard(),
     completionCard(view),
     pairsCard(),
     pairKeysCard(),
