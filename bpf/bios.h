@@ -7,6 +7,7 @@
 #include "dirtied.h"
 #include "files.h"
 #include "follow.h"
+#include "held.h"
 #include "stacks.h"
 #include "trigger.h"
 #include "uring.h"
@@ -50,6 +51,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->page = bt_bio_page(bio, bio->bi_opf);
 		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
 		r->cgroup = cgroup;
+		bt_held_back(&w, bio);
 		bt_stack(&w, ctx, bio);
 		bt_file(&w, bio, r);
 		bt_call(&w, bio, tid);

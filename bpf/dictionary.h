@@ -25,13 +25,13 @@ struct bt_cgroup_slot {
 struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
 struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
 
-/* Returns the running thread's id and sets w->tgid; writes a TASK record if it is not cached. */
+/* Returns the running thread's id; sets w->tgid and w->flags; writes a TASK record if it is not cached. */
 static __always_inline __u32 bt_task(struct bt_writer *w)
 {
 	struct bt_task_slot now, *slot;
 	struct bt_task *record;
 
-	bt_current(&now);
+	w->flags = bt_current(&now);
 	w->tgid = now.tgid;
 	slot = &bt_tasks[now.tid & (BT_TASK_SLOTS - 1)];
 	if (slot->tid == now.tid && slot->tgid == now.tgid && slot->comm[0] == now.comm[0] &&

@@ -162,6 +162,7 @@ struct request___hint8 {
 };
 
 struct task_struct {
+	__u32 flags;
 	int pid;
 	int tgid;
 	char comm[16];

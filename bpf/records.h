@@ -47,6 +47,7 @@ enum bt_kind {
 	BT_RQ_REMAP = 19,
 	BT_STACK = 20,
 	BT_FILE = 21,
+	BT_HELD = 37,
 	BT_CALL = 22,
 	BT_RETURN = 23,
 	BT_WAIT = 24,
@@ -492,6 +493,23 @@ _Static_assert(__builtin_offsetof(struct bt_file, bio) == 8, "bt_file.bio");
 _Static_assert(__builtin_offsetof(struct bt_file, inode) == 16, "bt_file.inode");
 _Static_assert(__builtin_offsetof(struct bt_file, dev) == 24, "bt_file.dev");
 _Static_assert(__builtin_offsetof(struct bt_file, generation) == 28, "bt_file.generation");
+
+/* l block_bio_queue: A cgroup's limit (blk-throttle) held a bio before its Q: follows it, same head time. */
+struct bt_held {
+	__u64 head;
+	__u64 bio;
+	__u64 cgroup;
+	__u64 bps;
+	__u32 iops;
+	__u32 limits;
+};
+_Static_assert(sizeof(struct bt_held) == 40, "size of bt_held");
+_Static_assert(__builtin_offsetof(struct bt_held, head) == 0, "bt_held.head");
+_Static_assert(__builtin_offsetof(struct bt_held, bio) == 8, "bt_held.bio");
+_Static_assert(__builtin_offsetof(struct bt_held, cgroup) == 16, "bt_held.cgroup");
+_Static_assert(__builtin_offsetof(struct bt_held, bps) == 24, "bt_held.bps");
+_Static_assert(__builtin_offsetof(struct bt_held, iops) == 32, "bt_held.iops");
+_Static_assert(__builtin_offsetof(struct bt_held, limits) == 36, "bt_held.limits");
 
 /* y block_bio_queue: The system call that queues a bio: follows its Q with the same head time (--path call). */
 struct bt_call {

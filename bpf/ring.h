@@ -63,6 +63,7 @@ struct bt_writer {
 	__u64 base; /* offset of the ring in the element */
 	__u64 size; /* bytes of the ring */
 	__u32 tgid; /* the running task's; set by bt_task */
+	__u32 flags; /* its flags, likewise; BT_FLAGS_NOT_READ */
 };
 
 /*

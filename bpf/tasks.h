@@ -49,9 +49,16 @@ struct bt_task_slot {
 	__u64 generation;
 };
 
-/* Fills `now` with the running task; bpf_get_current_task_btf() is there since 5.11. */
-static __always_inline void bt_current(struct bt_task_slot *now)
+#define BT_FLAGS_NOT_READ (~0U)
+
+/*
+ * Fills `now` with the running task; bpf_get_current_task_btf() is there since 5.11. Returns the
+ * task's flags (PF_*); without it BT_FLAGS_NOT_READ, as few callers need them.
+ */
+static __always_inline __u32 bt_current(struct bt_task_slot *now)
 {
+	__u32 flags = BT_FLAGS_NOT_READ;
+
 	if (bpf_core_enum_value_exists(enum bpf_func_id___task,
 				       BPF_FUNC_get_current_task_btf___task)) {
 		struct task_struct *task = (void *)bpf_get_current_task_btf();
@@ -61,6 +68,7 @@ static __always_inline void bt_current(struct bt_task_slot *now)
 		now->tgid = task->tgid;
 		now->comm[0] = comm[0];
 		now->comm[1] = comm[1];
+		flags = task->flags;
 	} else {
 		__u64 ids = bpf_get_current_pid_tgid();
 
@@ -69,6 +77,7 @@ static __always_inline void bt_current(struct bt_task_slot *now)
 		bpf_get_current_comm(now->comm, sizeof(now->comm));
 	}
 	now->generation = bt_generation;
+	return flags;
 }
 
 static __always_inline bool bt_id_wanted(__u64 id)

@@ -63,6 +63,7 @@ WAITS = (
     Column("reason", NAME, "", "what it was for, such as journal commit; null: not recorded"),
     Column("commit", pa.int64(), "", "transaction of jbd2 whose commit it waited for; null: none"),
     Column("commit_device", NAME, "", "device of that commit's file system"),
+    Column("limit", NAME, "", "cgroup whose limit held the bio that it was for; null: none known"),
 )
 COMMITS = (
     Column("device", NAME, "", "of the file system, a partition or a disk"),
@@ -138,6 +139,7 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         "own": waits.own,
         "reason": named(waits.reason, lambda reason: _reason_name(reason, context)),
         "commit": nullable(waits.commit),
+        "limit": named(waits.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None),
         "commit_device": named(
             waits.commit_dev, lambda dev: context.device_name(dev) if dev else None
         ),

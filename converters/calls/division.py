@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.calls.commits import LastCommits
+from biotrail.converters.calls.held import HeldWaits
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
 from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
@@ -77,11 +78,13 @@ class CallDivider:
         self._submitting = numbers(_SUBMITTING, context.machine)
         self._reasons = WaitReasons(context)
         self._commits = LastCommits()
+        self._held = HeldWaits()
 
     def divide(self, window: "Lifecycles | Result", names: TaskNames) -> PathTables | None:
         """Return the window's `path` with the causes and reasons of its waits and its calls' parts.
 
-        New are `cause` and `own` of the waits, and `own`, `running`, `own_io`, `other_io`,
+        New are `cause`, `own`, `reason`, `commit` and `limit` of the waits, how long limits held
+        bios where these tell it, and `own`, `running`, `own_io`, `other_io`,
         `otherwise` and `undivided` of the calls, whose `blocked` and `runnable` are cut to the
         call's time. None if the window has no path. The tables given are not changed; what is kept
         for the next window is.
@@ -115,7 +118,7 @@ class CallDivider:
         latest = [latest_end(*of, key_call, calls.exit) != NEVER for of in spans]
         calls.own = latest[0] & ~latest[1]
         self._keep(keys, closed, own_io, other_io)
-        return replace(path, calls=calls, waits=waits)
+        return self._held.join(window, replace(path, calls=calls, waits=waits))
 
     def _with_causes(self, waits: Waits, spans: "list[_Spans]", key_wait: I64) -> Waits:
         """Return a copy of the waits with `cause` and `own`.

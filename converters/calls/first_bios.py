@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.calls.keys import Keys, rows_with_entry
-from biotrail.converters.events.path_tables import BioPaths
+from biotrail.converters.calls.keys import Keys, held_with_entry, rows_with_entry
+from biotrail.converters.events.path_tables import BioPaths, HeldBios
 from biotrail.converters.events.tables import I64, U64, Bios, Lifecycles, Table
 
 _NONE = -1
@@ -26,11 +26,17 @@ class _Found(Table):
     """Row in Context.files; -1: none."""
 
     @classmethod
-    def of(cls, bios: Bios, paths: BioPaths) -> "_Found":
-        """Return a row for each of the `bios` whose call and its entry time are in `paths`."""
+    def of(cls, bios: Bios, paths: BioPaths, held: HeldBios) -> "_Found":
+        """Return a row for each of the `bios` whose call and its entry time are in `paths`.
+
+        And for those that a limit held while a call waited for them.
+        """
         rows, entry = rows_with_entry(bios, paths)
-        tid, file = bios.tid[rows].astype(np.int64), bios.file[rows].astype(np.int64)
-        return cls(tid, entry, bios.queue[rows], bios.cgroup[rows], file)
+        waited, held = held_with_entry(bios, held)
+        tid = np.concatenate([bios.tid[rows], held.tid]).astype(np.int64)
+        begun = np.concatenate([bios.queue[rows], bios.queue[waited] - held.held])
+        entry, rows = np.concatenate([entry, held.entry]), np.concatenate([rows, waited])
+        return cls(tid, entry, begun, bios.cgroup[rows], bios.file[rows].astype(np.int64))
 
 
 class FirstBios:
@@ -47,18 +53,19 @@ class FirstBios:
     def of_calls(self, window: Lifecycles) -> tuple[U64, I64]:
         """Return (cgroup, file) of each of the window's calls, (n,) each.
 
-        cgroup: id that the call's first bio (by Q) is charged to; 0: the call queued no bio, or
-        none whose entry time is in the log. file: row in Context.files of the first bio that has
-        one; -1: none. Bios of earlier windows count; what is known of a thread's newest call is
-        kept until it returns. window: the log's next one, with tables of the path.
+        cgroup: id that the call's first bio (by Q, or when a limit began to hold it) is charged to;
+        0: the call queued and waited for no bio, or none whose entry time is in the log. file: row
+        in Context.files of the first bio that has one; -1: none. Bios of earlier windows count;
+        what is known of a thread's newest call is kept until it returns. window: the log's next
+        one, with tables of the path.
         """
         assert window.path is not None
         path, calls = window.path, window.path.calls
         bios = _Found.concatenate(
             [
                 self._before,
-                _Found.of(window.bios, path.bios),
-                _Found.of(window.open_bios, path.open_bios),
+                _Found.of(window.bios, path.bios, path.held),
+                _Found.of(window.open_bios, path.open_bios, path.open_held),
             ]
         )
         keys = Keys.among((bios.tid, bios.entry), (calls.tid, calls.entry))

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
+from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -34,6 +34,22 @@ class CallBios(Table):
     """Whether it is the recording's own I/O."""
 
     @classmethod
+    def held(cls, bios: Bios, held: HeldBios) -> Self:
+        """Return a row for each held bio that a timed call waited for, as if that had queued it.
+
+        With the beginning of the hold for Q. bios, held: as for `held_with_entry`.
+        """
+        rows, held = held_with_entry(bios, held)
+        complete = bios.complete[rows]
+        return cls(
+            tid=held.tid.astype(np.int64),
+            entry=held.entry,
+            queue=bios.queue[rows] - held.held,
+            end=np.where(complete == NEVER, FAR, complete),
+            own=bios.own[rows],
+        )
+
+    @classmethod
     def of(cls, bios: Bios, paths: BioPaths) -> Self:
         """Return a row for each of the `bios` that has an entry time in `paths`, in their order.
 
@@ -49,6 +65,16 @@ class CallBios(Table):
             end=np.where(complete == NEVER, FAR, complete),
             own=bios.own[rows],
         )
+
+
+def held_with_entry(bios: Bios, held: HeldBios) -> tuple[I64, HeldBios]:
+    """Return (rows, held): held bios that a timed call waited for, and what is known of each.
+
+    rows: of `bios`, as `held`. held: of these bios, and others or fewer; both sorted by number.
+    """
+    row, known = rows_of(bios.number, held.number)
+    known &= (held.entry != NEVER) & (held.held != NEVER)
+    return row[known], held.take(known)
 
 
 def rows_with_entry(bios: Bios, paths: BioPaths) -> tuple[I64, I64]:

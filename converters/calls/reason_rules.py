@@ -35,6 +35,10 @@ class WaitReason(IntEnum):
     DEVICE_MAPPER = 19
     PAGE_LOCK = 20
     FILE_SERVER = 21
+    CGROUP_LIMIT = 22
+    IO_COST = 23
+    IO_LATENCY = 24
+    WRITE_BACK_LIMIT = 25
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,19 @@ REASONS = {
         "metadata block", "a block of the file system's own: a buffer, an extent buffer"
     ),
     WaitReason.REQUEST: ReasonText("request tag", "a free request (tag) of the device"),
-    WaitReason.WRITE_LIMIT: ReasonText(
-        "I/O limit", "a limit on I/O in flight: write-back throttling (wbt), io.latency, io.cost"
+    WaitReason.CGROUP_LIMIT: ReasonText(
+        "cgroup limit",
+        "a bio that a cgroup's limit held before its Q: io.max, v1's blkio.throttle.*; by the bio, "
+        "not by the stack",
     ),
+    WaitReason.IO_COST: ReasonText("io.cost", "the cgroup's share of the device, by io.cost"),
+    WaitReason.IO_LATENCY: ReasonText(
+        "io.latency", "I/O in flight of the cgroup, cut for another cgroup's io.latency"
+    ),
+    WaitReason.WRITE_BACK_LIMIT: ReasonText(
+        "write-back throttling", "the device's limit on write-back in flight (wbt)"
+    ),
+    WaitReason.WRITE_LIMIT: ReasonText("I/O limit", "one of these three limits, not known which"),
     WaitReason.QUEUE: ReasonText("queue frozen", "a device's queue that is being changed"),
     WaitReason.DEVICE_MAPPER: ReasonText("device mapper or md", "a stacked device's own work"),
     WaitReason.JOURNAL_COMMIT: ReasonText(
@@ -123,6 +137,8 @@ _DIRECTORIES = (
     "do_renameat2 do_unlinkat do_rmdir iterate_dir filename_unlinkat filename_rmdir start_dirop "
     "__start_dirop"
 )
+_IO_LATENCY = "blkcg_iolatency_throttle __blkcg_iolatency_throttle"
+_WRITE_BACK_LIMIT = "wbt_wait __wbt_wait"
 
 PASSED_OVER = (
     "__schedule schedule io_schedule schedule_timeout io_schedule_timeout bit_wait bit_wait_io "
@@ -177,11 +193,15 @@ RULES: tuple[Rule, ...] = (
         "all",
         "blk_mq_get_tag sbitmap_get __blk_mq_alloc_requests",
     ),
+    Rule(WaitReason.IO_COST, "all", "ioc_rqos_throttle"),
+    Rule(WaitReason.IO_LATENCY, "all", "rq_qos_wait", _IO_LATENCY),
+    Rule(WaitReason.IO_LATENCY, "all", _IO_LATENCY),
+    Rule(WaitReason.WRITE_BACK_LIMIT, "all", "rq_qos_wait", _WRITE_BACK_LIMIT),
+    Rule(WaitReason.WRITE_BACK_LIMIT, "all", _WRITE_BACK_LIMIT),
     Rule(
         WaitReason.WRITE_LIMIT,
         "all",
-        "wbt_wait rq_qos_wait __rq_qos_throttle ioc_rqos_throttle blkcg_iolatency_throttle "
-        "blkcg_maybe_throttle_current mem_cgroup_throttle_swaprate",
+        "rq_qos_wait __rq_qos_throttle blkcg_maybe_throttle_current mem_cgroup_throttle_swaprate",
     ),
     Rule(
         WaitReason.QUEUE,

@@ -4,7 +4,7 @@
 import numpy as np
 
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end
-from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
+from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -28,17 +28,21 @@ class CallsOfBios:
         self,
         calls: Calls,
         waits: Waits,
-        bios: tuple[Bios, BioPaths],
-        open_bios: tuple[Bios, BioPaths],
+        bios: tuple[Bios, BioPaths, HeldBios],
+        open_bios: tuple[Bios, BioPaths, HeldBios],
     ) -> tuple[Bool, Bool]:
         """Return masks of the window's calls and waits that belong to chosen bios.
 
         bool, by row of `calls` and of `waits`. A call belongs to chosen bios if it queued one, in
-        this window or an earlier one; a wait, if its call had queued one when the wait began. Bios
-        without a recorded Q or entry time of the call do not count. bios, open_bios: the chosen
-        ones of the window, and their paths. Changes what is kept for the next window.
+        this window or an earlier one, or waited for one that a cgroup's limit held; a wait, if its
+        call had queued one when the wait began, or it was for such a one. Bios without a recorded Q
+        or entry time of the call do not count. bios, open_bios: the chosen ones of the window,
+        their paths, and what limits held of them. Changes what is kept for the next window.
         """
-        closed, still = CallBios.of(*bios), CallBios.of(*open_bios)
+        closed, still = (
+            CallBios.concatenate([CallBios.of(table, paths), CallBios.held(table, held)])
+            for table, paths, held in (bios, open_bios)
+        )
         before = self._tid, self._entry
         keys = Keys.among(before, *((t.tid, t.entry) for t in (closed, still, waits, calls)))
         key = np.concatenate(keys.of[:3])

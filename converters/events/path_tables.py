@@ -5,6 +5,7 @@ Units are those of `tables`: times are ns of CLOCK_MONOTONIC, NEVER if not recor
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,11 @@ PATH = np.dtype(
         ("soft", "<i8"),
         ("irq", "<u4"),
         ("request", REQUEST),
+        ("held", "u1"),
+        ("limit", "<u8"),
+        ("bps", "<u8"),
+        ("iops", "<u4"),
+        ("limits", "<u4"),
         ("driver", "u1"),
         ("errors", "u1"),
         ("timeouts", "u1"),
@@ -61,7 +67,8 @@ PATH = np.dtype(
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
 numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm in
-cgroup (id; 0 not known), and the request (REQUEST) of io_uring or aio that the bio serves. Of a C:
+cgroup (id; 0 not known), and the request (REQUEST) of io_uring or aio that the bio serves; and
+whether a cgroup's limit held the bio, with that limit, as in HeldBios. Of a C:
 context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt number
 `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps, as in
 DriverSteps (driver 0: not recorded)."""
@@ -158,6 +165,8 @@ class Waits(Table):
     """Transaction whose commit ended the wait (`Commits.transaction`); NEVER: none is known."""
     commit_dev: U32
     """`Commits.dev` of that commit; 0 without one."""
+    limit: U64
+    """Id of the cgroup whose limit held the bio that was waited for; 0: none is known to have."""
 
 
 @dataclass
@@ -218,6 +227,50 @@ class BioPaths(Table):
     """`Submissions.number` of the io_uring request or iocb that queued the bio; -1 none known."""
     dirty_cgroup: U64
     """Id of the cgroup that it was in then; 0 if not known."""
+
+
+class HeldSince(IntEnum):
+    """How it is known since when a limit held a bio."""
+
+    UNKNOWN = 0
+    REMAP = 1
+    """By the bio's remap from a partition or an upper device, which comes before its Q."""
+    WAIT = 2
+    """By the wait of a call that the bio's completion ended: it was held for that long at least."""
+
+
+@dataclass
+class HeldBios(Table):
+    """Bios that a cgroup's limit (blk-throttle) held before their Q, sorted by `number`."""
+
+    number: I64
+    """`Bios.number`."""
+    limit: U64
+    """Id of the cgroup whose limit it was, the bio's own or one above; 0: not known."""
+    bps: U64
+    """That limit, bytes a second of the bio's direction; 2**64-1: none."""
+    iops: U32
+    """That limit, bios a second; 2**32-1: none."""
+    limits: U32
+    """Cgroups with a limit, from the bio's own upwards; of several any may have held it."""
+    held: I64
+    """ns that it was held before Q; NEVER: not known."""
+    since: U8
+    """HeldSince value."""
+    tid: U32
+    """Thread that submitted the bio, or waited for it; 0: not known."""
+    task: I32
+    """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
+    entry: I64
+    """Entry time of the call that waited for it, with `tid` its key; NEVER if not known."""
+
+
+def no_held_bios() -> HeldBios:
+    """Return a table without rows."""
+    times = np.zeros(0, dtype=np.int64)
+    wide, ids = times.astype(np.uint64), times.astype(np.uint32)
+    short, rows = times.astype(np.uint8), times.astype(np.int32)
+    return HeldBios(times, wide, wide, ids, ids, times, short, ids, rows, times)
 
 
 @dataclass
@@ -286,3 +339,7 @@ class PathTables:
     bio_requests: BioRequests
     request_ends: RequestEnds
     commits: Commits = field(default_factory=no_commits)
+    held: HeldBios = field(default_factory=no_held_bios)
+    """Of `Lifecycles.bios`."""
+    open_held: HeldBios = field(default_factory=no_held_bios)
+    """Of `Lifecycles.open_bios`."""

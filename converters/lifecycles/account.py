@@ -29,7 +29,10 @@ class Reason(StrEnum):
     STACK = "call stack of a bio"
     FILE = "file of a bio"
     SITE = "pair of events, or hit of a followed object"
-    PATH = "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers"
+    PATH = (
+        "path beside the block layer: calls, submissions, waits, drivers, interrupts, writers, "
+        "limits"
+    )
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"
@@ -46,7 +49,7 @@ _PLAIN = {
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
     **dict.fromkeys((Kind.WAIT_STACK, Kind.COMMIT), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
-    Kind.DRIVER: Reason.PATH,
+    **dict.fromkeys((Kind.DRIVER, Kind.HELD), Reason.PATH),
     **dict.fromkeys((Kind.PAIR, Kind.HIT), Reason.SITE),
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,

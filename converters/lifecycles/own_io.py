@@ -153,6 +153,8 @@ def _path_without(result: "Result") -> PathTables | None:
         interrupts=path.interrupts.take(~np.isin(path.interrupts.number, own_requests)),
         steps=path.steps.take(~np.isin(path.steps.number, own_requests)),
         open_bios=path.open_bios.take(~np.isin(path.open_bios.number, still.number[still.own])),
+        held=path.held.take(~np.isin(path.held.number, bios.number[bios.own])),
+        open_held=path.open_held.take(~np.isin(path.open_held.number, still.number[still.own])),
     )
 
 

@@ -19,6 +19,8 @@ from biotrail.converters.events.path_tables import (
     Calls,
     Commits,
     DriverSteps,
+    HeldBios,
+    HeldSince,
     Interrupts,
     PathTables,
     Waits,
@@ -73,6 +75,8 @@ def path_tables(
         bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
         request_ends(events),
         commits_of(events),
+        held_bios(events, tasks, number[rows], queued[rows]),
+        held_bios(events, tasks, number[open_rows], queued[open_rows]),
     )
 
 
@@ -158,7 +162,7 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
     blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
     name at `run`, -1 unknown. stack is that of the WAIT_STACK record with the wait's time and
     thread, else NO_STACK. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
-    `commit_dev`) or NEVER (`commit`).
+    `commit_dev`, `limit`) or NEVER (`commit`).
     """
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
@@ -181,6 +185,7 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
         reason=np.zeros(len(rows), dtype=np.uint8),
         commit=np.full(len(rows), NEVER, dtype=np.int64),
         commit_dev=np.zeros(len(rows), dtype=np.uint32),
+        limit=np.zeros(len(rows), dtype=np.uint64),
     )
 
 
@@ -268,6 +273,45 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
         dirty_comm=rows.field("comm"),
         submission=np.full(len(rows), -1, dtype=np.int64),
         dirty_cgroup=rows.field("cgroup"),
+    )
+
+
+def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> HeldBios:
+    """Return a row for each bio that a cgroup's limit held before its Q, by number.
+
+    How long, and for which thread, where the bio was remapped before its Q, from a partition or an
+    upper device: its first event is that A then, in the thread that submitted it. Else `held` is
+    NEVER, and `converters.calls` sets it where a call's wait tells, and that call's `entry`.
+
+    number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
+    """
+    paths = paths_at(events, queued)
+    known = np.flatnonzero(paths.field("held"))
+    known = known[np.argsort(number[known])]
+    paths = paths.take(known)
+    first = np.minimum(np.searchsorted(events.number, number[known]), max(len(events) - 1, 0))
+    remapped = np.flatnonzero(
+        (events.number[first] == number[known]) & (events.kind[first] == Kind.A)
+    )
+    held = np.full(len(known), NEVER, dtype=np.int64)
+    since, tid = np.zeros(len(known), dtype=np.uint8), np.zeros(len(known), dtype=np.uint32)
+    task = np.full(len(known), -1, dtype=np.int32)
+    begun = events.ts[first[remapped]]
+    held[remapped] = events.ts[queued[known[remapped]]] - begun
+    since[remapped] = HeldSince.REMAP
+    tid[remapped] = events.field(Kind.A, "tid", first[remapped])
+    task[remapped] = tasks.rows(tid[remapped], begun)
+    return HeldBios(
+        number=number[known],
+        limit=paths.field("limit"),
+        bps=paths.field("bps"),
+        iops=paths.field("iops"),
+        limits=paths.field("limits"),
+        held=held,
+        since=since,
+        tid=tid,
+        task=task,
+        entry=np.full(len(known), NEVER, dtype=np.int64),
     )
 
 

@@ -63,6 +63,8 @@ def _path_of(
         interrupts=path.interrupts.take(np.isin(path.interrupts.number, requests)),
         steps=path.steps.take(np.isin(path.steps.number, requests)),
         open_bios=path.open_bios.take(np.isin(path.open_bios.number, open_bios)),
+        held=path.held.take(np.isin(path.held.number, bios)),
+        open_held=path.open_held.take(np.isin(path.open_held.number, open_bios)),
     )
 
 

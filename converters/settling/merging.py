@@ -19,6 +19,7 @@ from biotrail.converters.lifecycles.path import (
     bio_paths,
     driver_steps,
     has_path,
+    held_bios,
     interrupts,
     no_tables,
     with_rows_of,
@@ -133,6 +134,7 @@ def _with_plain_path(
     by = interrupts(events, request, plain.completed)
     steps = driver_steps(events, request, plain.completed, plain.requests.start)
     submitted = bio_requests(events, (number, plain.queued), (none, none))
+    held = held_bios(events, tasks, number, plain.queued)
     return replace(
         path,
         bios=_merged(bios, path.bios, bios.number, path.bios.number),
@@ -141,6 +143,7 @@ def _with_plain_path(
         bio_requests=_merged(
             submitted, path.bio_requests, submitted.number, path.bio_requests.number
         ),
+        held=_merged(held, path.held, held.number, path.held.number),
     )
 
 

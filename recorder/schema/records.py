@@ -126,6 +126,7 @@ class Kind(IntEnum):
     CGROUP = 33
     FILE_NAME = 34
     COMMIT = 36
+    HELD = 37
     HIT = 40
     PAIR = 41
     PAD = 255
@@ -471,6 +472,21 @@ RECORDS: tuple[Record, ...] = (
             ),
             Field("dev", "u32", "dev_t", "s_dev of the file system; 0: a block device's own page"),
             _GENERATION,
+        ),
+    ),
+    Record(
+        Kind.HELD,
+        "l",
+        "held",
+        "block_bio_queue",
+        "A cgroup's limit (blk-throttle) held a bio before its Q: follows it, same head time.",
+        (
+            HEAD,
+            _BIO,
+            Field("cgroup", "u64", "", "id of the cgroup whose limit it is; 0: not known"),
+            Field("bps", "u64", "bytes/s", "that limit, of the bio's direction; 2^64-1: none"),
+            Field("iops", "u32", "", "that limit in bios a second; 2^32-1: none"),
+            Field("limits", "u32", "", "cgroups with a limit, from the bio's own upwards"),
         ),
     ),
     Record(

@@ -63,17 +63,25 @@ class PathLog:
         part: int = DEV,
         args: Sequence[int] = (),
         cgroup: int = 0,
+        limit: Mapping[str, int] | None = None,
+        remapped: tuple[int, int] | None = None,
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
         dirtied: (ns before Q, tid, name) of the task that dirtied its page; dirtied_in: its cgroup.
-        flags: more of Q's. args: the first arguments of its call.
+        flags: more of Q's. args: the first arguments of its call. limit: fields of its HELD record.
+        remapped: (time, tid) of its remap from the partition `part`.
         """
         self.bios += 1
         bio = {"bio": self.bios << 6}
         place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
         task = {"tid": tid, "flags": int(own) | flags, "cgroup": cgroup}
+        if remapped is not None:
+            begun, by = remapped
+            self.add(Kind.A, begun, **bio, **place, bytes=size, part=DEV, from_dev=part, tid=by)
         self.add(Kind.Q, at, **bio, **place, bytes=size, part=part, **task)
+        if limit is not None:
+            self.add(Kind.HELD, at, **bio, **limit)
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
             given = {f"arg{place}": value for place, value in enumerate(args)}

@@ -13,6 +13,7 @@ from biotrail.converters.events.path_tables import (
     Calls,
     Commits,
     DriverSteps,
+    HeldBios,
     Interrupts,
     Waits,
 )
@@ -42,6 +43,7 @@ class RecordedPath:
     interrupts: Interrupts
     commits: Commits
     steps: DriverSteps
+    held: HeldBios
     bio_comms: NDArray[np.object_]
     call_comms: NDArray[np.object_]
 
@@ -100,6 +102,7 @@ def recorded_path(
         Interrupts.concatenate([one.interrupts for one in tables]),
         Commits.concatenate([one.commits for one in tables]),
         DriverSteps.concatenate([one.steps for one in tables]),
+        HeldBios.concatenate([one.held for one in tables]),
         names[bios.task],
         names[calls.task],
     )

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.vm.guest_case import Case, Unavailable, disk, fio, module, put, run, scheduler, tool
@@ -13,6 +13,7 @@ from tests.vm.guest_repeats import Load, record_loads, until_whole
 
 ROOT = Path("/sys/fs/cgroup")
 MINE, THEIRS = "vm-mine", "vm-theirs"
+ABOVE, BELOW = "vm-above", "vm-above/below"
 MOUNT = "/mnt"
 RATE = 1 << 20
 """Bytes a second."""
@@ -21,12 +22,12 @@ IOPS = 10
 
 @contextmanager
 def cgroup(name: str) -> Iterator[Path]:
-    """A cgroup of that name below the root."""
+    """A cgroup of that name below the root, or below another one."""
     there = set((ROOT / "cgroup.controllers").read_text().split())
     if missing := {"io", "memory"} - there:
         raise Unavailable(f"cgroup v2 has no controller {' '.join(sorted(missing))}")
-    put(ROOT / "cgroup.subtree_control", "+io +memory")
     place = ROOT / name
+    put(place.parent / "cgroup.subtree_control", "+io +memory")
     place.mkdir()
     try:
         yield place
@@ -144,4 +145,32 @@ def cgroup_limits(whole: Case) -> None:
             case.save()
 
 
-CASES = (cgroup_filter, cgroup_limits)
+def cgroup_holds(whole: Case) -> None:
+    """Reads one after the other, each waited for, under limits of its cgroup, or of one above."""
+    one = {"ioengine": "psync", "iodepth": 1, "bs": "64k", "size": "1m"}
+    small = one | {"bs": "4k", "size": "40k"}
+    rate = f"{{dev}} rbps={RATE}"
+    held = {
+        "held_own": (MINE, Limit({f"{MINE}/io.max": rate}, one)),
+        "held_above": (BELOW, Limit({f"{ABOVE}/io.max": rate}, one)),
+        "held_by_cost": (MINE, replace(LIMITS["io_cost"], options=small)),
+    }
+    with ExitStack() as stack:
+        places = {name: stack.enter_context(cgroup(name)) for name in (MINE, ABOVE, BELOW)}
+        loads: list[Load] = []
+        for key, (name, limit) in held.items():
+            case = Case(key)
+            with case.ending():
+                device = stack.enter_context(limited(key, limit))
+                job = fio(filename=f"/dev/{device}", output=case.directory / "log.json",
+                          rw="randread", **limit.options)  # fmt: skip
+                loads.append((case, [inside(places[name], job)]))
+                case.told |= {"devices": [device], "rate": RATE}
+        names = [case.told["devices"][0] for case, _ in loads]
+        path = ["--path=call,time,wait,fs", "--call-budget", "0"]
+        record_loads(whole, names, loads, path)
+        for case, _ in loads:
+            case.save()
+
+
+CASES = (cgroup_filter, cgroup_limits, cgroup_holds)

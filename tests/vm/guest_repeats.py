@@ -40,17 +40,19 @@ Load = tuple[Case, Sequence[str]]
 """A case, and the commands of its load."""
 
 
-def record_loads(whole: Case, devices: list[str], loads: Sequence[Load]) -> None:
+def record_loads(
+    whole: Case, devices: list[str], loads: Sequence[Load], more: Sequence[str] = ()
+) -> None:
     """All loads in one log; in others those that the kernel skipped events of, once more each.
 
-    Tells each case in which log it is whole, or its last.
+    more: options of the recording. Tells each case in which log it is whole, or its last.
     """
     for repeats in range(REPEATS + 1):
         name = f"log-{repeats}" if repeats else "log"
         script = whole.directory / f"{name}.sh"
         commands = [line for load in loads for line in _timed(*load)]
         script.write_text("\n".join([*commands, "sync"]) + "\n", encoding="utf-8")
-        whole.record(devices, ["bash", str(script)], name)
+        whole.record(devices, ["bash", str(script)], name, more)
         for case, _ in loads:
             case.told |= {"log": f"{whole.name}/{name}.biotrail", "repeats": repeats}
         windows = skips(whole.directory / f"{name}.biotrail")

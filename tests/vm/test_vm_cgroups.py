@@ -88,6 +88,44 @@ def test_io_max_acts_before_queueing(vm: Machine, name: str) -> None:
     assert np.mean([comm.startswith("kworker") for comm in comms]) > 0.8
 
 
+@pytest.mark.parametrize(("name", "whose"), [("held_own", "/vm-mine"), ("held_above", "/vm-above")])
+def test_who_holds_bios_and_for_how_long(vm: Machine, name: str, whose: str, capsys) -> None:
+    # GIVEN reads one after the other, under a limit of their cgroup, or of the one above it
+    case = vm.case(name)
+    whole = reported(case, capsys, "-d", case.top)
+    # WHEN a report is made  THEN it says whose limit held those that a worker queued
+    (held,) = whole["held"]
+    assert (held["cgroup"], held["device"], held["operation"]) == (whose, case.top, "read")
+    bios = case.log.bios_of(case.top)
+    comms = case.log.comms[np.isin(case.log.bios.number, bios.number)]
+    assert held["bios"] == sum(comm.startswith("kworker") for comm in comms) > 0
+    assert (held["bps"], held["iops"], held["several"]) == (case.told["rate"], None, 0)
+    # AND for how long: fio waited for these reads, but for what followed their Q. A virtual CPU
+    # that does not run for a while between a completion and its wake-up leaves a length unknown
+    of_fio = case.job["read"]["clat_ns"]["mean"] * case.job["read"]["total_ios"]
+    queued = int((bios.complete - bios.queue).sum())
+    assert held["bios"] - 2 <= held["time"]["count"] <= held["bios"]
+    each = held["time"]["mean_ns"] * held["bios"]
+    assert each == pytest.approx(of_fio - queued, rel=0.15)
+    assert held["process"] == "fio"
+    # AND that is what its calls waited for
+    waited = {(one["call"], one["reason"]): one for one in whole["waits"]}
+    assert waited["pread64", "cgroup limit"]["count"] == held["time"]["count"]
+
+
+def test_io_cost_is_named(vm: Machine, capsys) -> None:
+    # GIVEN reads that io.cost holds between Q and G, one after the other
+    case = vm.case("held_by_cost")
+    # WHEN what calls waited for is reported  THEN it is io.cost, and no bio was held before Q
+    whole = reported(case, capsys, "-d", case.top)
+    assert whole["held"] == []
+    assert max(whole["waits"], key=lambda one: one["sum_ns"])["reason"] == "io.cost"
+    # AND the slowest I/Os say so
+    assert biotrail("slow", "--json", "-d", case.top, case.log.path) == 0
+    slowest = json.loads(capsys.readouterr().out)["ios"][0]["io"]
+    assert slowest["q2g_reason"] == "io.cost"
+
+
 def test_io_cost_shows_in_q2g(vm: Machine) -> None:
     # GIVEN a model by which the device can do ten reads a second, of which one is under way at once
     case = vm.case("io_cost")

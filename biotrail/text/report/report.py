@@ -22,6 +22,7 @@ from biotrail.text.report.cells import (
     work,
 )
 from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
+from biotrail.text.report.held import held
 from biotrail.text.report.pairs import pair_parts
 from biotrail.text.report.path import call_groups, calls, completions, drivers
 from biotrail.text.report.rows import in_order
@@ -70,6 +71,8 @@ def parts(
 def _of_devices(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of devices with I/O. limit: rows of the table of operations, 0: all."""
     yield operations(report, width, limit)
+    if report.held:
+        yield held(report, width, limit)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)

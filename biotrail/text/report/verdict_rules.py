@@ -12,7 +12,9 @@ from typing import Any
 from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.text import tallies, units
+from biotrail.text.report.held import length_text
 from biotrail.text.report.verdict_parts import (
     NEXT,
     READING,
@@ -38,6 +40,8 @@ REQUEUED_SHARE = 0.01
 SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
 DOUBTFUL_SHARE, DOUBTFUL_TIME = 0.01, 0.1
+HELD_SHARE = 0.25
+CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
 Found = tuple[str, str, dict[str, Any]]
 """Text, what to look at next, figures."""
 
@@ -52,6 +56,39 @@ def _no_io(report: Report) -> Found | None:
         text = f"No bios were recorded, only {units.plural(requests, 'request')}"
         return text, "D2C of requests below; docs/inputs.md, what to record", figures
     return "No I/O was recorded", "biotrail info: the filters, and what is missing", figures
+
+
+def _held(report: Report) -> Found | None:
+    """Limits have HELD_SHARE of what calls waited; without waits: HELD_SHARE of the bios."""
+    if not report.held:
+        return None
+    one = report.held[0]
+    name = where_text(one.device, one.operation)
+    of = sum(
+        each.bios.counters["ios"]
+        for device in report.devices
+        for each in device.operations
+        if device.device == one.device and operation_name(each) == one.operation
+    )
+    waited = sum(wait.time.sum for wait in report.waits)
+    ns = sum(wait.time.sum for wait in report.waits if wait.reason == CGROUP_LIMIT)
+    share = ns / waited if waited else one.bios / max(of, 1)
+    if share < HELD_SHARE:
+        return None
+    of_whom = f" of {one.process[0]} (pid {one.process[1]})" if one.process else ""
+    text = (
+        f"The limit of cgroup {one.cgroup or '(not known)'} held {units.count(one.bios)} of "
+        f"{units.count(of)} {name}{of_whom} before they were queued, {length_text(one)}"
+    )
+    if waited:
+        text += f"; calls waited for limits for {units.duration(ns)} of {units.duration(waited)}"
+    figures = {
+        **{"cgroup": one.cgroup, "device": one.device, "operation": one.operation},
+        **_counted(one.bios, of),
+        **{"known": one.time.count, "held_ns": one.time.sum},
+        **{"waited_ns": ns, "of_waited_ns": waited},
+    }
+    return text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Q2G", figures
 
 
 def _main_part(report: Report) -> Found | None:
@@ -341,6 +378,7 @@ class Rule:
 
 RULES = (
     Rule("no-io", _no_io),
+    Rule("held", _held),
     Rule("main-part", _main_part),
     Rule("spread", _spread),
     Rule("failed", _failed),

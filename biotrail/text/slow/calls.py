@@ -242,6 +242,7 @@ def _cause(wait: WaitFacts) -> str:
     """Return what a wait was for: `other I/O: journal commit 17 of loop0, state D`."""
     text = wait.cause if wait.reason is None else f"{wait.cause}: {wait.reason}"
     text += "" if wait.commit is None else f" {wait.commit} of {wait.commit_device}"
+    text += "" if wait.limit is None else f" of {wait.limit}"
     return f"{text}, state {wait.state}"
 
 

@@ -2,7 +2,9 @@
 """An I/O in a few words: what it was, whose, how long it took, what was unusual."""
 
 from biotrail.converters.analysis.slow.io_details import IO
+from biotrail.converters.analysis.slow.limits import HeldBack
 from biotrail.text import tallies, units
+from biotrail.text.report.held import limit_text
 
 _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 
@@ -49,6 +51,19 @@ def unusual_text(io: IO) -> str:
     if io.certainty in _DOUBTS and not io.under_way:
         found.append(f"{io.certainty}: {tallies.CERTAINTY_MEANINGS[io.certainty]}")
     return "; ".join(found)
+
+
+def held_text(held: HeldBack) -> str:
+    """Return which limit held an I/O before it was queued, for how long, and for whom."""
+    rates = limit_text(held.bps, held.iops)
+    limit = f"the limit of cgroup {held.cgroup or '(not known)'}"
+    limit += f" ({rates})" if held.bps is not None or held.iops is not None else ""
+    if held.limits > 1:
+        limit += f" or of {units.plural(held.limits - 1, 'cgroup')} above it"
+    if held.ns is None:
+        return f"held by {limit} before it was queued, length not known"
+    text = f"held by {limit} for {units.duration(held.ns)} before it was queued"
+    return text if held.tid is None else f"{text}, for {held.comm or '?'} ({held.tid})"
 
 
 def percent(share: float) -> str:

@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Wanted
+from biotrail.converters.analysis.slow.counts import Counts
+from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import styled
 from biotrail.text.slow.around import device_lines
 from biotrail.text.slow.events import event_lines, pause_lines
 from biotrail.text.slow.functions import followed_line, function_lines
-from biotrail.text.slow.io import io_text, percent, thread_text, took_text, unusual_text
+from biotrail.text.slow.io import held_text, io_text, percent, thread_text, took_text, unusual_text
 from biotrail.text.slow.related import family_lines, request_lines
 from biotrail.text.slow.side import side_lines
 from biotrail.text.slow.stages import stage_lines
@@ -102,6 +103,9 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
     if counts.doubtful:
         ended = counts.ios - counts.under_way - counts.without_latency
         yield tallies.doubtful_line(counts.doubtful, ended)
+    if counts.held:
+        held = units.plural(counts.held, "I/O was", "I/Os were")
+        yield f"{held} held by a cgroup's limit before being queued: that is no part of these times"
     if counts.tries:
         yield f"{tallies.tries_text(counts.tries)} left out"
     longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)
@@ -142,6 +146,8 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
     yield f"    {_when(trace, slow)}; bio {io.number}"
     if io.file is not None:
         yield f"    file {io.file}"
+    if io.held is not None:
+        yield styled(f"    {held_text(io.held)}", fg="yellow")
     marks = unusual_text(io)
     if marks:
         yield styled(f"    {marks}", fg="yellow")

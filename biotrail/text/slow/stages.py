@@ -31,6 +31,15 @@ MEANINGS = {
     "Q2D": "joined a request without an event that says when, and waited for its issue",
 }
 """What a bio waited for in each stage."""
+REASONS_OF_Q2G = {
+    "request tag": "for a free tag",
+    "queue frozen": "the device's queue was being changed",
+    "io.cost": "io.cost held its cgroup's I/O back",
+    "io.latency": "io.latency held its cgroup's I/O back, for another cgroup's sake",
+    "write-back throttling": "write-back throttling (wbt) held it back",
+    "I/O limit": "a limit on I/O in flight held it back",
+}
+"""What its thread waited for between Q and G, by the name of the wait's reason."""
 
 
 def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
@@ -56,6 +65,8 @@ def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
     or with the lower device.
     """
     text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
+    if span.stage == "Q2G" and slow.io.q2g_reason is not None:
+        text = f"waited for a request: {REASONS_OF_Q2G[slow.io.q2g_reason]}"
     if slow.io.under_way:
         return f"{text}, until the log's end, unless its completion was not seen"
     times = slow.below

@@ -115,8 +115,8 @@ class Selection:
             calls, waits = self._calls.masks(
                 path.calls,
                 path.waits,
-                (window.bios, path.bios),
-                (window.open_bios, path.open_bios),
+                (window.bios, path.bios, path.held),
+                (window.open_bios, path.open_bios, path.open_held),
             )
         of_bios = np.concatenate([path.bios.submission, path.open_bios.submission])
         wanted = np.union1d(self._submissions, of_bios[of_bios >= 0])

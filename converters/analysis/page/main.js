@@ -227,6 +227,7 @@ function ioCards(view, everything) {
     guestCard(),
     callsCard(),
     waitsCard(),
+    heldCard(),
     completionCard(view),
     pairsCard(),
     pairKeysCard(),

@@ -110,6 +110,52 @@ function waitsCard() {
   );
 }
 
+/** Returns the card with the bios that cgroups' limits held before Q; null without any. */
+function heldCard() {
+  if (!report.held.length) return null;
+  const at = new Map(report.held.map((row, place) => [row, place]));
+  const left = data.left_out.held;
+  const rate = (value, place, key, unit) => [
+    figure(value, unit, `held.${place}.${key}`),
+    "/s",
+  ];
+  return card(
+    "Held by a cgroup's limit before Q",
+    `Bios that blk-throttle (io.max) held until a worker of the kernel queued them: in no latency. ${
+      left ? `${plural(left, "more is", "more are")} not in this page: see report --json.` : ""
+    }`,
+    "wide",
+    table(
+      [
+        ["limit of", (row) => el("td", { class: "name left" }, row.cgroup ?? "(not known)"), "left"],
+        ["device", (row) => row.device, "left"],
+        ["operation", (row) => row.operation, "left"],
+        [
+          "limit",
+          (row, place) =>
+            el(
+              "td",
+              {},
+              row.bps === null ? null : rate(row.bps, place, "bps", "bytes"),
+              row.bps === null || row.iops === null ? null : ", ",
+              row.iops === null ? null : rate(row.iops, place, "iops", "count"),
+            ),
+        ],
+        ["bios", (row, place) => figure(row.bios, "count", `held.${place}.bios`)],
+        ["most of", (row) => (row.process === null ? "–" : `${row.process} (${row.pid})`), "left"],
+        ["known", (row, place) => figure(row.time.count, "count", `held.${place}.time.count`)],
+        [
+          "total",
+          (row, place) =>
+            row.time.count ? figure(row.time.sum_ns, "ns", `held.${place}.time.sum_ns`) : "–",
+        ],
+        ...timeColumns((row) => [row.time, `held.${at.get(row)}.time`]),
+      ],
+      report.held,
+    ),
+  );
+}
+
 /** Returns the card with the steps from issue to completion, of the chosen device or all; null without any. */
 function completionCard(view) {
   const rows = report.devices.flatMap((device, place) =>

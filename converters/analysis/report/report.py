@@ -35,6 +35,7 @@ from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, Wai
 from biotrail.converters.analysis.report.devices.devices import Device, Devices
 from biotrail.converters.analysis.report.devices.drivers import Drivers
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
+from biotrail.converters.analysis.report.devices.held import HeldByLimit
 from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.pairs.pairs import PairFigures
@@ -106,6 +107,7 @@ class Reporter:
         self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
         self._waits = WaitsByReason(context)
         self._commits = CommitsByDevice(context)
+        self._held = HeldByLimit(context)
         self._submissions = SubmissionsByOperation(context)
         self._pairs = PairFigures(context, interval)
         self._completions = Completions()
@@ -160,6 +162,7 @@ class Reporter:
             self._call_groups.add(window)
         self._waits.add(window)
         self._commits.add(window)
+        self._held.add(window)
         self._submissions.add(window)
         self._pairs.add(window, self.begin)
         self._completions.add(window)
@@ -223,6 +226,7 @@ class Reporter:
             calls=self._calls.reports(),
             call_groups=self._call_groups.reports() if self._call_groups else [],
             waits=self._waits.reports(),
+            held=self._held.reports(),
             waits_dropped=self._waits.dropped,
             commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,

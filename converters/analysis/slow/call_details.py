@@ -91,6 +91,8 @@ class WaitFacts:
     """Transaction of jbd2 whose commit ended it; None: none is known."""
     commit_device: str | None = None
     """Device of that commit's file system."""
+    limit: str | None = None
+    """Cgroup whose limit held the bio that it was for, where `reason` is that; else None."""
     stack: list[str] = field(default_factory=list)
     """Kernel functions in which it waited, the innermost first; empty: not recorded."""
 
@@ -193,6 +195,7 @@ def waits_at(
         waker, row, where = int(chosen.waker[at]), int(task[at]), int(chosen.context[at])
         unseen = woken == run and not waker and not where
         commit, dev = int(chosen.commit[at]), int(chosen.commit_dev[at])
+        limit = int(chosen.limit[at]) * (chosen.reason[at] == WaitReason.CGROUP_LIMIT)
         reason = WAIT_REASON_NAMES[WaitReason(int(chosen.reason[at]))]
         found.append(
             WaitFacts(
@@ -207,6 +210,7 @@ def waits_at(
                 reason=reason if "fs" in context.path_parts else None,
                 commit=None if commit == NEVER else commit,
                 commit_device=context.device_name(dev) if dev else None,
+                limit=context.cgroups.get(limit, f"id {limit}") if limit else None,
                 stack=list(context.wait_stacks.get(int(chosen.stack[at]), ())),
             )
         )

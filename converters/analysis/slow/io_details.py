@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import operations
+from biotrail.converters.analysis.slow.limits import HeldBack, held_back, wait_for_request
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -76,6 +77,11 @@ class IO:
     stages: list[Span] = field(default_factory=list)
     dev: int = 0
     part: int = 0
+    held: HeldBack | None = None
+    """The cgroup's limit that held it before it was queued, which is no part of its latency; None:
+    none did, as far as the log says."""
+    q2g_reason: str | None = None
+    """What its thread waited for between Q and G, as in WAIT_REASON_NAMES; None: not known."""
 
     @property
     def longest(self) -> Span | None:
@@ -140,9 +146,8 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     bios = window.bios
     one = bios.take(np.array([row]))
     codes, names = operations(context, one.opf, one.bytes)
-    queue, complete = int(one.queue[0]), int(sure_complete(one)[0])
+    queue, complete, task = int(one.queue[0]), int(sure_complete(one)[0]), int(one.task[0])
     both = NEVER not in (queue, complete)
-    task = int(one.task[0])
     dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
     io = IO(
         number=int(one.number[0]),
@@ -170,6 +175,8 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         requeues=int(one.requeues[0]),
         dev=dev,
         part=part,
+        held=held_back(context, window, int(one.number[0])),
+        q2g_reason=wait_for_request(window, row),
     )
     if io.under_way:
         io.waited_ns = end - queue

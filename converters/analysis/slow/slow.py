@@ -15,6 +15,7 @@ import numpy as np
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.tries import tries
 from biotrail.converters.analysis.guests.side import Side
+from biotrail.converters.analysis.slow.counts import Counts
 from biotrail.converters.analysis.slow.followed import FollowedLife, followed_lives
 from biotrail.converters.analysis.slow.io_details import (
     IO,
@@ -151,24 +152,6 @@ class Wanted:
 
 
 @dataclass
-class Counts:
-    """Numbers of I/Os that a Slowest looked at."""
-
-    ios: int = 0
-    """Chosen I/Os without tries; of whole families only the topmost bios."""
-    matching: int = 0
-    """I/Os of these that are as slow as wanted (and failed, if only failed ones are wanted)."""
-    under_way: int = 0
-    """I/Os of these that were in flight when the log ended."""
-    without_latency: int = 0
-    """I/Os of these whose duration is not known, because Q or C is not in the log."""
-    doubtful: int = 0
-    """I/Os of these whose duration is in doubt (`Bios.doubtful`); none of them matches."""
-    tries: int = 0
-    """NOWAIT tries that failed at once (tries.py); not counted in the other numbers."""
-
-
-@dataclass
 class Slowest:
     """Finds the slowest I/Os of a choice. Pass `watch` to `Trace.lifecycles(on_window=...)`."""
 
@@ -210,7 +193,7 @@ class Slowest:
         self.counts.tries += int(tried.sum())
         chosen &= ~tried
         waited, known = _waits(bios, self._end)
-        self._count(bios, chosen, known)
+        self._count(window, chosen, known)
         self.counts.doubtful += int((chosen & known & bios.doubtful).sum())
         chosen &= ~(known & bios.doubtful)
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
@@ -224,11 +207,14 @@ class Slowest:
     def _context(self) -> Context:
         return self.trace.context
 
-    def _count(self, bios: Bios, chosen: Bool, known: Bool) -> None:
+    def _count(self, window: Lifecycles, chosen: Bool, known: Bool) -> None:
         """Count the bios of the mask `chosen`; known: whether each one's duration is known."""
+        bios = window.bios
         self.counts.ios += int(chosen.sum())
         self.counts.under_way += int((chosen & under_way(bios)).sum())
         self.counts.without_latency += int((chosen & ~known).sum())
+        if window.path is not None:
+            self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
 
     def _slowest(self, rows: I64, waited: I64, number: I64) -> I64:
         """Return those of `rows` that may be among the `wanted.top` slowest, slowest first: int64.

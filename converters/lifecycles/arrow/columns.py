@@ -82,6 +82,11 @@ _PATH = (
     Column("dirty_comm", NAME, "", "its name then"),
     Column("dirty_cgroup", NAME, "", "path of the cgroup that it was in then, or its id"),
 )
+_HELD = (
+    Column("limit", NAME, "", "cgroup whose limit (io.max) held it before Q; null: none known"),
+    Column("held_ns", pa.int64(), "ns", "for how long; null: not held, or not known"),
+    Column("held_tid", pa.uint32(), "", "thread that submitted it then, or waited for it"),
+)
 BIOS = (
     _NUMBER,
     *_DEVICE,
@@ -93,6 +98,7 @@ BIOS = (
     Column("cgroup", NAME, "", "path of the charged cgroup, or its id"),
     Column("file", NAME, "", "path of the file whose pages it carries, where files were recorded"),
     *_PATH,
+    *_HELD,
     Column("ioprio", pa.uint16(), "", "I/O priority: class << 13 | data"),
     Column("hint", pa.uint8(), "", "write life-time hint"),
     Column("purpose", NAME, "", "data, metadata, journal, swap, readahead; null: it has no data"),
@@ -158,6 +164,8 @@ def schema(columns: tuple[Column, ...]) -> pa.Schema:
 BIO_SCHEMA = schema(BIOS)
 PATH_NAMES = tuple(column.name for column in _PATH)
 """Columns of bios that logs recorded without --path leave null."""
+HELD_NAMES = tuple(column.name for column in _HELD)
+"""Columns of bios that are null but for those that a cgroup's limit held."""
 REQUEST_SCHEMA = schema(REQUESTS)
 DRIVER_NAMES = tuple(column.name for column in _DRIVER)
 """Columns of requests that logs recorded without --path driver leave null."""

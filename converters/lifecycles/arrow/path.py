@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of bios that say which call queued each, and who dirtied what it writes back."""
+"""Columns of bios: which call queued each, who dirtied what it writes back, what held it."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,10 +7,13 @@ import pyarrow as pa
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import NO_CALL, BioPaths
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, PATH_NAMES
+from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, HELD_NAMES, PATH_NAMES
 from biotrail.converters.lifecycles.arrow.named import named, nullable
 from biotrail.converters.lifecycles.call_arguments import argument
 from biotrail.recorder.schema.syscalls import shown_name
+
+NO_NAME = "(not known)"
+"""Column `limit`: a limit held the bio, and whose is not known."""
 
 
 def path_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
@@ -30,6 +33,27 @@ def path_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
     known = paths.number[np.minimum(place, len(paths) - 1)] == bios
     rows = pa.array(place, mask=~known)
     return {name: columns[name].take(rows) for name in PATH_NAMES}
+
+
+def held_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
+    """Return the columns HELD_NAMES with a value per bio of the window, in the order of its `bios`.
+
+    Null: no cgroup's limit held the bio, or that is not known. context: of the log, for names.
+    """
+    bios = window.bios.number
+    held = None if window.path is None else window.path.held
+    if held is None or not len(held):
+        return {name: pa.nulls(len(bios), BIO_SCHEMA.field(name).type) for name in HELD_NAMES}
+    place = np.minimum(np.searchsorted(held.number, bios), len(held) - 1)
+    rows = pa.array(place, mask=held.number[place] != bios)
+    columns = {
+        "limit": named(
+            held.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else NO_NAME
+        ),
+        "held_ns": nullable(held.held),
+        "held_tid": nullable(held.tid, 0),
+    }
+    return {name: columns[name].take(rows) for name in HELD_NAMES}
 
 
 def _columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:

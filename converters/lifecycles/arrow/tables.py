@@ -31,7 +31,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
 )
 from biotrail.converters.lifecycles.arrow.drivers import driver_columns
 from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullable
-from biotrail.converters.lifecycles.arrow.path import path_columns
+from biotrail.converters.lifecycles.arrow.path import held_columns, path_columns
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
@@ -58,6 +58,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         ),
         "file": named(bios.file, lambda row: _path(context, row)),
         **path_columns(window, context),
+        **held_columns(window, context),
         "ioprio": bios.ioprio,
         "hint": bios.hint,
         "purpose": named(

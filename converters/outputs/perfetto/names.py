@@ -88,6 +88,9 @@ PATH_BIO_ARGUMENTS = (
     Argument("dirtied_in", "cgroup that it was in then", "not known, or not recorded"),
     Argument("purpose", "metadata, journal, swap or readahead", "data, none, or not recorded"),
     Argument("submission", "number of its io_uring request or aio iocb", "none, or not recorded"),
+    Argument("limit_of", "cgroup whose limit (io.max) held it before Q", "none is known to have"),
+    Argument("held_ns", "for how long, before the slice begins", "as limit_of, or not known"),
+    Argument("held_for", "thread that submitted it, or waited for it", "as held_ns"),
 )
 PATH_REQUEST_ARGUMENTS = (
     Argument("completed_in", "interrupt, softirq or task", "not recorded"),

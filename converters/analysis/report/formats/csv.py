@@ -141,11 +141,31 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of calls, waits, commits, submissions, ways of completion, and drivers."""
+    """Yield the lines of held bios, calls, waits, commits, submissions, completions, drivers."""
+    yield from _held_lines(report)
     yield from _call_lines(report)
     yield from _submission_lines(report)
     for device in report.devices:
         yield from _completion_lines(device)
+
+
+def _held_lines(report: Report) -> Iterator[Line]:
+    """Yield a line for the bios that each cgroup's limit held, of each device and operation."""
+    for held in report.held:
+        process, pid = held.process or (None, None)
+        yield {
+            "section": "held",
+            "device": held.device,
+            "dev": held.dev,
+            "operation": held.operation,
+            "process": process,
+            "pid": pid,
+            "cgroup": held.cgroup,
+            "of": "bios",
+            "ios": held.bios,
+            "stage": "held",
+            **summary(held.time, "ns"),
+        }
 
 
 def _call_lines(report: Report) -> Iterator[Line]:

@@ -22,6 +22,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     DriverReport,
     FlushReport,
     GroupReport,
+    HeldReport,
     IntervalDepth,
     OperationReport,
     PatternReport,
@@ -87,10 +88,11 @@ def as_dict(report: Report) -> dict[str, Any]:
 def _of_path(report: Report) -> dict[str, Any]:
     """Return what the report has of the path beside the block layer as a dict for json.dumps.
 
-    Calls by name, calls by group, waits, commits and submissions are lists, [] where the log has
-    none; the other values are numbers, `calls_until_ns` may be None.
+    Held bios, calls by name, calls by group, waits, commits and submissions are lists, [] where the
+    log has none; the other values are numbers, `calls_until_ns` may be None.
     """
     return {
+        "held": [_held(one) for one in report.held],
         "calls": [call(one) for one in report.calls],
         "call_groups": [call(one) for one in report.call_groups],
         "waits": [_wait(one) for one in report.waits],
@@ -255,6 +257,27 @@ def _wait(one: WaitReport) -> dict[str, Any]:
         "share": round(one.share, 6),
         "own_io_ns": one.own_io_ns,
         **summary(one.time, "ns"),
+    }
+
+
+def _held(one: HeldReport) -> dict[str, Any]:
+    """Return the bios that a limit held, of one device and operation, as a dict for json.dumps.
+
+    Keys: cgroup, device, dev, operation, bios, several, bps, iops, process, pid, time (in ns).
+    """
+    process, pid = one.process or (None, None)
+    return {
+        "cgroup": one.cgroup,
+        "device": one.device,
+        "dev": one.dev,
+        "operation": one.operation,
+        "bios": one.bios,
+        "several": one.several,
+        "bps": one.bps,
+        "iops": one.iops,
+        "process": process,
+        "pid": pid,
+        "time": summary(one.time, "ns"),
     }
 
 

@@ -178,6 +178,29 @@ class WaitReport:
 
 
 @dataclass
+class HeldReport:
+    """Bios of one device and operation that one cgroup's limit (blk-throttle) held before Q."""
+
+    cgroup: str | None
+    """Whose limit it is, the bios' own or one above theirs; None: not known."""
+    device: str
+    dev: int
+    operation: str
+    bios: int
+    several: int
+    """Bios of these above whose cgroup others have limits, too: any of them may have held them."""
+    bps: int | None
+    """The limit, bytes/s, when the last of them was queued; None: none, or not known."""
+    iops: int | None
+    """The limit, bios a second, likewise."""
+    process: tuple[str, int] | None
+    """(name, process id) of the thread that submitted them, or waited for them; of several, that
+    with most of the time; None: not known of any."""
+    time: Summary
+    """ns that each was held, of those for which it is known."""
+
+
+@dataclass
 class CommitReport:
     """Commits of the journal (jbd2) of one file system."""
 
@@ -368,6 +391,7 @@ class Report:
     call_groups.OF_CALLS."""
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
+    held: list[HeldReport] = field(default_factory=list)
     waits_dropped: int = 0
     """Recorded waits that are not in `waits`, as their calls went on for too long."""
     commits: list[CommitReport] = field(default_factory=list)

@@ -5,7 +5,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import NO_CALL, BioPaths, Interrupts, PathTables
+from biotrail.converters.events.path_tables import (
+    NO_CALL,
+    BioPaths,
+    HeldBios,
+    Interrupts,
+    PathTables,
+)
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -34,6 +40,7 @@ def add_bio_path(
 ) -> None:
     """Add the arguments names.PATH_BIO_ARGUMENTS to the slices of bios where they are known.
 
+    `limit_of`, `held_ns` and `held_for` are of bios in `path.held`.
     `purpose`, where the log has the part `dirty`, needs no `path`. `fd` is the call's first
     argument, of any known system call. The others need the bio's row in `path.bios`: call and
     submission, and those on who dirtied the page where `dirtied` is known (dirtied_before_ns: if Q
@@ -43,7 +50,11 @@ def add_bio_path(
     """
     if "dirty" in context.path_parts:
         _add_purposes(slices, table, tasks, context, strings)
-    if path is None or not len(path.bios) or not len(table):
+    if path is None or not len(table):
+        return
+    if len(path.held):
+        _add_limits(slices, table, path.held, tasks, context, strings)
+    if not len(path.bios):
         return
     row, known = _rows_by_number(path.bios.number, table.number)
     bios = path.bios.take(row)
@@ -60,6 +71,31 @@ def add_bio_path(
     slices.uint("dirtied_before_ns", before, dirtied & (before >= 0) & (table.queue != NEVER))
     groups = _cgroup_ids(np.where(dirtied, bios.dirty_cgroup, np.uint64(0)), context, strings)
     slices.text("dirtied_in", groups)
+
+
+def _add_limits(
+    slices: Slices,
+    table: Bios,
+    held: HeldBios,
+    tasks: Tasks,
+    context: Context,
+    strings: Interned,
+) -> None:
+    """Add the cgroup whose limit held a bio, for how long and for whom, where these are known.
+
+    table: the bio of each slice. tasks: the threads that `held.task` is the row of. New texts are
+    added to `strings`.
+    """
+    row, known = _rows_by_number(held.number, table.number)
+    held = held.take(row)
+    limits = _cgroup_ids(np.where(known, held.limit, np.uint64(0)), context, strings)
+    unnamed = known & (held.limit == 0)
+    slices.text("limit_of", np.where(unnamed, np.uint64(strings.id("not known")), limits))
+    told = known & (held.held != NEVER)
+    slices.uint("held_ns", held.held, told)
+    found, codes = np.unique(np.where(told, held.task, -1), return_inverse=True)
+    ids = [strings.id(str(tasks.comm[one])) if one >= 0 else 0 for one in found.tolist()]
+    slices.text("held_for", np.array(ids, dtype=np.uint64)[codes])
 
 
 def _add_purposes(

@@ -73,7 +73,11 @@ def _path_of_open(path: PathTables) -> PathTables:
     """
     none = np.zeros(0, dtype=np.int64)
     return replace(
-        _of_nothing_ended(path), bios=path.open_bios, open_bios=path.open_bios.take(none)
+        _of_nothing_ended(path),
+        bios=path.open_bios,
+        open_bios=path.open_bios.take(none),
+        held=path.open_held,
+        open_held=path.open_held.take(none),
     )
 
 
@@ -89,6 +93,7 @@ def _of_nothing_ended(path: PathTables) -> PathTables:
         calls=path.calls.take(none),
         waits=path.waits.take(none),
         bios=path.bios.take(none),
+        held=path.held.take(none),
         interrupts=path.interrupts.take(none),
         steps=path.steps.take(none),
         submissions=path.submissions.take(none),

@@ -51,6 +51,16 @@ STACKS = {
     # innermost first: a request's tag, not the page that is read
     "schedule io_schedule blk_mq_get_tag __blk_mq_alloc_requests submit_bio_noacct "
     "filemap_get_pages filemap_read": WaitReason.REQUEST,
+    # limits between Q and G, by who holds
+    "schedule io_schedule ioc_rqos_throttle __rq_qos_throttle blk_mq_submit_bio": (
+        WaitReason.IO_COST
+    ),
+    "schedule io_schedule rq_qos_wait blkcg_iolatency_throttle __rq_qos_throttle "
+    "blk_mq_submit_bio": WaitReason.IO_LATENCY,
+    "schedule io_schedule rq_qos_wait wbt_wait __rq_qos_throttle blk_mq_submit_bio": (
+        WaitReason.WRITE_BACK_LIMIT
+    ),
+    "schedule io_schedule rq_qos_wait __rq_qos_throttle blk_mq_submit_bio": WaitReason.WRITE_LIMIT,
     # a lock, by who takes it
     "schedule schedule_preempt_disabled rwsem_down_write_slowpath down_write open_last_lookups "
     "path_openat": WaitReason.DIRECTORY,
@@ -91,10 +101,11 @@ def test_the_table_is_whole() -> None:
     assert set(REASONS) == set(WaitReason)
     assert len(set(WAIT_REASON_NAMES.values())) == len(WaitReason)
     assert all(text.meaning for text in REASONS.values())
-    # AND each but the two without a rule has one
+    # AND each but those without a rule has one: two, and the one that a bio tells
     assert {rule.reason for rule in RULES} == set(WaitReason) - {
         WaitReason.UNKNOWN,
         WaitReason.OTHER,
+        WaitReason.CGROUP_LIMIT,
     }
     # AND a function is in several rules only if callers tell them apart
     places: dict[str, list[bool]] = {}

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.report.tree.tree import HeldReport, Report
 from biotrail.converters.pipeline import Trace
 from biotrail.text.report import verdict
 from biotrail.text.report.verdict import Sentence
@@ -77,6 +79,25 @@ def test_requests_alone(tmp_path: Path) -> None:
     one = said(make_report(Trace(path)))["no-io"]
     assert one.text == "No bios were recorded, only 3 requests"
     assert one.figures == {"count": 0, "requests": 3}
+
+
+def test_what_a_limit_held(tmp_path: Path) -> None:
+    # GIVEN two reads of three that a cgroup's limit held, for a time not known
+    report = report_of(tmp_path, [io(n + 1, n * 1000) for n in range(3)])
+    one = HeldReport(
+        "/limited", "vda", 0, "read", 2, 0, 1 << 20, None, None, Summary.of(Distribution())
+    )
+    # WHEN they are judged
+    found = said(replace(report, held=[one]))["held"]
+    # THEN that is said
+    assert found.text == (
+        "The limit of cgroup /limited held 2 of 3 reads on vda before they were queued, for how "
+        "long is not known"
+    )
+    assert (found.figures["count"], found.figures["of"], found.figures["known"]) == (2, 3, 0)
+    # AND not where few were held
+    report = report_of(tmp_path, [io(n + 1, n * 1000) for n in range(9)])
+    assert "held" not in said(replace(report, held=[one]))
 
 
 def test_the_main_part_and_whose_it_is(tmp_path: Path) -> None:
