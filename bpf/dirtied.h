@@ -38,7 +38,7 @@ struct {
 
 static __always_inline struct bt_dirty_slot *bt_dirty_slot(__u64 folio)
 {
-	__u32 key = folio * BT_DIRTY_HASH >> (64 - BT_DIRTY_SLOT_BITS);
+	__u32 key = folio * BT_DIRTY_HASH >> path.dirty_shift;
 
 	return bpf_map_lookup_elem(&bt_dirty_slots, &key);
 }

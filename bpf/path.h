@@ -16,7 +16,6 @@
 #define BT_CALL_ARGS 4
 #define BT_PAGE_FAULT (-1) /* number of a call: the thread entered the kernel by a fault */
 #define BT_NO_CALL (-2) /* a kernel thread, or a kernel that tells no registers */
-#define BT_DIRTY_SLOT_BITS 18 /* the loader sets 2^18 entries if dirtying tasks are recorded */
 
 /* recorder/probes/maps/path_maps.py fills it. */
 const volatile struct bt_path path SEC(".rodata.path") = {};

@@ -213,8 +213,9 @@ struct bt_path {
 	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
 	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
+	__u64 dirty_shift; /* 64 less the bits of a slot's number in bt_dirty_slots */
 };
-_Static_assert(sizeof(struct bt_path) == 184, "size");
+_Static_assert(sizeof(struct bt_path) == 192, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -229,6 +230,7 @@ _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, timed) == 48, "timed");
 _Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
+_Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 184, "dirty_shift");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {

@@ -19,7 +19,9 @@ from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.host import devices
 from biotrail.recorder.output import output
-from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
+from biotrail.recorder.output.directories import make_directory
+from biotrail.recorder.output.folders import others_may_replace
+from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.session.session import RecordOptions, Summary, record
 from biotrail.text import tallies, units
 from biotrail.text.columns import console
@@ -69,14 +71,8 @@ def command(directory: str) -> None:
 
 def _prepared(directory: str) -> Path:
     """Make the output directory; under sudo it belongs to the calling user. Raises OutputError."""
-    place = Path(directory)
-    try:
-        place.mkdir(output.PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        if (ids := output.owner()) is not None and place.stat().st_uid == 0:
-            os.chown(place, *ids)
-    except OSError as error:
-        raise OutputError(f"cannot make {directory}: {error.strerror}; give --output") from error
-    return place
+    make_directory(directory)
+    return Path(directory)
 
 
 def _record(log: Path) -> Summary:
@@ -126,7 +122,11 @@ def workplace() -> Path:
 
 def _usable(path: Path) -> bool:
     """Return whether files in `path` are on a block device that can be recorded, and fit."""
-    if not os.access(path, os.W_OK) or shutil.disk_usage(path).free < NEEDED_BYTES:
+    if (
+        not os.access(path, os.W_OK)
+        or others_may_replace(path.stat())
+        or shutil.disk_usage(path).free < NEEDED_BYTES
+    ):
         return False
     mount = path.resolve()
     while not mount.is_mount():

@@ -3,7 +3,6 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
@@ -172,14 +171,16 @@ def command(asked: Asked, filters: Filters) -> int:
     with ExitStack() as stack:
         kept = None
         if asked.target:
-            kept = stack.enter_context(output.create(asked.target, force=asked.force))
+            kept = output.NewFile(asked.target, force=asked.force)
+            stack.callback(kept.close)
         recorder = stack.enter_context(Recorder(asked.recorder_arguments(filters)))
         stack.enter_context(stopping(recorder))
-        tee = Tee(recorder.stream, kept, asked.target or "the recorder's log")
+        log = None if kept is None else kept.stream
+        tee = Tee(recorder.stream, log, asked.target or "the recorder's log")
         source = _opened(recorder, tee)
         if source is None:
-            if asked.target:
-                Path(asked.target).unlink()
+            if kept is not None:
+                kept.discard()
             relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         _show(source, recorder, tee, asked)

@@ -58,9 +58,14 @@ def begin(given: Given) -> Beginning:
 
     A stream is set back where it is seekable, else wrapped. A pipe's path becomes a stream: what is
     read of a pipe cannot be read again. Raises OSError: a stream cannot be read; LogFormatError: a
-    pipe cannot be opened.
+    pipe cannot be opened, or is called an archive.
     """
     if isinstance(given, str | os.PathLike) and is_pipe(given):
+        if os.fspath(given).endswith(".parquet"):  # not waited for: it would be refused anyway
+            raise LogFormatError(
+                f"{os.fspath(given)}: is a FIFO, and an archive cannot be read from a pipe, as its "
+                "metadata is at its end: give the archive's path"
+            )
         given = open_pipe(given)
     if isinstance(given, str | os.PathLike):
         try:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory this process's cgroup may still take, maps of its BPF programs included."""
+"""How much memory this process may still take, maps of its BPF programs included."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from biotrail.recorder.host.device_mounts import parse_mount, read_lines
 
@@ -13,15 +14,37 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 _V2 = ("memory.max", "memory.current")
 
 
-def room(mountinfo: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> int | None:
-    """Return how many bytes are left below the tightest memory limit; None: there is no limit.
+class Room(NamedTuple):
+    """How many bytes may still be taken, and what limits them, for messages. May be negative."""
+
+    bytes: int
+    limit: str
+
+
+def room(
+    mountinfo: str = "/proc/self/mountinfo",
+    own: str = "/proc/self/cgroup",
+    meminfo: str = "/proc/meminfo",
+) -> Room | None:
+    """Return how much is left below the tightest memory limit; None: there is none that is known.
 
     Limits are those of this process's cgroup and of all that are mounted above it, of cgroup v1 and
-    v2. Pages of files count as free, for the kernel drops them first. May be negative. `mountinfo`,
-    `own`: paths of files as mountinfo(5) and cgroup(7) have them; what cannot be read is skipped.
+    v2, and what the machine has available. Pages of files count as free, for the kernel drops them
+    first. `mountinfo`, `own`, `meminfo`: paths of files as mountinfo(5), cgroup(7) and proc(5) have
+    them; what cannot be read is skipped.
     """
-    found = (_left(group, v2) for group, v2 in _groups(mountinfo, own))
+    found = [_left(group, v2) for group, v2 in _groups(mountinfo, own)]
+    found.append(_available(meminfo))
     return min((left for left in found if left is not None), default=None)
+
+
+def _available(meminfo: str) -> Room | None:
+    """Return what the machine has available (MemAvailable); None: the kernel does not tell."""
+    for line in read_lines(meminfo):
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return Room(int(value.split()[0]) << 10, "of this machine's memory are available")
+    return None
 
 
 def _groups(mountinfo: str, own: str) -> Iterator[tuple[Path, bool]]:
@@ -46,8 +69,8 @@ def _groups(mountinfo: str, own: str) -> Iterator[tuple[Path, bool]]:
                 directory = directory.parent
 
 
-def _left(group: Path, v2: bool) -> int | None:
-    """Return how many bytes a group may still take; None: it has no limit, or no such files."""
+def _left(group: Path, v2: bool) -> Room | None:
+    """Return how much a group may still take; None: it has no limit, or no such files."""
     names = _V2 if v2 else _V1
     try:
         limit, used = ((group / name).read_text().strip() for name in names)
@@ -59,4 +82,5 @@ def _left(group: Path, v2: bool) -> int | None:
     sizes = dict(line.split() for line in text.splitlines())
     whole = "" if v2 else "total_"  # v1: with the groups below
     files = sum(int(sizes.get(f"{whole}{kind}_file", 0)) for kind in ("active", "inactive"))
-    return int(limit) - int(used) + files
+    size = f"{int(limit) >> 20} MiB"
+    return Room(int(limit) - int(used) + files, f"are left below the limit of {group}, {size}")

@@ -16,6 +16,7 @@ from biotrail.recorder.log.frames import (
     possible_frames,
 )
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError
+from biotrail.recorder.schema.file_kinds import no_regular_file
 
 _BLOCK = 1 << 20
 
@@ -145,12 +146,13 @@ def _open(path: str) -> BinaryIO:
     """
     try:
         return open(path, "rb", buffering=0)
-    except FileNotFoundError:
-        raise LogNotFoundError(path) from None
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not os.path.islink(path):
+            raise LogNotFoundError(path) from None
+        what = no_regular_file(path)
+        problem = f"is {what}" if what else f"cannot be opened: {error.strerror or error}"
         raise LogFormatError(
-            f"{path}: cannot be opened: {error.strerror or error}; "
-            "give the path of a log that `biotrail record` wrote"
+            f"{path}: {problem}; give the path of a log that `biotrail record` wrote"
         ) from error
 
 

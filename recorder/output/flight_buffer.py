@@ -17,7 +17,7 @@ from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, name_records
 from biotrail.recorder.log.packing import Packed, Packer
-from biotrail.recorder.output.output import explain
+from biotrail.recorder.output.explaining import explain
 from biotrail.recorder.output.series import Background, Facts, Series, shifted
 from biotrail.recorder.output.sinks import Limit, Programs
 from biotrail.recorder.schema.errors import OutputError

@@ -10,12 +10,12 @@ import os
 import weakref
 from contextlib import suppress
 
-from biotrail.recorder.output.output import explain
+from biotrail.recorder.output import folders
+from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.schema.errors import OutputError
 
 FileId = tuple[int, int]
 """st_dev and st_ino of a file."""
-
-_HOLD = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def identity(fd: int) -> FileId:
@@ -42,17 +42,23 @@ class HeldDirectory:
         self._closing: list[weakref.finalize[..., HeldDirectory]] = []
         try:
             self._fd = self._hold(path or ".")
-            above, self._name = os.path.split(os.path.realpath(path or "."))
+            above, self._name = os.path.split(folders.path_of(self._fd))
             self._above = self._hold(above)
             status = os.fstat(self._fd)
         except OSError as error:
             self.close()
             raise explain(error, shown or path or ".") from error
+        except OutputError:
+            self.close()
+            raise
         self._owner = (status.st_uid, status.st_gid)
 
     def _hold(self, path: str) -> int:
-        """Open a directory and add its closing to `_closing`; return its descriptor. OSError."""
-        fd = os.open(path, _HOLD)
+        """Open a directory and add its closing to `_closing`; return its descriptor.
+
+        Raises OSError; OutputError: root would follow another user's link.
+        """
+        fd = folders.open_named(path)
         self._closing.append(weakref.finalize(self, os.close, fd))
         return fd
 
@@ -79,8 +85,10 @@ class HeldDirectory:
         It must have the same name in the same parent, be no symbolic link, and have the same owner.
         Sets `_fd` and its entry in `_closing`, and closes the old one; else changes nothing.
         """
-        with suppress(OSError):  # making a file in the deleted directory fails with ENOENT
-            found = os.open(self._name, _HOLD | os.O_NOFOLLOW, dir_fd=self._above)
+        with suppress(
+            OSError, OutputError
+        ):  # making a file in the deleted directory fails with ENOENT
+            found = folders.open_below(self._above, self._name, self.path)
             unused = weakref.finalize(self, os.close, found)
             try:
                 status = os.fstat(found)

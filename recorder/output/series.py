@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, Names
 from biotrail.recorder.output import output
+from biotrail.recorder.output.explaining import explain
 from biotrail.recorder.output.held_directory import FileId, HeldDirectory, identity
 from biotrail.recorder.output.stack_notes import StackNotes
 from biotrail.recorder.schema.payloads import Clock, Header, Note
@@ -211,7 +212,7 @@ class Series:
         self._name = os.path.basename(self.next)
         at = self._directory().fd
         output.ensure_free(self._name, self._force, at=at, shown=self.next)
-        self._hidden = f".{self._name[:200]}.{os.urandom(8).hex()}.part"
+        self._hidden = output.hidden_name(self._name)
         stream = output.create_at(at, self._hidden, shown=self.next)
         self._on_file(stream)
         return stream
@@ -227,7 +228,7 @@ class Series:
         try:
             output.publish(self._hidden, self._name, self._force, at=at, shown=self.next)
         except OSError as error:
-            raise output.explain(error, self.next) from error
+            raise explain(error, self.next) from error
         self.give_up()  # the hidden name, where it is left as a second one
         self._files.append((self._name, identity(stream.fileno())))
         self.made += 1

@@ -17,8 +17,15 @@ from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_pro
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes, may_shrink
 from biotrail.recorder.probes.maps.own_files import OwnFiles
-from biotrail.recorder.probes.maps.path_maps import PathMaps, PathRuns, choose_path, tracepoint_of
+from biotrail.recorder.probes.maps.path_maps import (
+    LEAST_DIRTY_BYTES,
+    PathMaps,
+    PathRuns,
+    choose_path,
+    tracepoint_of,
+)
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.maps.trigger_maps import TriggerMaps
 from biotrail.recorder.probes.programs import (
@@ -33,13 +40,10 @@ from biotrail.recorder.probes.programs import (
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.rings.mapped import MappedProbes
-from biotrail.recorder.probes.rings.ring import SMALLEST_RING_BYTES, Rings, RingSizes
+from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 from biotrail.recorder.schema.records import letter_of_part
-
-_OLD_LIMIT = 4 << 20
-"""Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
@@ -68,20 +72,6 @@ def allow_locked_memory() -> None:
         # Without CAP_SYS_RESOURCE only up to the hard limit; _load_fitting then halves the rings.
         most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
-
-
-def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Return whether smaller rings may load where rings of `sizes` were refused.
-
-    `number`: the errno. With E2BIG if an element of the array of rings (all rings of one CPU) is
-    larger than _OLD_LIMIT. With ENOMEM (memory, or a cgroup's limit), and with EPERM if `locked`,
-    if a ring is larger than the smallest. False for any other errno. `locked`: maps are charged to
-    RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
-    """
-    if number == errno.E2BIG:
-        return sizes.area_bytes > _OLD_LIMIT
-    limits = (errno.ENOMEM, errno.EPERM) if locked else (errno.ENOMEM,)
-    return number in limits and sizes.ring_bytes > SMALLEST_RING_BYTES
 
 
 class CoreProbes(MappedProbes):
@@ -127,6 +117,7 @@ class CoreProbes(MappedProbes):
         require_rights()
         light.refuse(self.config)
         check_tasks(self.config.filters)
+        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
         path = self._path or default_object_path()
         library = load_library()
         cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
@@ -148,7 +139,7 @@ class CoreProbes(MappedProbes):
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
         self._refuse_missing()
-        sizes = RingSizes.choose(cpus, self.config.ring_bytes).fitting(cpus, memory_limit.room())
+        sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
             self.sizes = self._load_fitting(path, sizes, cpus)
         except RefusedError as error:
@@ -162,22 +153,17 @@ class CoreProbes(MappedProbes):
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
         `path`: of the object. `cpus`: possible CPUs. Only refusals for the size count
-        (`_may_shrink`). After ENOMEM, so by a limit that was not seen before, the sizes that fit
+        (`may_shrink`). After ENOMEM, so by a limit that was not seen before, the sizes that fit
         are halved once more, unless they are the smallest: the recorder needs memory, too. Sets
         `_object`; what was loaded is closed again before another try, and by an error. Raises
         ProbeError: even the smallest rings do not fit, or any other refusal.
         """
         short_of_memory = False
         while True:
-            wanted = self.config
-            config = admission.config(
-                sizes, wanted.devices, wanted.filters, self.enums, wanted.stacks, self.files
-            )
-            config.hold_irqs = self._hold_irqs
             self._object = BpfObject(path)
             try:
-                self._load(self._object, config, sizes, cpus)
-                if not short_of_memory or not _may_shrink(errno.ENOMEM, sizes, False):
+                sizes = self._load(self._object, sizes, cpus)
+                if not short_of_memory or not may_shrink(errno.ENOMEM, sizes, False):
                     return sizes
                 short_of_memory = False
                 self.close()
@@ -185,7 +171,7 @@ class CoreProbes(MappedProbes):
             except RefusedError as error:
                 self.close()
                 short_of_memory |= error.number == errno.ENOMEM
-                if not _may_shrink(error.number, sizes, self._locked is not None):
+                if not may_shrink(error.number, sizes, self._locked is not None):
                     if self._locked is not None and error.number == errno.EPERM:
                         raise ProbeError(
                             f"no room for rings: {self._locked}; {LOCKED_REMEDY}"
@@ -205,20 +191,36 @@ class CoreProbes(MappedProbes):
                     f"event {letter} cannot be recorded: {choice.reason}; use another kernel"
                 )
 
-    def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
+    def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
 
         `bpf`: opened; only the chosen programs are loaded, those of the path, and bt_fork with
-        `--children`. The ids are those of processes and threads to be recorded. `config`: its
-        .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets `_triggers`, `_stacks`,
-        `_own_files`, `_path_maps` and `_rings`. Raises RefusedError; ProbeError: the rings cannot
-        be mapped. Then `bpf` is to be closed.
+        `--children`. The ids are those of processes and threads to be recorded. `sizes`: the
+        largest for each CPU's rings; `cpus`: possible CPUs. Returns the sizes, smaller where memory
+        is limited. Sets `_rings`. Raises RefusedError; ProbeError: memory has no room, or the rings
+        cannot be mapped. Then `bpf` is to be closed.
+        """
+        sizes = self._prepare(bpf, sizes, cpus)
+        if ordered := ordered_heads():
+            bpf.rewrite(with_exchanges)
+        bpf.load()
+        self._by_file.fill(bpf)
+        filters = self.config.filters
+        for pid in filters.pids:
+            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
+        for tid in filters.tids:
+            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
+        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, machine_barrier(ordered))
+        return sizes
+
+    def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
+        """Choose the programs of `bpf`, and set its constants and the sizes of its maps.
+
+        Returns the rings' sizes, as `_load`. Raises RefusedError; ProbeError: memory has no room.
         """
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
-        bpf.set_initial_value(".rodata", config)
-        bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
         self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)
@@ -228,16 +230,28 @@ class CoreProbes(MappedProbes):
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
-        bpf.set_map_size("bt_followed", 8, filters.max_followed if config.follow else 1)
-        if ordered := ordered_heads():
-            bpf.rewrite(with_exchanges)
-        bpf.load()
-        self._by_file.fill(bpf)
-        for pid in filters.pids:
-            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
-        for tid in filters.tids:
-            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
-        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, machine_barrier(ordered))
+        follow = bool(self._config_of(sizes).follow)
+        bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
+        table = self._path_maps.dirty_bytes
+        demand = Demand(sizes, cpus, table, bpf.map_bytes(cpus) - table)
+        demand = demand.fitting(memory_limit.room(), LEAST_DIRTY_BYTES, least_bytes(follow))
+        if table:
+            self._path_maps.size_dirty(demand.table)
+        bpf.set_initial_value(".rodata", self._config_of(demand.sizes))
+        bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
+        return demand.sizes
+
+    def _config_of(self, sizes: RingSizes) -> admission.Config:
+        """Return the object's .rodata for rings of these sizes."""
+        wanted = self.config
+        filters = wanted.devices, wanted.filters
+        config = admission.config(sizes, *filters, self.enums, wanted.stacks, self.files)
+        config.hold_irqs = self._hold_irqs
+        return config
+
+    def short_of_memory(self) -> str:
+        """Return a message if a table was made smaller for want of memory; "" if none was."""
+        return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.

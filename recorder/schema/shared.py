@@ -147,6 +147,7 @@ PATH = Struct(
         Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
         Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
+        Member("dirty_shift", "u64", "64 less the bits of a slot's number in bt_dirty_slots"),
     ),
 )
 ENTERED = Struct(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.path_cost import ns_per_run, part_seconds
 from biotrail.recorder.host import clocks
-from biotrail.recorder.output.output import explain
+from biotrail.recorder.output.explaining import explain
 from biotrail.recorder.output.sinks import LogSink, PlainLog
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
@@ -220,7 +220,7 @@ def _of_output(running: Running, ended: bool) -> TraceError | None:
     """Return the error of the output as one for the user; None: the log was written.
 
     `ended`: whether the writer thread ended; else the output is stuck, which is the error whatever
-    else failed. Then comes the writer's own error, an OSError with advice (output.explain), another
+    else failed. Then comes the writer's own error, an OSError with advice (`explain`), another
     itself; last, if there is none, a file that others removed while it was written (if that was the
     reason to stop, "output removed").
     """

@@ -6,7 +6,7 @@ import os
 import stat
 from contextlib import suppress
 
-from biotrail.recorder.output import output
+from biotrail.recorder.output import ownership
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
@@ -31,7 +31,7 @@ def needed(options: RecordOptions) -> set[str]:
     names = {"CAP_KILL"} if options.command else set()
     names |= {"CAP_SYSLOG"} if options.stacks or "fs" in options.path else set()
     names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
-    if (directory := _directory_of_more(options)) is not None and output.owner() is not None:
+    if (directory := _directory_of_more(options)) is not None and ownership.owner() is not None:
         names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
         names |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
     return names
@@ -48,7 +48,7 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
     actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
-    if (directory := _directory_of_more(options)) is not None and output.owner() is None:
+    if (directory := _directory_of_more(options)) is not None and ownership.owner() is None:
         actions.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
     return actions
 
@@ -102,7 +102,7 @@ def _make_nameless_file(directory: str) -> None:
 
     Leaves nothing behind. Raises OSError: not permitted, or the file system lacks O_TMPFILE.
     """
-    os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, output.PRIVATE_FILE))
+    os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, ownership.PRIVATE_FILE))
 
 
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:

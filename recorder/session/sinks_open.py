@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 from biotrail.recorder.host.own_io import own_file_marker
 from biotrail.recorder.output.flight_buffer import FlightBuffer
-from biotrail.recorder.output.held_directory import HeldDirectory, identity
-from biotrail.recorder.output.output import create, create_at
+from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.probes.backend import Probes
@@ -38,23 +38,10 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Binary
         return _directory_of(path, stack)
     if path is None:
         return stack.enter_context(open(_STDOUT, "wb", buffering=0, closefd=False))
-    directory, name = os.path.split(path)
-    if name in ("", ".", ".."):
-        return stack.enter_context(create(path, force=options.force))  # says what is wrong
-    place = _hold(directory, path, stack)
-    stream = stack.enter_context(create_at(place.fd, name, force=options.force, shown=path))
-    undo.callback(place.remove, name, identity(stream.fileno()))
-    return stream
-
-
-def _hold(directory: str, path: str, stack: ExitStack) -> HeldDirectory:
-    """Open the directory part of `path` ("": the present one); `stack` closes it.
-
-    `path` is for messages only. Raises OutputError: the directory cannot be opened.
-    """
-    place = HeldDirectory(directory, shown=path)
-    stack.callback(place.close)
-    return place
+    made = NewFile(path, force=options.force)
+    stack.callback(made.close)
+    undo.callback(made.discard)
+    return made.stream
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
@@ -67,7 +54,8 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
     called = directory or "."
     if not os.path.isdir(called):
         raise OutputError(f"{called} is no directory: make it, or give another path (-o)")
-    place = _hold(directory, path, stack)
+    place = HeldDirectory(directory, shown=path)
+    stack.callback(place.close)
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):
         raise OutputError(f"{called} may not be written to: give another path (-o)")
     return place

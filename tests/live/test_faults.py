@@ -17,6 +17,7 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
+from tests.support.memory_groups import memory_group
 from tests.support.record_command import (
     BIOTRAIL,
     SECONDS,
@@ -25,7 +26,6 @@ from tests.support.record_command import (
     environment,
     read,
     recorder,
-    remove_cgroup,
     stop,
     wait_until,
 )
@@ -139,28 +139,6 @@ def test_recording_needs_no_tracefs(tmp_path: Path) -> None:
     # THEN it works
     assert done.returncode == 0, done.stderr
     assert not LogReader(log).interrupted
-
-
-@contextmanager
-def memory_group(limit: int) -> Iterator[Path]:
-    """A cgroup with that much memory; v1 or v2."""
-    for root, name in (
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-        (Path("/sys/fs/cgroup"), "memory.max"),
-    ):
-        group = root / f"biotrail-test-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            if (group / name).exists():
-                (group / name).write_text(str(limit))
-                yield group
-                return
-        finally:
-            remove_cgroup(group)
-    pytest.skip("needs a memory cgroup")
 
 
 JUST_FITTING = os.sysconf("SC_NPROCESSORS_CONF") * RingSizes(64 << 20, 8 << 20).area_bytes

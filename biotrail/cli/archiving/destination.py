@@ -5,29 +5,62 @@ Either has an archive whole or not at all: a directory by a temporary name and a
 storage because an object appears when its last part has arrived.
 """
 
+import errno
 import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 import pyarrow as pa
 from pyarrow import fs
 
+from biotrail.cli.archiving.uploads import abort_uploads
 from biotrail.converters.inputs.beginning import is_url
-from biotrail.converters.inputs.parquet.locations import LocationError, locate, reason
-from biotrail.recorder.output import output
-from biotrail.recorder.schema.errors import OutputError
+from biotrail.converters.inputs.parquet.locations import (
+    Location,
+    LocationError,
+    locate,
+    reason,
+)
+from biotrail.recorder.output import folders, output
+from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.schema.errors import OutputError, TraceError
 
 _PIECE = 8 << 20
 """Bytes read at once; a part of a multi-part upload, which S3 wants to be 5 MiB at least."""
 _FAILURES = (OSError, pa.ArrowException)
+_OF_THE_NAME = (errno.ENAMETOOLONG, errno.EILSEQ)
+"""Errors that a name has, whatever else works."""
+_MOST_KEY_BYTES = 1024
+"""Bytes of an object's key, in S3 and all that are like it."""
+_SHOWN = 40
+"""Characters of such a name in a message."""
+_BY_HAND = (
+    "its host's and its own name make that: give the log a shorter one, or archive it by hand "
+    "(biotrail archive LOG -o FILE.parquet)"
+)
+
+
+class NotShippedError(TraceError):
+    """A log that cannot be shipped, whatever the destination: the others go on."""
+
+
+def _name_refused(name: str, number: int) -> NotShippedError:
+    """Return the error to raise where a file system has no such names. number: its errno."""
+    part = max(name.split("/"), key=lambda one: len(os.fsencode(one)))
+    return NotShippedError(
+        f"not shipped: {os.strerror(number)} at the destination: {part[:_SHOWN]}… "
+        f"({len(os.fsencode(part))} bytes); {_BY_HAND}"
+    )
 
 
 class Destination(Protocol):
     """A place for archives by name: `events/host=…/date=…/NAME.parquet`.
 
-    All methods raise OutputError or LocationError where the place fails or cannot be reached.
+    Methods raise OutputError or LocationError where the place fails or cannot be reached, and
+    NotShippedError where it works, but can have no archive of that name.
     """
 
     def shown(self, name: str) -> str:
@@ -38,6 +71,9 @@ class Destination(Protocol):
 
     def put(self, staged: Path, name: str) -> None:
         """Store the file `staged` as `name`, in place of one that is there, and for good."""
+
+    def clear(self, name: str) -> None:
+        """Remove what tries to store the archive that broke off have left; raise nothing."""
 
 
 def destination(to: str) -> Destination:
@@ -76,55 +112,88 @@ def ensure_same(place: Destination, staged: Path, name: str) -> None:
 
 
 class _Directory:
-    """A directory that exists: of a disk that is not mounted no other place is filled."""
+    """A directory that exists: of a disk that is not mounted no other place is filled.
+
+    It is opened anew each time, as a disk may be mounted there meanwhile; no link below it is
+    followed.
+    """
 
     def __init__(self, to: str) -> None:
         """Take the directory's path or file:// URL. Raises OutputError: there is none."""
-        self._root = Path(to.removeprefix("file://"))
-        self._ensure_there()
+        self._root = to.removeprefix("file://") or "."
+        with self._opened():
+            pass
 
-    def _ensure_there(self) -> None:
-        """Raise OutputError unless the directory is there."""
-        if not self._root.is_dir():
-            raise OutputError(f"{self._root}: is no directory: make or mount it, or give another")
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Yield the directory's descriptor. Raises OutputError: it is not there."""
+        try:
+            fd = folders.open_named(self._root)
+        except OSError as error:
+            raise OutputError(
+                f"{self._root}: is no directory: make or mount it, or give another"
+            ) from error
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _folders(self, name: str, *, make: bool = False) -> Iterator[list[int]]:
+        """Yield descriptors of the directory and of the folders of an archive in it.
+
+        Raises OSError, OutputError; NotShippedError: for the archive's name alone.
+        """
+        try:
+            with (
+                self._opened() as root,
+                folders.descend(root, name.split("/")[:-1], self._root, make=make) as chain,
+            ):
+                yield chain
+        except (OSError, OutputError) as error:
+            number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", 0)
+            if number in _OF_THE_NAME:
+                raise _name_refused(name, number) from error
+            raise
 
     def shown(self, name: str) -> str:
-        return str(self._root / name)
+        return os.path.join(self._root, name)
 
     def open(self, name: str) -> BinaryIO | None:
+        shown = self.shown(name)
         try:
-            return (self._root / name).open("rb")
+            with self._folders(name) as chain:
+                return folders.open_regular(chain[-1], os.path.basename(name), shown)
         except FileNotFoundError:
-            self._ensure_there()
             return None
         except OSError as error:
-            raise OutputError(f"{self.shown(name)}: cannot be read: {error.strerror}") from error
+            raise OutputError(f"{shown}: cannot be read: {error.strerror}") from error
 
     def put(self, staged: Path, name: str) -> None:
-        final = self._root / name
+        final, shown = os.path.basename(name), self.shown(name)
         try:
-            output.make_parents(self._root, Path(name))
-            for left in final.parent.glob(f".{final.name}.*.part"):  # of a shipper that was killed
-                left.unlink()
-            with output.replacing(final, force=True) as stream, staged.open("rb") as source:
-                while piece := source.read(_PIECE):
-                    stream.write(piece)
-                stream.flush()
-                os.fsync(stream.fileno())
-            folders = Path(name).parents
-            for folder in folders:
-                _sync_folder(self._root / folder)
+            with self._folders(name, make=True) as chain:
+                target = folders.path_in(chain[-1], final)
+                with (
+                    output.replacing(target, force=True, shown=shown) as stream,
+                    staged.open("rb") as source,
+                ):
+                    while piece := source.read(_PIECE):
+                        stream.write(piece)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                for folder in reversed(chain):
+                    with folders.readable(folder) as fd:
+                        os.fsync(fd)
         except OSError as error:
-            raise output.explain(error, final) from error
+            raise explain(error, shown) from error
 
-
-def _sync_folder(path: Path) -> None:
-    """Have the kernel write a folder's entries to the disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    def clear(self, name: str) -> None:
+        final = os.path.basename(name)
+        with suppress(OSError, OutputError, NotShippedError), self._folders(name) as chain:
+            for entry in folders.entries(chain[-1]):
+                if entry.startswith(output.hidden_prefix(final)) and entry.endswith(".part"):
+                    os.unlink(entry, dir_fd=chain[-1])
 
 
 class _Bucket:
@@ -137,8 +206,19 @@ class _Bucket:
     def shown(self, name: str) -> str:
         return self._root.child(name).url
 
-    def open(self, name: str) -> BinaryIO | None:
+    def _place(self, name: str) -> Location:
+        """Return where an archive is. Raises NotShippedError: its key would be too long."""
         place = self._root.child(name)
+        length = len(os.fsencode(place.path.partition("/")[2]))
+        if length > _MOST_KEY_BYTES:
+            raise NotShippedError(
+                f"not shipped: its key would have {length} bytes, and object storage takes "
+                f"{_MOST_KEY_BYTES}; {_BY_HAND}"
+            )
+        return place
+
+    def open(self, name: str) -> BinaryIO | None:
+        place = self._place(name)
         try:
             if place.filesystem.get_file_info(place.path).type != fs.FileType.File:
                 return None
@@ -149,7 +229,7 @@ class _Bucket:
             raise LocationError(f"{place.url}: cannot be read: {reason(error)}") from error
 
     def put(self, staged: Path, name: str) -> None:
-        place = self._root.child(name)
+        place = self._place(name)
         try:
             with (
                 staged.open("rb") as source,
@@ -165,3 +245,7 @@ class _Bucket:
             if isinstance(error, _FAILURES):
                 raise LocationError(f"{place.url}: cannot be written: {reason(error)}") from error
             raise
+
+    def clear(self, name: str) -> None:
+        with suppress(TraceError):
+            abort_uploads(self._place(name))

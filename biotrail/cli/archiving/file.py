@@ -13,17 +13,21 @@ from biotrail.text.progress import working
 
 
 def write_events(
-    recording: Recording, target: str | os.PathLike[str], level: int, force: bool
+    recording: Recording,
+    target: str | os.PathLike[str],
+    level: int,
+    force: bool,
+    shown: str | None = None,
 ) -> int:
     """Archive a recording as the file `target` and return its number of events.
 
-    level: zstd's, 1 to 19. Raises TraceError.
+    level: zstd's, 1 to 19. shown: the target in messages; None: itself. Raises TraceError.
     """
     from biotrail.converters.outputs.parquet import archive
 
     source, log = recording.trace.reader, Path(recording.paths[0]).name
     with (
-        output.replacing(target, force=force) as stream,
+        output.replacing(target, force=force, shown=shown) as stream,
         working(source.size, "archiving") as reached,
     ):
         summary = archive.write(

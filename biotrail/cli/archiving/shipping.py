@@ -2,7 +2,6 @@
 """One log shipped: archived, checked, stored, compared with what is stored there, then deleted."""
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -10,28 +9,25 @@ from urllib.parse import quote
 
 from biotrail.cli.archiving.checking import check
 from biotrail.cli.archiving.dataset import folder_of
-from biotrail.cli.archiving.destination import Destination, ensure_same
+from biotrail.cli.archiving.destination import Destination, NotShippedError, ensure_same
 from biotrail.cli.archiving.file import write_events
-from biotrail.cli.archiving.finished import FoundLog
-from biotrail.cli.options.opening import open_trace
+from biotrail.cli.archiving.finished import FoundLog, opened
+from biotrail.cli.archiving.staging import Staging
 from biotrail.cli.options.recordings import Recording
 from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.parquet.account import Metadata
 from biotrail.converters.inputs.parquet.locations import LocationError, reason
 from biotrail.converters.inputs.parquet.source import ArchiveSource
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.recorder.output.held_directory import HeldDirectory
 from biotrail.recorder.output.series import SUFFIX
-from biotrail.recorder.schema.errors import LogFormatError, TraceError
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
 from biotrail.text.progress import StatusLine
 
 _ID_DIGITS = 12
 """Digits of a log's id (32) in its archive's name."""
-
-
-class NotShippedError(TraceError):
-    """A log that cannot be shipped, whatever the destination: the others go on."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +42,12 @@ class Shipped:
 class Shipper:
     """Ships logs of one directory to one destination.
 
-    staging: a directory for archives that are made. level: zstd's. keep_logs: never delete a log.
+    staging: where archives are made. level: zstd's. keep_logs: never delete a log.
     take_damaged: delete damaged logs too, once what can be read of them is stored.
     """
 
     logs: HeldDirectory
-    staging: Path
+    staging: Staging
     place: Destination
     level: int
     keep_logs: bool
@@ -63,9 +59,15 @@ class Shipper:
         Returns None where nothing was to be done: the log stays, and its archive is there already.
         Nothing is deleted unless its archive was read whole, and its copy at the destination was
         read back and is the same. Raises LogFormatError: no log that can be read; NotShippedError;
-        OutputError or LocationError: the destination or the staging directory fails.
+        OutputError or LocationError: the destination or the staging directory fails; any other
+        TraceError: the log cannot be converted.
         """
-        trace = open_trace(log.path)
+        with opened(self.logs, log) as (log, stream):  # noqa: PLR1704 - the same, with its size
+            return self._ship(log, stream)
+
+    def _ship(self, log: FoundLog, stream: BinaryIO) -> Shipped | None:
+        """Ship a log that is open as `stream`, as `ship` does."""
+        trace = Trace(stream)
         source = trace.reader
         log_id = str(source.header.get("log_id", ""))
         if not isinstance(source, LogSource) or not log_id:
@@ -73,14 +75,15 @@ class Shipper:
         stem = log.name.removesuffix(SUFFIX)
         digits = quote(log_id[:_ID_DIGITS], safe="")
         name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
-        staged = self.staging / "staged.parquet"
+        staged = self.staging.archive
         status = StatusLine()
         try:
             there = self._stored(name, log_id, log)
             if there is not None and self._reason_to_keep(there):
                 return None
             if there is None or not self._fetched_whole(name, staged):
-                write_events(Recording([log.path], trace), staged, self.level, True)
+                recording, shown = Recording([log.path], trace), self.staging.archive_shown
+                write_events(recording, staged, self.level, True, shown)
                 _ensure_whole(staged, log, source)
                 status.show(f"storing {self.place.shown(name)}")
                 self.place.put(staged, name)
@@ -88,8 +91,8 @@ class Shipper:
             return self._finish(log, name, ArchiveSource(staged).metadata)
         finally:
             status.clear()
-            with suppress(FileNotFoundError):
-                staged.unlink()
+            self.staging.remove_archive()
+            self.place.clear(name)
 
     def _stored(self, name: str, log_id: str, log: FoundLog) -> Metadata | None:
         """Return the metadata of the log's archive at the destination; None: there is no whole one.
@@ -119,7 +122,8 @@ class Shipper:
         stream = self.place.open(name)
         if stream is None:
             return False
-        with stream, output.replacing(staged, force=True) as copy:
+        shown = self.staging.archive_shown
+        with stream, output.replacing(staged, force=True, shown=shown) as copy:
             while piece := _read(stream, self.place.shown(name)):
                 copy.write(piece)
         return check(str(staged)).intact

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import BinaryIO, Self, cast
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.output import output
+from biotrail.recorder.output.explaining import explain
 
 _PR_SET_PDEATHSIG = 1
 """<linux/prctl.h>"""
@@ -247,7 +247,7 @@ class Tee:
                 while left:
                     left = left[self._kept.write(left) :]
             except OSError as error:
-                raise output.explain(error, self.name) from error
+                raise explain(error, self.name) from error
         return data
 
     def drain(self) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which files a path, glob, directory or URL means."""
 
+import os
 import re
 from collections.abc import Sequence
 from glob import glob, has_magic
@@ -26,8 +27,9 @@ def find(places: Sequence[str]) -> list[str]:
     for place in places:
         files = expand(place) if is_url(place) else _local(place)
         if not files:
+            no = "a directory without archives" if Path(place).is_dir() else "no archive there"
             raise ConversionError(
-                f"{place}: no archive there: give a file, a directory or glob with archives "
+                f"{place}: {no}: give a file, a directory or glob with archives "
                 f"({' or '.join('*' + end for end in ENDINGS)}), or a URL such as "
                 "s3://bucket/*.parquet"
             )
@@ -36,13 +38,23 @@ def find(places: Sequence[str]) -> list[str]:
 
 
 def _local(place: str) -> list[str]:
-    """Return the files that a path, glob or directory means; empty if there is none."""
-    paths = [place] if Path(place).exists() or not has_magic(place) else glob(place, recursive=True)
+    """Return the files that a path, glob or directory means; empty if there is none.
+
+    What has the name of an archive or log, and is none, is among them, so that it is named: a link
+    that leads nowhere, a FIFO, a directory without archives.
+    """
+    there = os.path.lexists(place)
+    paths = [place] if there or not has_magic(place) else glob(place, recursive=True)
     files: list[str] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = (one for one in path.rglob("*") if one.suffix in ENDINGS)
-            files += [str(one) for one in inside if one.is_file()]
-        elif path.exists():
+            files += _inside(path) or ([str(path)] if not there and path.suffix in ENDINGS else [])
+        elif os.path.lexists(path):
             files.append(str(path))
     return files
+
+
+def _inside(directory: Path) -> list[str]:
+    """Return what is called as archives and logs are below a directory."""
+    named = [one for one in directory.rglob("*") if one.suffix in ENDINGS]
+    return [str(one) for one in named if not (one.is_dir() and _inside(one))]

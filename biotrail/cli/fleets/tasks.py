@@ -14,11 +14,13 @@ from biotrail.converters.analysis.fleet import closing
 from biotrail.converters.analysis.fleet.part import Part, merged, read_part
 from biotrail.converters.analysis.fleet.tree import LeftOut
 from biotrail.converters.events.context import Context
+from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.series import run_of
 from biotrail.converters.inputs.series_indexed import series_of
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.file_kinds import no_regular_file
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ def version() -> str:
 def look(file: str) -> Seen | LeftOut:
     """Return what the header of a file says, or why it cannot be read."""
     try:
+        if not is_url(file) and (what := no_regular_file(file)):
+            return LeftOut(file, f"is {what}")
         source = open_source(file)
         log_id = str(source.header.get("log_id", file))
         return Seen(file, Context(source.header).host, log_id, run_of(source) or log_id)

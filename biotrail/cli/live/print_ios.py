@@ -34,16 +34,17 @@ def run(printing: Printing) -> int:
     """
     with ExitStack() as stack:
         target = printing.target
-        kept = output.create(target, force=printing.force) if target else None
+        kept = output.NewFile(target, force=printing.force) if target else None
         if kept is not None:
-            stack.enter_context(kept)
-        recorder = Recorder(printing.arguments, printing.command, log=kept, speaks=True)
+            stack.callback(kept.close)
+        log = None if kept is None else kept.stream
+        recorder = Recorder(printing.arguments, printing.command, log=log, speaks=True)
         stack.enter_context(recorder)
         stack.enter_context(stopping(recorder))
-        source = _opened(recorder, kept, target)
+        source = _opened(recorder, log, target)
         if source is None:
-            if target:
-                Path(target).unlink()
+            if kept is not None:
+                kept.discard()
             return recorder.wait() or 1
         printed = print_all(source, printing)
         source.join()

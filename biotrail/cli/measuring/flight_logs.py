@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from biotrail.recorder.log import LogReader
+from biotrail.recorder.output.folders import entries, named, open_regular
 from biotrail.recorder.output.series import SUFFIX
-from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.measure_structs import BOUNDS_NS
 
 ASKED = "none"
@@ -78,15 +79,20 @@ class FlightLogs:
     def _listed(self) -> list[str]:
         """Return the names of the logs in the directory; none where it cannot be read."""
         try:
-            names = os.listdir(self._directory)
-        except OSError:
+            with named(self._directory) as at:
+                names = entries(at)
+        except (OSError, OutputError):
             return []
         return [one for one in names if one.startswith(self._prefix) and one.endswith(SUFFIX)]
 
     def _add(self, name: str) -> None:
         """Add a log to `_found`; one that is gone again, or is no dump, is left out."""
         try:
-            with LogReader(os.path.join(self._directory, name)) as reader:
+            with (
+                named(self._directory) as at,
+                open_regular(at, name, os.path.join(self._directory, name)) as stream,
+                LogReader(stream) as reader,
+            ):
                 header = reader.header
         except (OSError, TraceError):
             return

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from biotrail.recorder.probes.kernel.map_sizes import SIZED_BY, map_bytes
 from biotrail.recorder.probes.kernel.program_info import ProgInfo
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -42,7 +43,11 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_object__next_program": (c_void_p, (c_void_p, c_void_p)),
     "bpf_link__destroy": (c_int, (c_void_p,)),
     "bpf_map__fd": (c_int, (c_void_p,)),
+    "bpf_map__key_size": (c_uint32, (c_void_p,)),
+    "bpf_map__max_entries": (c_uint32, (c_void_p,)),
+    "bpf_map__type": (c_uint32, (c_void_p,)),
     "bpf_map__value_size": (c_uint32, (c_void_p,)),
+    "bpf_object__next_map": (c_void_p, (c_void_p, c_void_p)),
     "bpf_map__set_value_size": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_max_entries": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
@@ -235,6 +240,14 @@ class BpfObject:
         bpf_map = self._map(name)
         self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
+
+    def map_bytes(self, cpus: int) -> int:
+        """Return about how many bytes all maps take once loaded. `cpus`: possible CPUs."""
+        get, found, total = self._lib.get, None, 0
+        while found := get("bpf_object__next_map")(self._object, found):
+            kind, key, value, many = (int(get(f"bpf_map__{one}")(found)) for one in SIZED_BY)
+            total += map_bytes(kind, key, value, many, cpus)
+        return total
 
     def value_size(self, name: str) -> int:
         """Return the size of a map's values in bytes."""

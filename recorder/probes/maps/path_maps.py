@@ -34,7 +34,9 @@ MEANINGS = {
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
-_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 64
+_DIRTY_BITS, _DIRTY_SLOT_BYTES = 18, 64
+LEAST_DIRTY_BYTES = 1 << 20
+"""The smallest table of who dirtied pages: of 64 MiB of pages in order, at best."""
 _COUNTED = ("wait", "irq", "dirty")
 """Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
@@ -280,13 +282,38 @@ class PathMaps:
             bpf.set_autoload(program, program in chosen)
         constants = _constants(choice.parts, over_ns)
         constants.loop_complete = choice.drivers.loop_complete
-        bpf.set_initial_value(".rodata.path", constants)
         drivers.set_size(bpf, drivers.PART in choice.parts)
         calls = _CALL_SLOTS if "time" in choice.parts else 1
         bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
-        folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1
-        bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, folios)
+        self._constants_made = constants
+        self.dirty_bytes = 0
+        """Bytes of the table of who dirtied pages; 0: that is not recorded."""
+        self.size_dirty(_DIRTY_SLOT_BYTES << _DIRTY_BITS)
         uring_maps.prepare(bpf, "uring" in choice.parts)
+
+    def size_dirty(self, size: int) -> None:
+        """Set the size of the table of who dirtied pages, before loading; without it, nothing.
+
+        size: bytes, a power of two. Raises RefusedError.
+        """
+        slots = 1
+        if "dirty" in self._choice.parts:
+            self.dirty_bytes = size
+            slots = size // _DIRTY_SLOT_BYTES
+            self._constants_made.dirty_shift = 64 - (slots - 1).bit_length()
+        self._bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, slots)
+        self._bpf.set_initial_value(".rodata.path", self._constants_made)
+
+    def short_of_memory(self) -> str:
+        """Return a message if the table of who dirtied pages was made smaller; "" if it was not."""
+        if not 0 < self.dirty_bytes < _DIRTY_SLOT_BYTES << _DIRTY_BITS:
+            return ""
+        return (
+            f"the table of who dirtied pages (--path dirty) is {self.dirty_bytes >> 10} KiB "
+            f"instead of {_DIRTY_SLOT_BYTES << _DIRTY_BITS >> 10}: a memory limit leaves no room "
+            "for more, so fewer writers of write-back are known; raise the memory limit of this "
+            "service or login"
+        )
 
     def attach(self) -> None:
         """Attach the chosen programs. Raises RefusedError."""

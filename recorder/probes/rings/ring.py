@@ -41,8 +41,6 @@ _DEFAULT_RING_BYTES = 16 << 20  # half a second of 600,000 events a second on on
 SMALLEST_RING_BYTES = 64 << 10
 _OLD_RING_BYTES = 2 << 20  # the most that fits KMALLOC_MAX_SIZE of old kernels: no shortage
 _LARGEST_RING_BYTES = 128 << 20
-RECORDER_BYTES = 32 << 20
-"""What the recorder takes from its opening on, by its cgroup: 14 MiB, or more."""
 _TOTAL_BYTES = 256 << 20  # of all CPUs' rings, unless a ring size is asked for
 
 
@@ -70,19 +68,6 @@ class RingSizes:
     def halved(self) -> "RingSizes":
         """Return sizes half as large."""
         return RingSizes(self.ring_bytes // 2, self.upper_bytes // 2)
-
-    def fitting(self, cpus: int, room: int | None) -> "RingSizes":
-        """Return sizes halved until all rings of `cpus` CPUs leave the recorder 32 MiB of `room`.
-
-        At least the smallest. `room`: bytes that may be taken; None: without limit. Rings that just
-        fit are no use: the recorder takes its memory from the same limit and would be killed.
-        """
-        sizes = self
-        while room is not None and sizes.ring_bytes > SMALLEST_RING_BYTES:
-            if cpus * sizes.area_bytes <= room - RECORDER_BYTES:
-                break
-            sizes = sizes.halved()
-        return sizes
 
     @classmethod
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":

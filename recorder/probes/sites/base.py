@@ -17,6 +17,7 @@ from biotrail.recorder.probes.base import BaseProbes
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.kernel.program_info import ProgInfo
+from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing, fitting
@@ -57,6 +58,11 @@ def per_cpu(
     return list(values)
 
 
+def ensure_start() -> None:
+    """Raise ProbeError where memory has no room for what reads the kernel's types."""
+    ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+
+
 class SiteProbes(BaseProbes):
     """Base of what records sites; fits backend.Probes with the methods of a subclass.
 
@@ -92,10 +98,19 @@ class SiteProbes(BaseProbes):
         )
 
     def _size_ring(self, wanted: int) -> int:
-        """Set the ring's size before loading: `wanted` bytes, or what memory allows; return it."""
+        """Set the ring's size before loading: `wanted` bytes, or what memory allows; return it.
+
+        To be called when the other maps have their sizes. Raises ProbeError: memory has no room.
+        """
         self._wanted_bytes = wanted
-        size = fitting(wanted, memory_limit.room())
-        self._opened().set_map_size("bt_site_ring", 0, size)
+        bpf, room = self._opened(), memory_limit.room()
+        cpus = load_library().call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+        others = bpf.map_bytes(cpus)
+        if room is not None:
+            room = room._replace(bytes=room.bytes - others)
+        size = fitting(wanted, room)
+        ensure_room(size, room, least_bytes(filters=False))
+        bpf.set_map_size("bt_site_ring", 0, size)
         return size
 
     def _opened(self) -> BpfObject:

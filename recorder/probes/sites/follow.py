@@ -17,7 +17,7 @@ from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.sites import attaching, constants, functions
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.base import SiteProbes, object_path
+from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path
 from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps, follow_struct
 from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite, Held
 from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
@@ -80,6 +80,7 @@ class FollowProbes(SiteProbes):
     def open(self) -> None:
         """Load the templates and map the ring. Raises ProbeError; then nothing stays loaded."""
         require_rights()
+        ensure_start()
         check_tasks(self.config.filters)
         if self.config.devices and not self.plan.device.steps:
             raise ProbeError(

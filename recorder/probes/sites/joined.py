@@ -165,7 +165,8 @@ class JoinedProbes:
 
     def short_of_memory(self) -> str:
         """Return a message if the ring of lives is smaller for want of memory; "" if it is not."""
-        return self._follow.short_of_memory()
+        found = (self._block.short_of_memory(), self._follow.short_of_memory())
+        return "; ".join(message for message in found if message)
 
     def own_file(self, file: OwnFile) -> None:
         """Mark I/O of this file as the recorder's own from now on."""

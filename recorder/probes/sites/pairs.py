@@ -14,7 +14,7 @@ from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.sites import attaching, constants, pair_maps
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.base import SiteProbes, object_path
+from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path
 from biotrail.recorder.probes.sites.follow import ALL_TEMPLATES
 from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
@@ -109,6 +109,7 @@ class PairProbes(SiteProbes):
         rights, no BTF, no tracefs, or the kernel refuses the programs; nothing stays loaded then.
         """
         require_rights()
+        ensure_start()
         check_tasks(self.config.filters)
         known = Tracepoints(TypeTable.kernel())
         self.pairs = resolve_all(self.config, known)

@@ -12,9 +12,10 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.rings.barriers import Barrier, machine_barrier
-from biotrail.recorder.probes.rings.ring import RECORDER_BYTES
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import TIMESTAMP_BITS
 
@@ -61,13 +62,13 @@ def ring_bytes(wanted: int | None = None) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-def fitting(size: int, room: int | None) -> int:
+def fitting(size: int, room: Room | None) -> int:
     """Return `size` (bytes of the ring), halved until it leaves the recorder 32 MiB of `room`.
 
-    At least SMALLEST_RING_BYTES. `room`: bytes that may be taken; None: without limit. As for the
-    mapped rings (RingSizes.fitting), the recorder's own memory comes from the same limit.
+    At least SMALLEST_RING_BYTES. `room`: None: without limit. As for the mapped rings (Demand), the
+    recorder's own memory comes from the same limit.
     """
-    while room is not None and size > SMALLEST_RING_BYTES and size > room - RECORDER_BYTES:
+    while room is not None and size > SMALLEST_RING_BYTES and size > room.bytes - RECORDER_BYTES:
         size //= 2
     return size
 

@@ -24,11 +24,15 @@ def group(directory: Path, v2: bool, limit: object, used: int, files: int = 0) -
     (directory / "memory.stat").write_text(stat)
 
 
-def room(tmp_path: Path, mount: str, own: str) -> int | None:
+def room(tmp_path: Path, mount: str, own: str, available: int | None = None) -> int | None:
     """Return the room of a process with these lines of mountinfo and /proc/self/cgroup."""
     (tmp_path / "mountinfo").write_text(mount)
     (tmp_path / "own").write_text(own)
-    return memory_limit.room(str(tmp_path / "mountinfo"), str(tmp_path / "own"))
+    meminfo = tmp_path / "meminfo"
+    line = "" if available is None else f"MemAvailable: {available} kB\n"
+    meminfo.write_text(f"MemFree: 1 kB\n{line}")
+    found = memory_limit.room(str(tmp_path / "mountinfo"), str(tmp_path / "own"), str(meminfo))
+    return None if found is None else found.bytes
 
 
 @pytest.mark.parametrize("v2", [True, False])
@@ -71,4 +75,20 @@ def test_without_a_limit_there_is_none(tmp_path: Path, own: str) -> None:
 
 def test_what_cannot_be_read_is_no_limit(tmp_path: Path) -> None:
     # GIVEN a machine without these files WHEN it is asked for THEN there is no limit
-    assert memory_limit.room(str(tmp_path / "none"), str(tmp_path / "none")) is None
+    none = str(tmp_path / "none")
+    assert memory_limit.room(none, none, none) is None
+
+
+def test_what_limits_is_named(tmp_path: Path) -> None:
+    # GIVEN a group with 100 MiB left, on a machine with more, or with less
+    group(tmp_path / "v2", True, 300 * MIB, 200 * MIB)
+    mount = f"36 31 0:33 / {tmp_path}/v2 rw - cgroup2 cgroup2 rw\n"
+    assert room(tmp_path, mount, "0::/\n", 200 << 10) == 100 * MIB
+    found = memory_limit.room(*(str(tmp_path / name) for name in ("mountinfo", "own", "meminfo")))
+    # WHEN it is asked for THEN the tighter one counts, and a message can say which it is
+    assert found is not None
+    assert found.limit == f"are left below the limit of {tmp_path}/v2, 300 MiB"
+    assert room(tmp_path, mount, "0::/\n", 50 << 10) == 50 * MIB
+    found = memory_limit.room(*(str(tmp_path / name) for name in ("mountinfo", "own", "meminfo")))
+    assert found is not None
+    assert found.limit == "of this machine's memory are available"

@@ -11,7 +11,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.notes import hotplug
 from biotrail.recorder.notes.hotplug import MANY_DEVICES, DeviceWatch
-from biotrail.recorder.probes.core import _may_shrink
+from biotrail.recorder.probes.maps.fitting import may_shrink
 from biotrail.recorder.probes.rings.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
 from biotrail.recorder.schema.records import schema
 from tests.support.chunks_by_hand import CLOCK, HEADER, queue
@@ -82,12 +82,12 @@ def test_rings_shrink_for_want_of_memory_down_to_the_smallest() -> None:
     # GIVEN large, small rings and errors
     large, small = RingSizes(1 << 24, 1 << 21), RingSizes(SMALLEST_RING_BYTES, 1 << 13)
     # WHEN the kernel refuses THEN smaller ones are tried where that can help
-    assert _may_shrink(errno.ENOMEM, large)
-    assert not _may_shrink(errno.ENOMEM, small)
-    assert _may_shrink(errno.E2BIG, large)
-    assert not _may_shrink(errno.EPERM, large)
-    assert _may_shrink(errno.EPERM, large, locked=True)
-    assert not _may_shrink(errno.EPERM, small, locked=True)
+    assert may_shrink(errno.ENOMEM, large)
+    assert not may_shrink(errno.ENOMEM, small)
+    assert may_shrink(errno.E2BIG, large)
+    assert not may_shrink(errno.EPERM, large)
+    assert may_shrink(errno.EPERM, large, locked=True)
+    assert not may_shrink(errno.EPERM, small, locked=True)
     # AND what was wanted and not given is told
     assert rings_note(1 << 24, [1 << 24, 1 << 21, 1 << 21]) == ""
     assert "rings are 64 KiB per CPU" in rings_note(1 << 24, [1 << 16, 1 << 13, 1 << 13])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.output import output
+from biotrail.recorder.output import folders, output
 from biotrail.recorder.output.held_directory import HeldDirectory
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
@@ -111,15 +111,15 @@ def test_a_directory_whose_parent_cannot_be_opened_leaves_no_descriptor(
     ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a directory of which only itself can be opened
-    opened, real = list[int](), os.open
+    opened, real = list[int](), folders.open_named
 
-    def refuse(path: str, flags: int) -> int:
+    def refuse(path: str) -> int:
         if opened:
             raise PermissionError(13, "Permission denied")
-        opened.append(real(path, flags))
+        opened.append(real(path))
         return opened[-1]
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(folders, "open_named", refuse)
     # WHEN it is to be held
     with pytest.raises(OutputError, match="ours"):
         HeldDirectory(str(ours))

@@ -238,21 +238,3 @@ def test_closing_lets_go_of_the_buffer():
     kernel.rings.close()
     # THEN nothing holds the buffer any more
     kernel.buffer.clear()
-
-
-@pytest.mark.parametrize(
-    ("room", "size"),
-    [
-        (None, 64 * MIB),
-        (2 * 80 * MIB + 33 * MIB, 64 * MIB),
-        (2 * 80 * MIB + 31 * MIB, 32 * MIB),
-        (33 * MIB, 256 << 10),
-        (0, 64 << 10),
-        (-5, 64 << 10),
-    ],
-)
-def test_rings_leave_room_for_the_recorder(room: int | None, size: int) -> None:
-    # GIVEN two CPUs with rings of 64 MiB, 80 MiB each with those above
-    wanted = RingSizes.choose(2, 64 * MIB)
-    # WHEN there is that much memory THEN they are halved until 32 MiB of it are left, if they can
-    assert wanted.fitting(2, room) == RingSizes(size, size // 8)

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.sites.ring import SITE_LEVEL, SiteRing, fitting, ring_bytes
 from biotrail.recorder.schema.errors import ProbeError
@@ -162,4 +163,4 @@ def test_the_ring_leaves_the_recorder_room_below_a_memory_limit(room, size):
     # GIVEN a ring of 16 MiB, and so many bytes left below the limit
     # WHEN it is made to fit
     # THEN it is halved until 32 MiB stay, or it is as small as it can be
-    assert fitting(16 << 20, room) == size
+    assert fitting(16 << 20, None if room is None else Room(room, "")) == size

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories opened by descriptor: what is written to is what was looked at.
+
+Who may write to a directory can move what is in it away at any time, and put a link in its place;
+a service of root's must not follow it. So the path that a person gave is followed once, by root
+through nobody else's links (`open_named`). What is below it is opened by name and never through a
+link (`open_below`, `descend`); a directory for biotrail's own work must also be this user's alone
+(`open_own`). Files are then made, renamed and deleted by `dir_fd`; what takes paths gets `path_in`.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.output.ownership import (
+    PRIVATE_DIRECTORY,
+    give_to_owner,
+    owner,
+    trusted,
+)
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.file_kinds import file_kind
+
+_HOLD = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_MOST_LINKS = 40
+"""Links on the way to a file, as the kernel follows (MAXSYMLINKS)."""
+_OTHERS_WRITE = 0o022
+
+
+def path_in(fd: int, name: str = "") -> str:
+    """Return a path to an open directory, or to `name` in it, that no renaming leads elsewhere."""
+    return f"/proc/self/fd/{fd}/{name}".rstrip("/")
+
+
+def open_named(path: str) -> int:
+    """Open the directory at a path that a person gave ("": the present one); return O_PATH's fd.
+
+    Links on the way are followed. Root follows only those of root, and of the user who called sudo.
+    Raises OSError; OutputError: another user's link.
+    """
+    if os.geteuid() != 0:
+        return os.open(path or ".", _HOLD)
+    names = _parts(path)
+    followed = 0
+    at = os.open("/" if path.startswith("/") else ".", _HOLD)
+    try:
+        while names:
+            found = os.open(names[-1], _LOOK, dir_fd=at)
+            try:
+                status = os.fstat(found)
+                name = names.pop()
+                if stat.S_ISLNK(status.st_mode) and not _of_proc(at):
+                    followed += 1
+                    target = _target(found, status, os.path.join(path_of(at), name), followed)
+                    names += _parts(target)
+                    following = os.open("/", _HOLD) if target.startswith("/") else os.dup(at)
+                else:
+                    following = os.open(name, _HOLD, dir_fd=at) if _of_proc(at) else os.dup(found)
+            finally:
+                os.close(found)
+            os.close(at)
+            at = following
+            if not stat.S_ISDIR(os.fstat(at).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    except BaseException:
+        os.close(at)
+        raise
+    return at
+
+
+def _parts(path: str) -> list[str]:
+    """Return the names in a path, the last one first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _of_proc(at: int) -> bool:
+    """Return whether a directory is /proc's, whose links lead where their text does not say."""
+    with suppress(OSError):
+        return os.fstat(at).st_dev == os.stat("/proc/self").st_dev
+    return False
+
+
+def _target(fd: int, status: os.stat_result, shown: str, followed: int) -> str:
+    """Return where a link leads that is open as `fd`. followed: how many there were, with it.
+
+    Raises OSError: too many; OutputError: it is another user's.
+    """
+    if followed > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
+    if status.st_uid not in trusted():
+        raise OutputError(
+            f"{shown} is a link of another user (uid {status.st_uid}), which root does not follow: "
+            "give the path that it leads to"
+        )
+    return os.readlink("", dir_fd=fd)
+
+
+def path_of(fd: int) -> str:
+    """Return the path of an open directory as the kernel knows it, for messages."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{fd}")
+    return "its directory"
+
+
+@contextmanager
+def named(path: str, shown: str | os.PathLike[str] = "") -> Iterator[int]:
+    """Yield `open_named`'s descriptor. shown: for messages; "": `path`. Raises OutputError."""
+    try:
+        fd = open_named(path)
+    except OSError as error:
+        raise explain(error, shown or path or ".") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_below(at: int, name: str, shown: str) -> int:
+    """Open the directory `name` in the one open as `at`, no link; return its descriptor (O_PATH).
+
+    shown: its path in messages. Raises OSError; OutputError: it is no directory.
+    """
+    try:
+        return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=at)
+    except NotADirectoryError as error:
+        mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+        raise OutputError(
+            f"{shown} is a {file_kind(mode)} where a directory is needed: move it away, or give "
+            "another path; no link is followed here"
+        ) from error
+
+
+def make_below(at: int, name: str, shown: str) -> int:
+    """Open the directory `name` in `at` as `open_below`; make it if it is missing.
+
+    A new one is private, and of the user who called sudo. Raises OSError, OutputError.
+    """
+    try:
+        os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
+    except FileExistsError:
+        return open_below(at, name, shown)
+    fd = open_below(at, name, shown)
+    try:
+        if owner() is not None:
+            with readable(fd) as open_fd:
+                # Whoever may write to `at` may have put another one there since.
+                if os.fstat(fd).st_uid == os.geteuid() and not os.listdir(open_fd):
+                    give_to_owner(open_fd, shown)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_own(at: int, name: str, shown: str) -> int:
+    """Open the directory `name` in `at`, in which biotrail alone works; make it if it is missing.
+
+    It has to be a directory of this user that nobody else may write to. Raises OSError;
+    OutputError: it is not.
+    """
+    with suppress(FileExistsError):
+        os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
+    fd = open_below(at, name, shown)
+    status = os.fstat(fd)
+    problem = ""
+    if status.st_uid != os.geteuid():
+        problem = f"belongs to user {status.st_uid}, and this is user {os.geteuid()}"
+    elif status.st_mode & _OTHERS_WRITE:
+        problem = f"may be written to by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    if problem:
+        os.close(fd)
+        raise OutputError(f"{shown} {problem}: move it away, and a private one is made")
+    return fd
+
+
+@contextmanager
+def descend(
+    at: int, names: Sequence[str], shown: str, *, make: bool = False
+) -> Iterator[list[int]]:
+    """Yield descriptors of nested directories: `at`, names[0] in it, names[1] in that, and so on.
+
+    make: make those that are missing. shown: the path of `at` in messages. Raises OSError,
+    OutputError.
+    """
+    found = [at]
+    try:
+        for number, name in enumerate(names):
+            place = os.path.join(shown, *names[: number + 1])
+            found.append((make_below if make else open_below)(found[-1], name, place))
+        yield found
+    finally:
+        for fd in found[1:]:
+            os.close(fd)
+
+
+@contextmanager
+def readable(at: int) -> Iterator[int]:
+    """Yield a descriptor of the same directory that can be listed, synced and given away."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def entries(at: int) -> list[str]:
+    """Return the names in a directory, sorted. Raises OSError."""
+    with readable(at) as fd:
+        return sorted(os.listdir(fd))
+
+
+def open_regular(at: int, name: str, shown: str) -> BinaryIO:
+    """Return the regular file `name` in a directory, open for reading; its name is `shown`.
+
+    No link is followed, and no FIFO is waited for. Raises OSError: also ELOOP for a link, EINVAL
+    for what else is no regular file.
+    """
+
+    def opener(_shown: str, _flags: int) -> int:
+        fd = os.open(name, _READ, dir_fd=at)
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, f"it is a {file_kind(mode)}")
+        return fd
+
+    return open(shown, "rb", opener=opener)
+
+
+def others_may_replace(status: os.stat_result) -> bool:
+    """Return whether others than root and this user may replace what is in a directory."""
+    shared = bool(status.st_mode & _OTHERS_WRITE) and not status.st_mode & stat.S_ISVTX
+    return shared or status.st_uid not in trusted()

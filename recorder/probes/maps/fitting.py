@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reckons the memory that a recording will need before it is taken, and makes it fit the limit.
+
+Who takes more than a cgroup's limit is killed by the kernel, without a word. Maps are taken whole
+when they are made; the recorder's own memory is held against measurements (docs/recording.md).
+"""
+
+import errno
+from dataclasses import dataclass
+
+from biotrail.recorder.host.memory_limit import Room
+from biotrail.recorder.probes.rings.ring import SMALLEST_RING_BYTES, RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+
+RECORDER_BYTES = 32 << 20
+"""What rings and tables leave to the recorder: it takes 9 MiB, under load and to load more."""
+_LEAST = 20 << 20
+_LEAST_WITH_FILTERS = 28 << 20
+"""The least that they leave to it: the verifier takes up to 26 MiB for programs with filters."""
+_MIB = 1 << 20
+_OLD_LIMIT = 4 << 20
+"""Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
+
+
+def least_bytes(filters: bool) -> int:
+    """Return what the recorder takes at the least beside its maps. filters: it has some by I/O."""
+    return _LEAST_WITH_FILTERS if filters else _LEAST
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is to be recorded in: rings of each CPU, a table that may be smaller, and other maps.
+
+    sizes: of the rings, on `cpus` CPUs. table: bytes, a power of two; 0: there is none. others:
+    bytes of all other maps.
+    """
+
+    sizes: RingSizes
+    cpus: int
+    table: int
+    others: int
+
+    @property
+    def rings(self) -> int:
+        """Bytes of all rings."""
+        return self.cpus * self.sizes.area_bytes
+
+    @property
+    def total(self) -> int:
+        """Bytes of all maps."""
+        return self.rings + self.table + self.others
+
+    def fitting(self, room: Room | None, least_table: int, least: int) -> "Demand":
+        """Return rings and table, halved until they leave the recorder RECORDER_BYTES of `room`.
+
+        The larger of both is halved, down to the smallest rings and to `least_table` bytes. Raises
+        ProbeError: not even `least` bytes are left then.
+        """
+        found = self
+        while room is not None and found.total > room.bytes - RECORDER_BYTES:
+            rings_may = found.sizes.ring_bytes > SMALLEST_RING_BYTES
+            table_may = found.table > least_table
+            if table_may and (found.table >= found.rings or not rings_may):
+                found = Demand(found.sizes, found.cpus, found.table // 2, found.others)
+            elif rings_may:
+                found = Demand(found.sizes.halved(), found.cpus, found.table, found.others)
+            else:
+                break
+        ensure_room(found.total, room, least)
+        return found
+
+
+def ensure_room(maps: int, room: Room | None, least: int) -> None:
+    """Raise ProbeError unless maps of so many bytes leave the recorder `least` bytes of `room`."""
+    if room is None or maps <= room.bytes - least:
+        return
+    needed, left = -(-(maps + least) // _MIB), max(0, room.bytes) // _MIB
+    raise ProbeError(
+        f"no room in memory: this recording needs {needed} MiB more with the smallest rings and "
+        f"tables, and {left} MiB {room.limit}: raise that (MemoryMax= of a service), or record "
+        "less: no --path or some of its parts, no --stacks, no --files, --events light "
+        "(docs/recording.md has what each needs)"
+    )
+
+
+def may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
+    """Return whether smaller rings may load where rings of `sizes` were refused.
+
+    `number`: the errno. With E2BIG if an element of the array of rings (all rings of one CPU) is
+    larger than _OLD_LIMIT. With ENOMEM (memory, or a cgroup's limit), and with EPERM if `locked`,
+    if a ring is larger than the smallest. False for any other errno. `locked`: maps are charged to
+    RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
+    """
+    if number == errno.E2BIG:
+        return sizes.area_bytes > _OLD_LIMIT
+    limits = (errno.ENOMEM, errno.EPERM) if locked else (errno.ENOMEM,)
+    return number in limits and sizes.ring_bytes > SMALLEST_RING_BYTES

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings below tight limits of memory: they record, or say in one message that they cannot."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from biotrail.recorder.log import LogReader
+from tests.support.memory_groups import memory_group
+from tests.support.record_command import BIOTRAIL, environment
+
+SECONDS = 60
+MIB = 1 << 20
+EVENTS = {
+    "all": [],
+    "light": ["--events", "light"],
+    "path": ["--path"],
+    "filtered": ["--op", "write", "--files"],
+    "stacks": ["--stacks", "--user-stacks"],
+}
+ENOUGH = {"all": 64, "light": 64, "path": 80, "filtered": 96, "stacks": 128}
+"""From so many MiB on it has to record."""
+
+
+@pytest.mark.parametrize("events", EVENTS)
+@pytest.mark.parametrize("limit", [48, 64, 80, 96, 128])
+def test_it_is_never_killed(tmp_path: Path, needs_bpf: None, events: str, limit: int) -> None:
+    # GIVEN a limit of memory
+    log = tmp_path / "x.biotrail"
+    options = [*EVENTS[events], "-o", str(log), "--", "true"]
+    with memory_group(limit * MIB) as group:
+        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        # WHEN it is recorded
+        done = subprocess.run(
+            ["sh", "-c", join, "sh", *BIOTRAIL, "record", *options],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    # THEN there is a whole log, or one message that says what is needed, and what there is
+    if done.returncode == 0:
+        assert not LogReader(log).interrupted
+        return
+    assert limit < ENOUGH[events]
+    assert done.returncode == 1, done.stderr
+    [said] = [line for line in done.stderr.splitlines() if "error" in line]
+    assert "no room in memory: this recording needs" in said
+    assert f"{limit} MiB: raise that (MemoryMax= of a service), or record less" in said
+    assert not log.exists()
