@@ -66,7 +66,7 @@ class Decoder:
         left out. Bytes that no record of the schema begins at, up to the end of their ring block,
         and a segment's last incomplete word count as unreadable; what follows a PAD in its block is
         skipped, uncounted. Fields that the log's schema lacks are 0. Times are the 64-bit ones
-        nearest to the chunk's clock.
+        nearest to the chunk's clock; one before the clock began, as only a damaged log has it, is 0.
         """
         # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
         partial_bytes = sum(len(s.data) % 8 for s in chunk.segments)
@@ -121,7 +121,7 @@ class Decoder:
             bounds.append(count)
             base, unread = base + length, unread + bad
         count = bounds[-1]
-        found, times, cpus = found[:count], times[:count], cpus[:count]
+        found, times, cpus = found[:count], np.maximum(times[:count], 0), cpus[:count]
         order = _order(loops, times, np.array(bounds, np.int64))
         events = _gather_compiled(loops, words, found, order, cpus, times)
         self._blank(events)
@@ -218,7 +218,7 @@ def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int)
     # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
     shift = np.uint64(64 - TIMESTAMP_BITS)
     distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
-    ts = now + (distance >> np.int64(int(shift)))
+    ts = np.maximum(now + (distance >> np.int64(int(shift))), 0)
     order = np.argsort(ts, kind="stable")
     lengths = [len(s.data) // 8 for s in segments]
     counts = np.diff(np.searchsorted(record_word, np.cumsum([0, *lengths])))

@@ -44,8 +44,13 @@ def put(path: Path, kind: str, target: Path) -> None:
         case "regular file":
             path.write_bytes(b"x")
         case "socket":
-            with socket.socket(socket.AF_UNIX) as one:
-                one.bind(str(path))
+            # A path in a deep directory may be longer than a socket's.
+            directory = os.open(path.parent, os.O_RDONLY)
+            try:
+                with socket.socket(socket.AF_UNIX) as one:
+                    one.bind(f"/proc/self/fd/{directory}/{path.name}")
+            finally:
+                os.close(directory)
 
 
 KINDS = ("symbolic link", "FIFO", "regular file", "socket")

@@ -107,10 +107,10 @@ def test_a_byte_that_is_missing(at: int) -> None:
     made = Perf()
     records = reads(made, 20)
     data = made.pipe(records)
-    first = len(data) - sum(map(len, records))
+    first = len(data) - sum(map(len, records[2:]))
     cut = data[: first + at] + data[first + at + 1 :]
     source, events = read(cut)
-    assert len(events) < 60
+    assert 0 < len(events) < 60
     assert source.problems and source.unreadable_bytes
     assert source.damaged
 
