@@ -66,7 +66,7 @@ class Decoder:
         left out. Bytes that no record of the schema begins at, up to the end of their ring block,
         and a segment's last incomplete word count as unreadable; what follows a PAD in its block is
         skipped, uncounted. Fields that the log's schema lacks are 0. Times are the 64-bit ones
-        nearest to the chunk's clock; one before the clock began, as only a damaged log has it, is 0.
+        nearest to the chunk's clock; those before the clock began, in damaged logs alone, are 0.
         """
         # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
         partial_bytes = sum(len(s.data) % 8 for s in chunk.segments)

@@ -82,9 +82,9 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
 
-        up: ns (n,) of each beginning. down: ns (m,) of each end. Both ascending, and none before
-        `begin`; begin is where the last update ended. An I/O that ends at the time when another
-        begins is not in flight any more.
+        up: ns (n,) of each beginning. down: ns (m,) of each end. Both ascending; begin is where the
+        last update ended, and what is before it counts there, in its order. An I/O that ends at the
+        time when another begins is not in flight any more.
 
         Adds to `met`, for each beginning, how many others were in flight (of several at one time,
         those before it in `up`, too); extends `whole` and, if `interval` is not 0, the spans of the
@@ -119,7 +119,7 @@ class Depth:
         ).astype(np.int64)
         # The sort is stable: an I/O that ends when another one begins is not in flight any more.
         order = np.argsort(at, kind="stable")
-        at, step = at[order], step[order]
+        at, step = np.maximum(at[order], begin), step[order]
         level = self._level + np.cumsum(step)
         self.met.add(level[step > 0] - 1)
         self._level = int(level[-1])

@@ -66,7 +66,7 @@ class Changes:
     """When I/Os of one device began and ended in a stretch of time: ns, ascending."""
 
     begin: int
-    """ns: where the stretch begins; no change is earlier."""
+    """ns: where the stretch begins. A change before it was not known in time, and counts there."""
     end: int
     up: I64
     """Beginnings."""
@@ -237,7 +237,7 @@ class Flow:
         final = window.begin == window.end and not len(open_)
         self._until = until = max(until, begin)
         kinds = [type(kind[0]).concatenate(list(kind)) for kind in zip(*self._held, strict=True)]
-        parts = [_due(kind, begin, FAR if final else until) for kind in kinds]
+        parts = [_due(kind, FAR if final else until) for kind in kinds]
         self._held = [tuple(held for _, held in parts)]
         return Steps(begin, until, *(due for due, _ in parts))
 
@@ -257,14 +257,12 @@ def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests)
     rows, stop = rows.take(here), stop[here]
     rows.start[:], rows.stop[:] = np.maximum(rows.start, window.begin), stop
     rows.fade[:] = rows.gone[:] = NEVER
-    parts = [_due(kind, window.begin, FAR)[0] for kind in _moments(rows)]
+    parts = [_due(kind, FAR)[0] for kind in _moments(rows)]
     return Steps(window.begin, window.end, *parts)
 
 
-def _due(kind: Any, begin: int, until: int) -> tuple[Any, Any]:
-    """Return what lies before `until` (ns), in order, none before `begin`; and the rest."""
+def _due(kind: Any, until: int) -> tuple[Any, Any]:
+    """Return what lies before `until` (ns), in order, and the rest."""
     due = kind.at < until
     ready, rest = kind.take(due), kind.take(~due)
-    ready = ready.take(np.argsort(ready.at, kind="stable"))
-    ready.at[:] = np.maximum(ready.at, begin)
-    return ready, rest
+    return ready.take(np.argsort(ready.at, kind="stable")), rest

@@ -211,7 +211,8 @@ def depth(
 ) -> cython.longlong:
     """Follow the depth from `begin` to `end` (ns); return it at the end.
 
-    level: depth before. up, down: ns of beginnings and ends, ascending, none before `begin`. edges:
+    level: depth before. up, down: ns of beginnings and ends, ascending; any before `begin` count at
+    it. edges:
     where the next row of `sums` begins: ascending, after `begin`, one less than rows. sums: (rows,
     4), as `stretch`; greatest depth from -1. met: (ups,), gets the depth before each beginning. The
     time goes on to the last beginning or end, where that is later than `end`.
