@@ -145,7 +145,7 @@ def command(wanted: Wanted, filters: Filters) -> int:
     model make the figures, of all that this event set shows.
 
     With --keep a flight recorder runs beside the sums. Exemplars then name the I/O that fired a
-    trigger, and its log. SIGUSR1 has it write one.
+    trigger, and its log. SIGUSR1 or SIGUSR2 has it write one.
 
     Only this machine can connect (docs/metrics.md has a proxy's set-up, rules and a dashboard).
     Needs the extra metrics: pip install 'biotrail[metrics]'.

@@ -177,13 +177,14 @@ def command(asked: Asked, filters: Filters) -> int:
         if source is None:
             if asked.target:
                 Path(asked.target).unlink()
-            relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
+            if recorder.failed() >= 0:
+                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         _show(source, recorder, tee, asked)
-        status = recorder.wait()
+        recorder.failed()
         if said := recorder.said().rstrip():
             relay(said, err=True)
-        return status
+        return recorder.wait()
 
 
 def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> None:
@@ -208,7 +209,7 @@ def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
         source = LiveSource(cast(BinaryIO, tee))
     except LogFormatError:
         recorder.stop()
-        if recorder.wait():
+        if recorder.failed():
             return None
         raise
     source.start()
