@@ -9,7 +9,17 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz import fuzz_mending, make_corpus
 from tests.fuzz.mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
-from tests.fuzz.targets import TARGETS, archive, blktrace, command, cost, inputs, log, model
+from tests.fuzz.targets import (
+    TARGETS,
+    archive,
+    blktrace,
+    command,
+    cost,
+    inputs,
+    log,
+    model,
+    server,
+)
 from tests.support import crafted_logs
 
 ROUND: dict[str, Any] = {
@@ -22,7 +32,7 @@ ROUND: dict[str, Any] = {
 
 def files() -> list[Any]:
     found = []
-    alone = ("blktrace", "archive", "inputs")
+    alone = ("blktrace", "archive", "inputs", "server")
     of_kind = {"log": ("log", "model"), **{kind: (kind,) for kind in alone}}
     for kind, targets in of_kind.items():
         paths = sorted((CORPUS / kind).iterdir())
@@ -116,13 +126,22 @@ def test_any_other_tool_s_recording_is_read_or_refused(data: bytes) -> None:
     inputs(data)
 
 
-@settings(max_examples=60, **ROUND)
+@settings(max_examples=200, **ROUND)
 @given(command_lines())
 def test_any_command_line_ends_with_a_message(data: bytes) -> None:
     # GIVEN a command with any arguments and any file
     # WHEN it is run
     # THEN it ends with 0, 1 or 2, and says why
     command(data)
+
+
+@settings(max_examples=150, **ROUND)
+@given(damaged(kept("server")))
+def test_any_request_is_answered_or_refused(data: bytes) -> None:
+    # GIVEN a request to the server of metrics, damaged
+    # WHEN it arrives
+    # THEN it has an answer, and takes no more than a request may
+    server(data)
 
 
 def test_mending_makes_a_whole_log_of_a_damaged_one() -> None:

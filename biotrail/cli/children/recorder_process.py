@@ -36,6 +36,8 @@ def filter_arguments(filters: Filters) -> list[str]:
     found = [f"--pid={pid}" for pid in filters.pids] + [f"--tid={tid}" for tid in filters.tids]
     found += [f"--comm={name}" for name in filters.comms]
     found += [f"--cgroup={path}" for path in filters.cgroups]
+    found += [f"--file={path}" for path in filters.files]
+    found += [f"--dir={path}" for path in filters.dirs]
     found += [f"--op={op}" for op in filters.ops]
     found += [f"--flags={'+'.join(flags)}" for flags in filters.flags]
     found += [f"--sectors={first}-{last}" for first, last in filters.sectors]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from biotrail.cli.serving.exchange import Request, Response, plain
 from biotrail.cli.serving.loopback_server import LoopbackServer
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.text import units
 
 DEFAULT = "127.0.0.1:9477"
 _LOCAL = "localhost"
@@ -38,12 +39,13 @@ def parse_address(text: str) -> Address:
 
     Raises ValueError, with a message for the user: it is none of these, or no loopback address.
     """
-    host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    host, colon, given = text.rpartition(":")
+    port = units.whole(given, 0, 65535) if colon else None
+    if port is None:
         raise ValueError(f"{text!r} is no address: write {DEFAULT}")
     host = host.removeprefix("[").removesuffix("]")
     if host in ("", _LOCAL):
-        return Address("127.0.0.1", int(port))
+        return Address("127.0.0.1", port)
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,7 +55,7 @@ def parse_address(text: str) -> Address:
             f"{host!r} is no loopback address: metrics are served on this machine alone; for "
             "scrapes from others put a proxy with TLS and a password before it (docs/metrics.md)"
         )
-    return Address(host, int(port))
+    return Address(host, port)
 
 
 class MetricsServer(LoopbackServer):
@@ -63,7 +65,7 @@ class MetricsServer(LoopbackServer):
         """Bind the address. Raises OutputError, with a remedy, if it cannot be bound."""
         hosts = {address.host.lower(), f"[{address.host.lower()}]", _LOCAL}
         try:
-            super().__init__(address.host, address.port, _guarded(application, hosts))
+            super().__init__(address.host, address.port, guarded(application, hosts))
         except OSError as error:
             raise OutputError(_cannot(address, error)) from error
         self.address = Address(address.host, self.port)
@@ -81,13 +83,13 @@ def _cannot(address: Address, error: OSError) -> str:
     return f"{address} cannot be opened: {reason}; choose another one with --listen"
 
 
-def _guarded(application: Application, hosts: set[str]) -> Application:
+def guarded(application: Application, hosts: set[str]) -> Application:
     """Return the application behind a check of the request's Host; its port may be a tunnel's."""
 
-    def guarded(request: Request) -> Response:
+    def answer(request: Request) -> Response:
         host = request.value("host").lower()
         if host.rpartition(":")[0] not in hosts and host not in hosts:
             return plain(HTTPStatus.FORBIDDEN, "wrong Host: ask for the loopback address")
         return application(request)
 
-    return guarded
+    return answer
