@@ -109,5 +109,5 @@ def test_percentages_are_understood() -> None:
         2.5,
     ]
     for bad in ("0", "-1", "nan", "inf", "x", ""):
-        with pytest.raises(Exception, match="no percentage|not between"):
+        with pytest.raises(Exception, match=r"no percentage|not between"):
             Percent(LEAST_PER_CENT).convert(bad, None, None)
