@@ -12,6 +12,7 @@ from biotrail.cli.options.recordings import Recording, open_recordings, without_
 from biotrail.cli.options.shipping import asked_shipping, shipping_options
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.recorder.schema.errors import ConversionError
+from biotrail.text import units, values
 from biotrail.text.printing import say_all
 
 SUFFIX = ".parquet"
@@ -30,12 +31,13 @@ TABLES = ("events", "bios", "requests")
 )
 @click.option(
     "--tables",
+    type=values.Text(),
     metavar="T,..",
     help="Tables of a dataset: events, bios, requests (default: all). A file holds events only.",
 )
 @click.option(
     "--level",
-    type=click.IntRange(1, 19),
+    type=units.Count(1, 19),
     default=3,
     show_default=True,
     help="zstd compression level: a higher one is smaller and slower.",

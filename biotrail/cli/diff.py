@@ -14,7 +14,7 @@ from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.pooled import pooled
 from biotrail.converters.analysis.diff.tree import Diff
 from biotrail.converters.analysis.distributions.blocks import Recording, read_slots
-from biotrail.text import tallies, units
+from biotrail.text import tallies, units, values
 from biotrail.text.printing import say, say_json
 from biotrail.text.progress import progress
 
@@ -42,22 +42,28 @@ class TwoSides(click.Command):
 @click.command(cls=TwoSides)
 @click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
 @choice_options
-@click.option("--device-a", metavar="DEV", help="Compare this device of A only, with --device-b.")
+@click.option(
+    "--device-a",
+    type=values.Name(),
+    metavar="DEV",
+    help="Compare this device of A only, with --device-b.",
+)
 @click.option(
     "--device-b",
+    type=values.Name(),
     metavar="DEV",
     help="The device of B that --device-a is compared with. Default: the same.",
 )
 @click.option(
     "--confidence",
-    type=click.FloatRange(50, MOST_PER_CENT),
+    type=values.Percent(50, MOST_PER_CENT),
     default=100 * CONFIDENCE,
     show_default=True,
-    help="Confidence level of each interval, in per cent.",
+    help="Confidence level of each interval, in per cent: 50 to 99.9.",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=units.Count(0),
     default=0,
     show_default=True,
     help="Seed of the random draws from which the intervals are estimated.",

@@ -16,7 +16,7 @@ from biotrail.converters.analysis.diff.diff import CONFIDENCE
 from biotrail.converters.analysis.fleet.part import WORDS
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.printing import say, say_json
 from biotrail.text.progress import StatusLine
 from biotrail.text.rows import limit_option
@@ -71,10 +71,11 @@ class Fleet:
 
 
 @command.command()
-@click.argument("places", metavar="WHERE...", nargs=-1, required=True)
+@click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
 @choice_options
 @click.option(
     "--by",
+    type=values.Text(),
     default="host",
     show_default=True,
     metavar="WORD",
@@ -88,16 +89,17 @@ class Fleet:
 )
 @click.option(
     "--scheduler",
+    type=values.Text(),
     metavar="tcp://HOST:PORT",
     help="Dask scheduler whose workers read. Default: workers on this machine.",
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=units.Count(1, 4096),
     metavar="N",
     help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the random draws.")
+@click.option("--seed", type=units.Count(0), default=0, help="Of the random draws.")
 @limit_option("15; --json has all")
 @reading_options()
 @click.option(

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.record_follow import EVERY, MOST_AT_ONCE
 from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.cli.options.task_filters import task_filters
 from biotrail.cli.sites.following import (
@@ -20,7 +21,7 @@ from biotrail.cli.sites.following import (
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.sites.planning import WAYS, planned
 from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.printing import say_all
 
 _TREE = "biotrail.cli.tree"
@@ -39,7 +40,7 @@ _TREE = "biotrail.cli.tree"
 @duration_option("--for")
 @click.option(
     "--every",
-    type=click.IntRange(min=1),
+    type=units.Count(*EVERY),
     default=1,
     metavar="N",
     help="Follow each N-th object that is born. Default: each.",
@@ -47,7 +48,7 @@ _TREE = "biotrail.cli.tree"
 @click.option(
     "--max",
     "at_once",
-    type=click.IntRange(1, 4096),
+    type=units.Count(1, MOST_AT_ONCE),
     default=100,
     show_default=True,
     metavar="N",
@@ -55,7 +56,7 @@ _TREE = "biotrail.cli.tree"
 )
 @click.option(
     "--lives",
-    type=click.IntRange(min=0),
+    type=units.Count(0),
     default=0,
     metavar="N",
     help="Follow N objects in all, and no more. Default: no limit.",
@@ -69,7 +70,7 @@ _TREE = "biotrail.cli.tree"
 )
 @click.option(
     "--idle",
-    type=units.Duration(),
+    type=units.Duration(units.ABOVE_ZERO),
     default="2s",
     show_default=True,
     metavar="TIME",
@@ -80,6 +81,7 @@ _TREE = "biotrail.cli.tree"
     "--device",
     "devices",
     multiple=True,
+    type=values.Name(),
     metavar="DEV",
     help="Only objects of this device, as far as their type has one. Can be repeated.",
 )
@@ -93,7 +95,7 @@ _TREE = "biotrail.cli.tree"
 )
 @click.option(
     "--max-functions",
-    type=click.IntRange(min=1),
+    type=units.Count(),
     default=MAX_FUNCTIONS,
     show_default=True,
     metavar="N",
@@ -101,20 +103,20 @@ _TREE = "biotrail.cli.tree"
 )
 @click.option(
     "--max-cpu",
-    type=click.FloatRange(min=0, min_open=True),
+    type=values.Percent(values.LEAST_PER_CENT),
     metavar="PERCENT",
     help="End when recorder and programs take more than so much of one core.",
 )
 @click.option(
     "--buffer-size",
-    type=units.Size(),
+    type=units.Size(1),
     metavar="SIZE",
     help="Size of the ring, e.g. 64M; use a larger one when hits are lost. Default: 16M.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be attached, and attach nothing.")
 @click.option("--list-unseen", is_flag=True, help="List the functions that cannot be attached.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
-@click.argument("struct", metavar="TYPE")
+@click.argument("struct", metavar="TYPE", type=values.Text())
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
 @task_filters
 @gathered(FollowArguments, "asked")

@@ -28,7 +28,7 @@ from biotrail.converters.analysis.report.tree.figures import with_doubtful
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.text import hist as hist_text
-from biotrail.text import tallies, units
+from biotrail.text import tallies, units, values
 from biotrail.text.printing import say_all, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 
@@ -71,7 +71,10 @@ NAMES = {
     help="Pairs of events (biotrail pairs) instead of I/O; the default for a log without I/O.",
 )
 @click.option(
-    "--linear", metavar="STEP", help="Buckets of this width: 100us, 4K, 8 (default: log2)."
+    "--linear",
+    type=values.Text(),
+    metavar="STEP",
+    help="Buckets of this width: 100us, 4K, 8 (default: log2).",
 )
 @click.option("--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map.")
 @click.option(
@@ -196,7 +199,7 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     elif measure == Measure.SIZE:
         step = units.Size().convert(linear, None, None) / width
     else:
-        step = float(linear) if linear.isdecimal() else 0.0
+        step = units.whole(linear) or 0
     if step > LARGEST:
         raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
     # 100us is 9.999999999999999e-05 s as a float.

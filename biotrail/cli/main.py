@@ -18,8 +18,18 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail import __version__
-from biotrail.cli.options.exit_status import ERROR_STATUS, INTERRUPTED_STATUS, PIPE_STATUS
-from biotrail.recorder.schema.errors import ProbeError, ReaderGoneError, TraceError
+from biotrail.cli.options.exit_status import (
+    ERROR_STATUS,
+    INTERRUPTED_STATUS,
+    PIPE_STATUS,
+    USAGE_STATUS,
+)
+from biotrail.recorder.schema.errors import (
+    DeclarationError,
+    ProbeError,
+    ReaderGoneError,
+    TraceError,
+)
 from biotrail.text.printing import relay, say, say_all
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -160,6 +170,8 @@ def _run(arguments: list[str] | None) -> int:
         return INTERRUPTED_STATUS
     except ReaderGoneError as error:
         return _failed(str(error), status=PIPE_STATUS)
+    except DeclarationError as error:
+        return _failed(str(error), status=USAGE_STATUS)
     except TraceError as error:
         # A probe's error ends with the lines of the kernel's verifier or of the compiler.
         lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]

@@ -66,8 +66,6 @@ class Wanted:
 
     def check(self, filters: Filters) -> None:
         """Raise click.UsageError if options contradict each other."""
-        if self.duration is not None and self.duration <= 0:
-            raise click.BadParameter("must be more than 0", param_hint="--duration")
         if self.keep and (self.target is None or self.target == "-"):
             raise click.UsageError("--keep needs -o FILE, from which its logs are named")
         if self.target is not None and not self.keep:
@@ -123,7 +121,7 @@ _NO_ENDS: dict[str, Any] = {"max_events": None, "max_size": None, "rotate": (), 
     "the flight recorder records.  [default: the kernel adds up; with --keep: lifecycle]",
 )
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
-@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
+@click.option("--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record.")
 @duration_option()
 @record_keeping.flight_options
 @click.option(
@@ -145,7 +143,7 @@ def command(wanted: Wanted, filters: Filters) -> int:
     model make the figures, of all that this event set shows.
 
     With --keep a flight recorder runs beside the sums. Exemplars then name the I/O that fired a
-    trigger, and its log. SIGUSR1 has it write one.
+    trigger, and its log. SIGUSR1 or SIGUSR2 has it write one.
 
     Only this machine can connect (docs/metrics.md has a proxy's set-up, rules and a dashboard).
     Needs the extra metrics: pip install 'biotrail[metrics]'.
@@ -167,7 +165,7 @@ def command(wanted: Wanted, filters: Filters) -> int:
     if wanted.events is not None and not wanted.keep:
         arguments = [*wanted.recorder_arguments(), *filter_arguments(filters)]
         if wanted.duration is not None:
-            arguments.append(f"--duration={wanted.duration}s")
+            arguments.append(f"--duration={units.as_option(wanted.duration)}")
         return serve_model(Asked(wanted.listen, None), arguments, wanted.events)
     asked = Asked(wanted.listen, wanted.duration, _disks(wanted.devices))
     flight = None

@@ -14,6 +14,7 @@ from biotrail.recorder.host import devices as host_devices
 from biotrail.recorder.probes.sites.pairs import PairConfig, PairProbes
 from biotrail.recorder.sites import declarations
 from biotrail.recorder.sites.declared import Declarations
+from biotrail.text import values
 from biotrail.text.printing import say
 
 _COMMAND = "biotrail.pairs.command"
@@ -32,7 +33,9 @@ class PairsCommand(click.Command):
 @click.command(cls=PairsCommand)
 @click.option("--list", "list_all", is_flag=True, help="List the declared pairs, and end.")
 @pair_arguments.options
-@click.argument("words", nargs=-1, metavar="BEGIN END | NAME[,NAME...] [-- COMMAND ...]")
+@click.argument(
+    "words", nargs=-1, type=values.Text(), metavar="BEGIN END | NAME[,NAME...] [-- COMMAND ...]"
+)
 @click.pass_context
 @gathered(PairArguments, "asked")
 def command(

@@ -76,8 +76,6 @@ class Asked:
             raise click.UsageError("--json and --csv: give one of them")
         if self.page is not None:
             self._check_page(cut)
-        elif self.interval is not None and self.interval < LEAST_INTERVAL:
-            raise click.UsageError("--interval must be at least 1us")
 
     def _check_page(self, cut: Cut) -> None:
         """Raise click.UsageError for options that --html cannot have, or a choice by outcome.
@@ -113,7 +111,9 @@ class Asked:
     "by the system call that queued it; writer: by the task that dirtied the page written back.",
 )
 @click.option(
-    "--interval", type=Duration(), help="Add a time series with intervals this long: 1s, 100ms."
+    "--interval",
+    type=Duration(LEAST_INTERVAL),
+    help="Add a time series with intervals this long: 1s, 100ms.",
 )
 @sort_option("count")
 @limit_option("15; --json and --csv have all")

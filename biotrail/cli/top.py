@@ -19,7 +19,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.printing import relay
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.top.screen import screen
@@ -60,11 +60,7 @@ class Asked:
     as_json: bool
 
     def check(self) -> None:
-        """Raise click.UsageError if a value is out of range, or -o is standard output."""
-        if self.interval < LEAST_INTERVAL:
-            raise click.UsageError("--interval must be at least 1s")
-        if self.duration is not None and self.duration <= 0:
-            raise click.BadParameter("must be more than 0", param_hint="--duration")
+        """Raise click.UsageError if -o is standard output."""
         if self.target == "-":
             raise click.UsageError(
                 "-o takes a file: biotrail record -o - writes to standard output"
@@ -79,13 +75,13 @@ class Asked:
             *filter_arguments(filters),
         ]
         if self.duration is not None:
-            found.append(f"--duration={self.duration}s")
+            found.append(f"--duration={units.as_option(self.duration)}")
         if self.buffer_size is not None:
             found.append(f"--buffer-size={self.buffer_size}")
         if self.path:
             found.append(f"--path={','.join(sorted(self.path))}")
             found += [
-                f"--call-over={round(self.call_over * 1e6)}us",
+                f"--call-over={units.as_option(self.call_over)}",
                 f"--call-budget={self.call_budget}",
             ]
         return found
@@ -95,12 +91,12 @@ class Asked:
 @device_option
 @click.option(
     "--interval",
-    type=units.Duration(),
+    type=units.Duration(LEAST_INTERVAL),
     default="1s",
     show_default=True,
     help="Time between snapshots, at least 1s.",
 )
-@click.option("--count", type=click.IntRange(1), help="Stop after this many snapshots.")
+@click.option("--count", type=units.Count(), help="Stop after this many snapshots.")
 @sort_option("count")
 @limit_option("what there is room for; 10 without a terminal; --json has all")
 @duration_option()
@@ -121,7 +117,7 @@ class Asked:
     help="See biotrail record; light costs the least.",
 )
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
-@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
+@click.option("--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record.")
 @click.option(
     "--path",
     "path",
@@ -141,7 +137,7 @@ class Asked:
 )
 @click.option(
     "--call-budget",
-    type=click.FloatRange(min=0),
+    type=values.Percent(),
     metavar="PERCENT",
     default=5.0,
     show_default=True,
@@ -181,13 +177,14 @@ def command(asked: Asked, filters: Filters) -> int:
         if source is None:
             if kept is not None:
                 kept.discard()
-            relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
+            if recorder.failed() >= 0:
+                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         _show(source, recorder, tee, asked)
-        status = recorder.wait()
+        recorder.failed()
         if said := recorder.said().rstrip():
             relay(said, err=True)
-        return status
+        return recorder.wait()
 
 
 def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> None:
@@ -213,7 +210,7 @@ def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
         source = LiveSource(cast(BinaryIO, tee))
     except LogFormatError:
         recorder.stop()
-        if recorder.wait():
+        if recorder.failed():
             return None
         raise
     source.start()

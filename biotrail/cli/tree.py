@@ -16,7 +16,7 @@ from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.cli.reporting.trees import Chosen, Found, find, folded, write_flame
 from biotrail.recorder.output import output
-from biotrail.text import tallies, units
+from biotrail.text import tallies, units, values
 from biotrail.text.columns import console
 from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.rows import left_out, limit_option
@@ -49,9 +49,12 @@ class _Number(_IntType):
         if isinstance(value, int):
             return value
         try:
-            return int(str(value), 0)
+            number = int(str(value), 0)
         except ValueError:
+            number = -1
+        if not 0 <= number < 1 << 64:
             self.fail(f"{value!r} is no number: write 2048, or 0xffff9b6f83a40000", param, ctx)
+        return number
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Asked:
             frozenset(self.lives),
             frozenset(self.objects),
             frozenset(self.details),
-            frozenset(self.comms),
+            frozenset(map(values.as_read, self.comms)),
             nanoseconds(self.slower or 0),
             self.slowest or 0,
         )
@@ -119,7 +122,7 @@ class Asked:
     "--life",
     "lives",
     multiple=True,
-    type=click.IntRange(min=1),
+    type=units.Count(),
     metavar="N",
     help="Only the life of this number. Can be repeated.",
 )
@@ -144,6 +147,7 @@ class Asked:
     "--comm",
     "comms",
     multiple=True,
+    type=values.Name(),
     metavar="NAME",
     help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be repeated.",
 )
@@ -156,7 +160,7 @@ class Asked:
 )
 @click.option(
     "--slowest",
-    type=click.IntRange(1, 10_000),
+    type=units.Count(1, 10_000),
     metavar="K",
     help="Only the K slowest of the lives that the other options choose.",
 )

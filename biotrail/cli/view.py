@@ -24,6 +24,7 @@ from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.cli.serving.trace_server import TraceServer
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
+from biotrail.text import units, values
 from biotrail.text.printing import say
 
 WHOLE = Cut()
@@ -41,12 +42,12 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=units.Count(0, 65535),
     default=PORT,
     show_default=True,
     help="Port of 127.0.0.1 to serve the trace on. The Perfetto UI accepts the default only.",
 )
-@click.option("--origin", default=UI, hidden=True)
+@click.option("--origin", type=values.Text(), default=UI, hidden=True)
 def command(source: str, cut: Cut, reading: Reading, no_open: bool, port: int, origin: str) -> None:
     """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
 

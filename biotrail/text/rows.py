@@ -34,7 +34,7 @@ def limit_option(default: str, *former: str, most: int | None = None) -> Option:
     default: what is shown without the option, as the help says it. former: hidden names that the
     option had in earlier versions. most: the largest limit; None: any.
     """
-    kind = click.IntRange(0, most)
+    kind = units.Count(0, units.MOST if most is None else most)
     every = "all" if most is None else f"all, {most:,} at most"
     shown = click.option(
         "-n",

@@ -2,6 +2,7 @@
 """Parse and format quantities: durations, sizes, counts."""
 
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -12,37 +13,83 @@ if TYPE_CHECKING:  # generic in click 8.2 and later only
 else:
     _FloatType = _IntType = click.ParamType
 
-_SECONDS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "": 1.0,
-    "s": 1.0,
-    "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
+_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "": 1_000_000_000,
+    "s": 1_000_000_000,
+    "sec": 1_000_000_000,
+    "m": 60_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+    "d": 86_400_000_000_000,
 }
 _BYTES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
+LONGEST = 1e9
+"""Longest duration in seconds, some 32 years: in ns it fits where times are added up."""
+MOST_BYTES = (1 << 62) - 1
+MOST = (1 << 63) - 1
+"""Largest whole number of an option that does not say another."""
+_MOST_DIGITS = 20
+
+
+def whole(text: str, least: int = 0, most: int = MOST) -> int | None:
+    """Return a whole number that is written in digits alone; None: it is none, or out of range."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        return None
+    number = int(text)
+    return number if least <= number <= most else None
+
+
+class Count(click.IntRange):
+    """Option type: a whole number of a range, both ends included."""
+
+    def __init__(self, least: int = 1, most: int = MOST) -> None:
+        super().__init__(least, most)
+
+    def _describe_range(self) -> str:
+        """Return the range as click's help shows it: an end that MOST is goes without saying."""
+        return f"x>={self.min}" if self.max == MOST else super()._describe_range()
 
 
 class Duration(_FloatType):
-    """Option type: `10`, `10s`, `250ms`, `5min`, `2h`; seconds as a float."""
+    """Option type: `10`, `10s`, `250ms`, `5min`, `2h`; seconds as a float, LONGEST at most."""
 
     name = "duration"
+
+    def __init__(self, least: float = 0.0) -> None:
+        """least: the shortest duration, in seconds."""
+        self.least = least
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return seconds; anything but a duration is a usage error."""
+        """Return seconds; anything but a duration within the range is a usage error."""
         if isinstance(value, (int, float)):
             return float(value)
         match = _NUMBER.fullmatch(str(value))
-        if match is None or match[2] not in _SECONDS:
+        if match is None or match[2] not in _NS:
             self.fail(f"{value!r} is no duration: write 10s, 250ms, 5min or 2h", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
+        seconds = float(Decimal(match[1]) * _NS[match[2]] / 10**9)
+        if not self.least <= seconds <= LONGEST:
+            least = as_option(self.least) if self.least else "0"
+            self.fail(f"{value!r} is not between {least} and {LONGEST:.0f}s", param, ctx)
+        return seconds
+
+
+def as_option(seconds: float) -> str:
+    """Return a duration as Duration reads it, to the nanosecond: `1500ms`, `250ns`."""
+    number = round(seconds * 1e9)
+    for unit in ("s", "ms", "us", "ns"):
+        if number % _NS[unit] == 0:
+            return f"{number // _NS[unit]}{unit}"
+    raise AssertionError
+
+
+ABOVE_ZERO = 1e-9
+"""`Duration(ABOVE_ZERO)`: any but 0."""
 
 
 class Size(_IntType):
@@ -50,17 +97,24 @@ class Size(_IntType):
 
     name = "size"
 
+    def __init__(self, least: int = 0, most: int = MOST_BYTES) -> None:
+        """least, most: bytes, both included."""
+        self.least, self.most = least, most
+
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Return bytes; anything but a size is a usage error."""
+        """Return bytes; anything but a size within the range is a usage error."""
         if isinstance(value, int):
             return value
         match = _NUMBER.fullmatch(str(value))
         unit = "" if match is None else match[2].upper().removesuffix("IB")
         if match is None or unit not in _BYTES:
             self.fail(f"{value!r} is no size: write 65536, 512K or 8M", param, ctx)
-        return int(float(match[1]) * _BYTES[unit])
+        exact = Decimal(match[1]) * _BYTES[unit]
+        if not self.least <= exact <= self.most:
+            self.fail(f"{value!r} is not between {self.least} B and {size(self.most)}", param, ctx)
+        return int(exact)
 
 
 def size(count: float) -> str:

@@ -121,7 +121,7 @@ class Decoder:
             bounds.append(count)
             base, unread = base + length, unread + bad
         count = bounds[-1]
-        found, times, cpus = found[:count], np.maximum(times[:count], 0), cpus[:count]
+        found, times, cpus = found[:count], _since_zero(times[:count]), cpus[:count]
         order = _order(loops, times, np.array(bounds, np.int64))
         events = _gather_compiled(loops, words, found, order, cpus, times)
         self._blank(events)
@@ -218,7 +218,7 @@ def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int)
     # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
     shift = np.uint64(64 - TIMESTAMP_BITS)
     distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
-    ts = np.maximum(now + (distance >> np.int64(int(shift))), 0)
+    ts = _since_zero(now + (distance >> np.int64(int(shift))))
     order = np.argsort(ts, kind="stable")
     lengths = [len(s.data) // 8 for s in segments]
     counts = np.diff(np.searchsorted(record_word, np.cumsum([0, *lengths])))
@@ -233,6 +233,11 @@ def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int)
     raw[5, kind == Kind.G] = 0
     raw[6, kind == Kind.RQ_MERGE] = 0
     return Events(ts.take(order), cpus.take(order), np.zeros(len(record_word), np.int64), raw.T)
+
+
+def _since_zero(times: I64) -> I64:
+    """Return times of CLOCK_MONOTONIC; 0 for those before it, which damaged records alone have."""
+    return np.maximum(times, 0) if len(times) and times.min() < 0 else times
 
 
 def _order(loops: ModuleType, times: I64, bounds: I64) -> I64:

@@ -21,6 +21,10 @@ class SiteError(ProbeError):
     """A tracepoint, field, struct or declaration that this kernel has not, or that is wrong."""
 
 
+class DeclarationError(SiteError):
+    """A file of declarations is wrong, which its user wrote as options are: exit status 2."""
+
+
 class LogFormatError(TraceError):
     """A log is foreign, empty, damaged or newer than this reader."""
 

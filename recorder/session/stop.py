@@ -16,7 +16,8 @@ _SIGNALS = {
     signal.SIGHUP: "hung up",
     signal.SIGQUIT: "quit",
 }
-_DUMP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+DUMP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Ask a flight recorder for a dump; any other recording, and what shows one, ignores them."""
 
 
 class StopRequests:
@@ -51,7 +52,7 @@ class StopRequests:
         SIGHUP is left alone where it is ignored (nohup). The old handlers are kept for the exit.
         """
         if threading.current_thread() is threading.main_thread():
-            for number in (*_SIGNALS, *_DUMP_SIGNALS):
+            for number in (*_SIGNALS, *DUMP_SIGNALS):
                 handler = signal.getsignal(number)
                 if number == signal.SIGHUP and handler == signal.SIG_IGN:
                     continue
@@ -79,7 +80,7 @@ class StopRequests:
         SIGUSR1 and SIGUSR2 add 1 to `dumps` and set `asked_by`; any other adds 1 to `signals` and
         requests the stop, with a reason such as "interrupted", unless `reason` is set already.
         """
-        if number in _DUMP_SIGNALS:
+        if number in DUMP_SIGNALS:
             self.asked_by = signal.Signals(number).name
             self.dumps += 1
             self._wake_up()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.errors import DeclarationError
 from biotrail.recorder.sites.declared import (
     ANY,
     Declarations,
@@ -61,8 +61,8 @@ class _Place:
         return _Place(self.file, f"{self.table}.{key}")
 
     def wrong(self, key: str, reason: str) -> NoReturn:
-        """Raise SiteError about a key of this table; key "": about the table."""
-        raise SiteError(f"{self.file}: [{self.table}]{f', {key}' if key else ''}: {reason}")
+        """Raise DeclarationError about a key of this table; key "": about the table."""
+        raise DeclarationError(f"{self.file}: [{self.table}]{f', {key}' if key else ''}: {reason}")
 
     def only(self, table: Any, known: tuple[str, ...]) -> Table:
         """Return `table`, which must be one with no other keys than `known`."""
@@ -108,7 +108,7 @@ def _shown(value: Any) -> str:
 def load(own: Path | None = None) -> Declarations:
     """Return the ready-made declarations merged with those of the user's file.
 
-    own: the user's file; None: `own_file()`. It may be missing. Raises SiteError: a file is wrong.
+    own: the user's file; None: `own_file()`. It may be missing. Raises DeclarationError.
     """
     ready = read(READY_MADE)
     mine = read(own or own_file(), missing=True)
@@ -122,10 +122,10 @@ def own_file() -> Path:
     which then would be root's, does not.
     """
     user = os.environ.get("SUDO_UID", "")
-    if os.geteuid() == 0 and user.isdigit() and int(user) != 0:
+    if os.geteuid() == 0 and user.isascii() and user.isdigit() and user.strip("0"):
         try:
             return Path(pwd.getpwuid(int(user)).pw_dir) / ".config" / _OWN
-        except (KeyError, OverflowError):
+        except (KeyError, OverflowError, ValueError):
             pass
     base = os.environ.get("XDG_CONFIG_HOME", "")
     # The specification (XDG base directories) ignores relative paths.
@@ -133,37 +133,37 @@ def own_file() -> Path:
 
 
 def read(path: Path, missing: bool = False) -> Declarations:
-    """Return what a file declares; missing: without the file nothing, else SiteError as usual."""
+    """Return what a file declares; missing: without the file nothing, else DeclarationError."""
     try:
         data = _bytes(path)
     except FileNotFoundError:
         if missing:
             return Declarations({}, {})
-        raise SiteError(f"{path}: there is no such file") from None
+        raise DeclarationError(f"{path}: there is no such file") from None
     except OSError as error:
-        raise SiteError(f"{path}: cannot be read: {error.strerror}") from error
+        raise DeclarationError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         content = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SiteError(f"{path}: is no TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
+        raise DeclarationError(f"{path}: is no TOML: {error}") from error
     return parse(content, str(path))
 
 
 def _bytes(path: Path) -> bytes:
-    """Return a file's content. Raises OSError; SiteError: it is no regular file, or too large."""
+    """Return a file's content. Raises OSError; DeclarationError: no regular file, or too large."""
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SiteError(f"{path}: is no regular file")
+            raise DeclarationError(f"{path}: is no regular file")
         data = stream.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise SiteError(f"{path}: has more than {_MAX_BYTES >> 10} KiB")
+        raise DeclarationError(f"{path}: has more than {_MAX_BYTES >> 10} KiB")
     return data
 
 
 def parse(content: Table, origin: str) -> Declarations:
-    """Return the declarations in a parsed file. SiteError names the file, table and key."""
+    """Return the declarations in a parsed file. DeclarationError names the file, table and key."""
     place = _Place(origin, "file")
     place.only(content, ("pairs", "types"))
     pairs = _named_tables(place, content, "pairs", _NAME)

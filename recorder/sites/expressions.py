@@ -6,6 +6,7 @@ is compiled where biotrail runs. What a name means depends on the site, so there
 kind of site: a typed tracepoint, a tracepoint by its format, a followed object.
 """
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ OPERATORS = {
     "&": Operator.AND,
 }
 """In the order of their numbers in a program."""
+_MOST_CHARACTERS = 500
+"""Of an expression, whose parts are compiled one within the other."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ARGUMENT = re.compile(r"arg(\d{1,2})")
 _LOW_BITS = re.compile(r"(.*\S)\s*:\s*(\d{1,2})\s*", re.DOTALL)
@@ -100,6 +103,10 @@ class Scope(ABC):
         text = text.strip()
         if not text:
             raise SiteError(f"{self.site}: an expression is empty; there is {self.listed()}")
+        if len(text) > _MOST_CHARACTERS:
+            raise SiteError(
+                f"{self.site}: an expression has more than {_MOST_CHARACTERS} characters"
+            )
         if low := _LOW_BITS.fullmatch(text):
             return self._low_bits(self.value(low[1]), int(low[2]), text)
         if text.startswith("@"):
@@ -322,7 +329,7 @@ def _operand(text: str, value: Value) -> int | None:
     if value.format == "dev" and (device := _DEVICE.fullmatch(text)):
         return int(device[1]) << _MINOR_BITS | int(device[2])
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        raw = text[1:-1].encode()
+        raw = os.fsencode(text[1:-1])
         return int.from_bytes(raw, "little") if len(raw) <= value.size else None
     try:
         number = int(text, 0)

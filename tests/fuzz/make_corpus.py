@@ -115,6 +115,26 @@ COMMANDS = (
     "report --by process --interval 1ms @",
     "report --html out.html -",
     OF_STACKS,
+    "record --comm a* --pid 1,2 --sectors 0-7 --op read --flags sync+meta --min-size 4K --keep 30s",
+    "record --follow request,every=4294967296 --call-budget nan --path --print",
+    "pairs softirq --where vec==3 --by vec --for 1s --max-open 64",
+    "follow request --every 1 --max 10 --slower 5ms --idle 2s --dry-run",
+    "top --interval 1s --count 1 --sort p99 --call-over 1ms",
+    "metrics --listen 127.0.0.1:0 --keep 30s --trigger slow=50ms --after 2s --every 60s -o out",
+    "tree --life 1 --object 0xffff9b6f83a40000 --sector 8 --slowest 3 @",
+    "diff --seed 1 --confidence 95 @ -- @",
+    "archive --tables events --level 3 -o out @",
+)
+"""Lines of each command, by way of which mutations reach its options."""
+REQUESTS = (
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "GET /metrics?name[]=biotrail_ios_total HTTP/1.1\r\nHost: 127.0.0.1:9477\r\n"
+    "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=x\r\n"
+    "Accept-Encoding: gzip;q=1.0\r\n\r\n",
+    "HEAD / HTTP/1.0\nHost: localhost\n\n",
+    "OPTIONS /metrics HTTP/1.1\r\nHost: evil\r\nContent-Length: 3\r\n\r\nabc",
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/vnd.google.protobuf;"
+    "proto=io.prometheus.client.MetricFamily;encoding=delimited\r\n\r\n",
 )
 
 
@@ -207,23 +227,6 @@ def of_lttng() -> dict[str, bytes]:
     return {name: size + metadata + (folder / name).read_bytes() for name in ("blk_0", "blk_1")}
 
 
-def of_metrics() -> dict[str, bytes]:
-    """Requests of scrapers."""
-    accepts = {
-        "text": "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-        "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        "protobuf": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
-        "encoding=delimited;q=0.7,text/plain;q=0.3",
-    }
-    found = {
-        name: f"GET /metrics HTTP/1.1\nHost: localhost:9477\nAccept: {accept}\n".encode()
-        for name, accept in accepts.items()
-    }
-    found["query"] = b"GET /metrics?name[]=ios_total HTTP/1.1\nAccept-Encoding: gzip;q=1\n"
-    found["post"] = b"POST / HTTP/1.1\nContent-Length: 5\n"
-    return found
-
-
 def of_ftrace() -> dict[str, bytes]:
     """trace.dat files, also ones that ask for more than their size, and printed events."""
     folder = DATA / "ftrace"
@@ -281,8 +284,8 @@ def inputs() -> dict[str, dict[str, bytes]]:
         "inputs": recordings(),
         "blkparse": of_blkparse(),
         "lttng": of_lttng(),
-        "metrics": of_metrics(),
         "command": commands,
+        "server": {f"{number}": one.encode() for number, one in enumerate(REQUESTS)},
     }
 
 

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import struct
 from typing import Any
 
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.frames import FrameType
 from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
+from tests.fuzz import command_options
 from tests.fuzz.make_corpus import CORPUS, END
-from tests.fuzz.targets import COMMANDS
 from tests.support.captures import header
 
 EDGES = (0, 1, 7, 8, 255, 256, 4095, 4096, 0xFFFF, 1 << 31, (1 << 32) - 1)
@@ -23,6 +24,8 @@ ODD: tuple[Any, ...] = (
     "a\0b", [], [[]], [None], {}, {"x": None}, [{}], "7" * 300,
 )  # fmt: skip
 HEADER = {k: v for k, v in header().items() if k not in ("schema", "format")}
+READING = ("info", "dump", "convert", "view", "stacks", "report", "slow", "hist")
+"""Commands that get words of each other's options, beside those of their own."""
 WORDS = [
     "@", "-", "--json", "--associate", "intervals", "identity", "--format", "json", "blkparse",
     "perfetto", "otf2", "blktrace", "-o", "out.pftrace", "out", ".", "", "--force", "--kind", "Q,D",
@@ -130,12 +133,16 @@ def kept(corpus: str) -> list[bytes]:
 @st.composite
 def command_lines(draw: st.DrawFn) -> bytes:
     """A command with any arguments and, behind a line's end, any file."""
-    name = draw(st.sampled_from([name.decode() for name in COMMANDS]))
-    words = draw(st.lists(st.sampled_from(WORDS), max_size=6))
     if draw(st.booleans()):
-        words = ["@", *words]
-    file = draw(st.sampled_from(kept("log") + kept("blktrace")) | written(HEADER, END))
-    return " ".join([name, *words]).encode("utf-8", "surrogateescape") + b"\n" + file
+        words = draw(command_options.words())
+    else:
+        name = draw(st.sampled_from(READING))
+        words = [name, *draw(st.lists(st.sampled_from(["@", *WORDS]), max_size=6))]
+    file = draw(
+        st.sampled_from(kept("log") + kept("blktrace") + kept("archive")) | written(HEADER, END)
+    )
+    line = b" ".join(os.fsencode(word.replace(" ", "\0")) for word in words)
+    return line.replace(b"\n", b"_") + b"\n" + file
 
 
 def inputs_of(target: str) -> st.SearchStrategy[bytes]:

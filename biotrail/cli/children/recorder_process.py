@@ -15,6 +15,8 @@ from typing import BinaryIO, Self, cast
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.session.stop import DUMP_SIGNALS
 
 _PR_SET_PDEATHSIG = 1
 """<linux/prctl.h>"""
@@ -34,6 +36,8 @@ def filter_arguments(filters: Filters) -> list[str]:
     found = [f"--pid={pid}" for pid in filters.pids] + [f"--tid={tid}" for tid in filters.tids]
     found += [f"--comm={name}" for name in filters.comms]
     found += [f"--cgroup={path}" for path in filters.cgroups]
+    found += [f"--file={path}" for path in filters.files]
+    found += [f"--dir={path}" for path in filters.dirs]
     found += [f"--op={op}" for op in filters.ops]
     found += [f"--flags={'+'.join(flags)}" for flags in filters.flags]
     found += [f"--sectors={first}-{last}" for first, last in filters.sectors]
@@ -44,15 +48,18 @@ def filter_arguments(filters: Filters) -> list[str]:
     return [*found, f"--max-in-flight={filters.max_followed}"]
 
 
-def _end_with(parent: int) -> Callable[[], None]:
+def _begin_with(parent: int) -> Callable[[], None]:
     """Return a preexec function that makes the child get SIGTERM when `parent` (a pid) dies.
 
     Needed where the parent is killed with SIGKILL: on an idle device the recorder writes nothing,
-    and would never get SIGPIPE.
+    and would never get SIGPIPE. A dump that is asked for before the recorder has set its handlers
+    is none, and must not end it.
     """
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:
+        for number in DUMP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
@@ -81,6 +88,7 @@ class Recorder:
         self._command = [sys.executable, "-P", "-m", "biotrail.cli.main", "record", "-q"]
         self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
         self._log, self._speaks = log, speaks
+        self._sent: set[int] = set()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes]
 
@@ -96,7 +104,7 @@ class Recorder:
             stdout=subprocess.PIPE if self._log is None else self._log,
             stderr=None if self._speaks else self._said,
             start_new_session=True,
-            preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
+            preexec_fn=_begin_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
         )
         return self
 
@@ -133,21 +141,34 @@ class Recorder:
 
     def stop(self) -> None:
         """Send SIGTERM: the recorder completes its log and exits."""
-        with suppress(ProcessLookupError):
-            self._process.terminate()
+        self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
         """Send another signal, such as SIGUSR1, for which a flight recorder writes a log."""
+        self._sent.add(number)
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     def kill(self) -> None:
         """Send SIGKILL; the log then lacks its end."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self.send(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for the recorder to exit and return its exit status; its stream must be read."""
+        """Wait for the recorder to exit and return its exit status; its stream must be read.
+
+        Raises ProbeError if a signal ended it that this process did not send.
+        """
+        status = self.failed()
+        if status >= 0:
+            return status
+        if -status in self._sent:
+            return 128 - status
+        name = signal.Signals(-status).name
+        why = ", perhaps for want of memory: see dmesg" if -status == signal.SIGKILL else ""
+        raise ProbeError(f"the recorder (process {self.pid}) was ended by {name}{why}")
+
+    def failed(self) -> int:
+        """Wait until it has exited; return 0, its status, or minus the number of a signal."""
         return self._process.wait()
 
     def ended(self) -> bool:
@@ -195,6 +216,26 @@ def stopping(recorder: Recorder) -> Iterator[None]:
 
     taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in taken}
+    try:
+        with passing_dumps(recorder):
+            yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def passing_dumps(recorder: Recorder | None) -> Iterator[None]:
+    """Pass SIGUSR1 and SIGUSR2 on to a recorder in the block; None: they do nothing.
+
+    A flight recorder writes a log then, any other one does nothing either.
+    """
+
+    def dump(number: int, _frame: FrameType | None) -> None:
+        if recorder is not None:
+            recorder.send(signal.Signals(number))
+
+    before = {number: signal.signal(number, dump) for number in DUMP_SIGNALS}
     try:
         yield
     finally:

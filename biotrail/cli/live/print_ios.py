@@ -73,7 +73,7 @@ def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> Li
         source = LiveSource(cast(BinaryIO, stream))
     except LogFormatError:
         recorder.stop()
-        if recorder.wait():
+        if recorder.failed():
             return None
         raise
     source.start()

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs `biotrail metrics`: programs or a recorder process, the server, and what ends them."""
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import FrameType
 
 from biotrail import __version__
-from biotrail.cli.children.recorder_process import Recorder, stopping
+from biotrail.cli.children.recorder_process import Recorder, passing_dumps, stopping
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.figures import Reading, Source
@@ -55,6 +53,7 @@ def serve_sums(asked: Asked, flight: Flight | None) -> int:
     """
     with ExitStack() as stack:
         stop = stack.enter_context(stopped_by_signals())
+        stack.enter_context(passing_dumps(None))
         program = stack.enter_context(Measuring(asked.devices))
         logs = FlightLogs(flight.target) if flight else None
         info = {"version": __version__, "figures": "kernel"}
@@ -64,7 +63,7 @@ def serve_sums(asked: Asked, flight: Flight | None) -> int:
         if flight is not None:  # before the server's thread: it is started by fork()
             recorder = Recorder(flight.arguments, target=flight.target, speaks=True)
             stack.enter_context(recorder)
-            stack.enter_context(_dumping(recorder))
+            stack.enter_context(passing_dumps(recorder))
         with server:
             _say_where(server.address)
             return _measure(program, stop, recorder, asked.seconds)
@@ -95,20 +94,6 @@ def _measure(
     return 0
 
 
-@contextmanager
-def _dumping(recorder: Recorder) -> Iterator[None]:
-    """Pass SIGUSR1 on to a flight recorder in the block, so that it writes a log."""
-
-    def dump(_number: int, _frame: FrameType | None) -> None:
-        recorder.send(signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, dump)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
 def serve_model(asked: Asked, arguments: Sequence[str], events: str) -> int:
     """Serve what the model adds up of a recorder's log until that ends; return the exit status.
 
@@ -127,9 +112,9 @@ def serve_model(asked: Asked, arguments: Sequence[str], events: str) -> int:
             source = LiveSource(recorder.stream)
         except LogFormatError:
             recorder.stop()
-            status = recorder.wait()
-            relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
-            return status or 1
+            if recorder.failed() >= 0:
+                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
+            return recorder.wait() or 1
         source.start()
         model = LiveModel(source, recorder)
         late.source = model
@@ -137,10 +122,10 @@ def serve_model(asked: Asked, arguments: Sequence[str], events: str) -> int:
             _say_where(server.address)
             model.run()
         source.join()
-        status = recorder.wait()
+        recorder.failed()
         if said := recorder.said().rstrip():
             relay(said, err=True)
-        return status
+        return recorder.wait()
 
 
 class _Late:

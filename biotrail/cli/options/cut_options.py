@@ -12,12 +12,10 @@ from biotrail.cli.options.moments import Moment, MomentType, Times
 from biotrail.converters.analysis.choosing.choosing import Who
 from biotrail.converters.analysis.choosing.outcomes import Wish
 from biotrail.recorder.schema.kernel_names import OPS
-from biotrail.text import units
+from biotrail.text import units, values
 
 OPERATIONS = sorted({name.lower() for name in OPS})
 WINDOW = "2s"
-LONGEST = 1e9
-"""Upper limit of a duration in seconds, longer than any log: thirty years."""
 
 Command = Callable[..., Any]
 
@@ -47,7 +45,7 @@ _TIMES = (
     click.option(
         "--window",
         "cut_window",
-        type=units.Duration(),
+        type=units.Duration(units.ABOVE_ZERO),
         metavar="TIME",
         help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
@@ -57,6 +55,7 @@ _DEVICE = click.option(
     "--device",
     "cut_devices",
     multiple=True,
+    type=values.Name(),
     metavar="DEV",
     help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
 )
@@ -73,7 +72,7 @@ _IOS = (
         "--pid",
         "cut_pids",
         multiple=True,
-        type=click.IntRange(min=1),
+        type=units.Count(1, (1 << 31) - 1),
         metavar="PID",
         help="Only I/O queued by this process. Can be repeated.",
     ),
@@ -81,6 +80,7 @@ _IOS = (
         "--comm",
         "cut_comms",
         multiple=True,
+        type=values.Name(),
         metavar="NAME",
         help="Only I/O queued by threads of this name; NAME* matches a prefix. Can be repeated.",
     ),
@@ -88,6 +88,7 @@ _IOS = (
         "--cgroup",
         "cut_cgroups",
         multiple=True,
+        type=values.Name(),
         metavar="PATH",
         help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
     ),
@@ -96,6 +97,7 @@ _FILE = click.option(
     "--file",
     "cut_files",
     multiple=True,
+    type=values.Name(),
     metavar="PATTERN",
     help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
     "record --files. Can be repeated.",
@@ -111,7 +113,7 @@ _OUTCOMES = (
     click.option(
         "--slowest",
         "cut_slowest",
-        type=click.IntRange(min=1),
+        type=units.Count(),
         metavar="N",
         help="Only the N slowest of the I/Os that the other options choose.",
     ),
@@ -162,20 +164,25 @@ def _cut(given: dict[str, Any]) -> Cut:
     """Return the options' values (`cut_…`) as a Cut. Raises click.UsageError."""
     return Cut(
         _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
-        tuple(given.get("cut_devices", ())),
+        _read(given, "cut_devices"),
         tuple(given.get("cut_ops", ())),
         Who(
             frozenset(given.get("cut_pids", ())),
-            frozenset(given.get("cut_comms", ())),
-            frozenset(given.get("cut_cgroups", ())),
+            frozenset(_read(given, "cut_comms")),
+            frozenset(_read(given, "cut_cgroups")),
         ),
         Wish(
             nanoseconds(given.get("cut_slower") or 0),
             given.get("cut_slowest") or 0,
             bool(given.get("cut_failed")),
         ),
-        tuple(given.get("cut_files", ())),
+        _read(given, "cut_files"),
     )
+
+
+def _read(given: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return the names of an option as names that are read look; none: the command lacks it."""
+    return tuple(map(values.as_read, given.get(name, ())))
 
 
 def _times(
@@ -195,11 +202,9 @@ def _times(
     if begin is not None or end is not None:
         raise click.UsageError("--around needs no other time: leave out --from and --to")
     length = units.Duration().convert(WINDOW, None, None) if window is None else window
-    if not length:
-        raise click.UsageError("--window must be longer than 0")
     return Times(around=around, window=nanoseconds(length))
 
 
 def nanoseconds(seconds: float) -> int:
-    """Convert seconds to nanoseconds; more than LONGEST is LONGEST."""
-    return round(min(seconds, LONGEST) * 1e9)
+    """Convert seconds to nanoseconds."""
+    return round(seconds * 1e9)

@@ -11,6 +11,7 @@ from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.opening import Reading
 from biotrail.cli.options.recordings import Recording, open_recordings
 from biotrail.cli.options.several import Given
+from biotrail.text import values
 
 if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.guest import Guest
@@ -49,7 +50,7 @@ class GuestOf:
             raise click.UsageError("--guest-of joins two recordings: GUEST.biotrail HOST.biotrail")
         mapping = read_mapping(self.image)
         guest, host = (_opened(paths, reading).trace for paths in recordings)
-        return join(guest, host, self.guest_of or "", mapping)
+        return join(guest, host, values.as_read(self.guest_of or ""), mapping)
 
 
 def joined_guest(asked: GuestOf, given: Sequence[Given], reading: Reading) -> "Guest | None":
@@ -100,6 +101,7 @@ def guest_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
     return click.option(
         "--guest-of",
+        type=values.Name(),
         metavar="PID|NAME",
         help="The first LOG is a guest's, the second its host's, where this process was the "
         "virtual machine: link the guest's requests with the host's I/O.",

@@ -54,10 +54,10 @@ def parse(text: str) -> Moment:
 
 
 def _ns(text: str) -> int:
-    """Return a duration in ns, at most ENDLESS. Raises ValueError."""
+    """Return a duration in ns. Raises ValueError."""
     try:
-        return min(round(Duration().convert(text, None, None) * 1e9), ENDLESS)
-    except (click.UsageError, OverflowError) as error:
+        return round(Duration().convert(text, None, None) * 1e9)
+    except click.UsageError as error:
         raise ValueError(text) from error
 
 

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from biotrail.cli.options.record_filters import task_numbers
+from biotrail.cli.options.record_filters import TaskIds, joined
 from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.sites.pairs import BY_VALUES, MAX_OPEN
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.sites.declared import Declarations, Event, Pair, Variant
-from biotrail.text import units
+from biotrail.text import units, values
 
 _DEVICE = "dev"
 """Field that most tracepoints with a device have."""
@@ -22,18 +22,21 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option(
         "--key",
+        type=values.Text(),
         metavar="FIELD[,FIELD]",
         help="By what an end finds its begin: one or two fields or arguments, members through "
         "pointers (rq->q->id), @tid, @pid or @cpu; BEGIN|END where the two name it differently.",
     ),
     click.option(
         "--by",
+        type=values.Text(),
         metavar="FIELD",
         help="A histogram for each value of this field, of the begin or else of the end.",
     ),
     click.option(
         "--where",
         multiple=True,
+        type=values.Name(),
         metavar="CONDITION",
         help="Only events for which this holds: 'vec == 3', with one of == != < <= > >= &. Can be "
         "repeated: all have to hold.",
@@ -43,12 +46,14 @@ _OPTIONS = (
         "--device",
         "devices",
         multiple=True,
+        type=values.Name(),
         metavar="DEV",
         help="Only events of this device: a name, a /dev path, a partition or a mount point. Can "
         "be repeated.",
     ),
     click.option(
         "--device-field",
+        type=values.Text(),
         metavar="FIELD",
         help="The field that -d is compared with, where the pair does not say it. Default: dev.",
     ),
@@ -56,26 +61,35 @@ _OPTIONS = (
         "-p",
         "--pid",
         multiple=True,
+        type=TaskIds(),
         metavar="PID",
         help="Only pairs that this process begins; several: 12,34.",
     ),
-    click.option("--tid", multiple=True, metavar="TID", help="Only pairs that this thread begins."),
+    click.option(
+        "--tid",
+        multiple=True,
+        type=TaskIds(),
+        metavar="TID",
+        help="Only pairs that this thread begins.",
+    ),
     click.option(
         "--comm",
         multiple=True,
+        type=values.Name(),
         metavar="NAME",
         help="Only pairs that tasks of this name begin; 'fio*' matches a prefix.",
     ),
     click.option(
         "--cgroup",
         multiple=True,
+        type=values.Name(),
         metavar="PATH",
         help="Only pairs that tasks of this cgroup or a descendant begin.",
     ),
     click.option(
         "-i",
         "--interval",
-        type=units.Duration(),
+        type=units.Duration(units.ABOVE_ZERO),
         metavar="TIME",
         help="Print what came since the last time, each 1s, 500ms, …; otherwise once, at the end.",
     ),
@@ -91,13 +105,13 @@ _OPTIONS = (
     force_option,
     click.option(
         "--buffer-size",
-        type=units.Size(),
+        type=units.Size(1),
         metavar="SIZE",
         help="Size of the ring for -o, e.g. 64M; use a larger one when records are lost.",
     ),
     click.option(
         "--max-open",
-        type=click.IntRange(64, 1 << 24),
+        type=units.Count(64, 1 << 24),
         default=MAX_OPEN,
         show_default=True,
         metavar="N",
@@ -105,7 +119,7 @@ _OPTIONS = (
     ),
     click.option(
         "--by-values",
-        type=click.IntRange(1, 4096),
+        type=units.Count(1, 4096),
         default=BY_VALUES,
         show_default=True,
         metavar="N",
@@ -113,7 +127,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-cpu",
-        type=click.FloatRange(min=0, min_open=True),
+        type=values.Percent(values.LEAST_PER_CENT),
         metavar="PERCENT",
         help="End once recording takes more than so much of one core over 5 s.",
     ),
@@ -137,8 +151,8 @@ class PairArguments:
     where: tuple[str, ...]
     devices: tuple[str, ...]
     device_field: str | None
-    pid: tuple[str, ...]
-    tid: tuple[str, ...]
+    pid: tuple[tuple[int, ...], ...]
+    tid: tuple[tuple[int, ...], ...]
     comm: tuple[str, ...]
     cgroup: tuple[str, ...]
     interval: float | None
@@ -153,10 +167,7 @@ class PairArguments:
     quiet: bool
 
     def check(self) -> None:
-        """Raise click.UsageError if a value is out of range or options contradict each other."""
-        for name, value in (("--interval", self.interval), ("--duration", self.duration)):
-            if value is not None and value <= 0:
-                raise click.BadParameter("must be more than 0", param_hint=name)
+        """Raise click.UsageError if options contradict each other."""
         if self.output is None and (self.force or self.buffer_size is not None):
             raise click.UsageError("--force and --buffer-size are for a log: name it with -o")
         if self.output is not None and (self.as_json or self.interval is not None):
@@ -169,10 +180,10 @@ class PairArguments:
 
     @property
     def filters(self) -> Filters:
-        """The filters by task. Raises click.BadParameter."""
+        """The filters by task."""
         return Filters(
-            pids=task_numbers(self.pid, "--pid"),
-            tids=task_numbers(self.tid, "--tid"),
+            pids=joined(self.pid),
+            tids=joined(self.tid),
             comms=self.comm,
             cgroups=self.cgroup,
         )

@@ -13,7 +13,7 @@ from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.wish import FollowWish
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.text import units
+from biotrail.text import units, values
 
 
 class PathParts(click.ParamType[frozenset[str]]):
@@ -44,6 +44,7 @@ _OPTIONS = (
         "--device",
         "devices",
         multiple=True,
+        type=values.Name(),
         metavar="DEV",
         help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
         "mount point. Can be repeated. Default: all devices.",
@@ -111,7 +112,7 @@ _OPTIONS = (
     ),
     click.option(
         "--call-budget",
-        type=click.FloatRange(min=0),
+        type=values.Percent(),
         metavar="PERCENT",
         default=5.0,
         show_default=True,
@@ -129,7 +130,7 @@ _OPTIONS = (
     ),
     click.option(
         "--buffer-size",
-        type=units.Size(),
+        type=units.Size(1),
         metavar="SIZE",
         help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
         "depends on the machine.",
@@ -139,7 +140,7 @@ _OPTIONS = (
     ),
     click.option(
         "--level",
-        type=click.IntRange(0, 19),
+        type=units.Count(0, 19),
         default=1,
         show_default=True,
         help="zstd compression level; 0: no compression.",
@@ -184,9 +185,7 @@ class RecordArguments:
     level: int
 
     def check(self) -> None:
-        """Raise click.UsageError if a value is out of range or options contradict each other."""
-        if self.duration is not None and self.duration <= 0:
-            raise click.BadParameter("must be more than 0", param_hint="--duration")
+        """Raise click.UsageError if options contradict each other."""
         if self.user_stacks and not self.stacks:
             raise click.UsageError("--user-stacks needs --stacks")
         if self.stacks and self.backend == "bcc":

@@ -4,18 +4,18 @@
 import functools
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import click
 
 from biotrail.recorder.filters.filters import MAX_FOLLOWED, Filters
-from biotrail.text import units
+from biotrail.text import units, values
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_MAX_SECTOR = (1 << 63) - 1
 _MAX_TASK = (1 << 31) - 1
+_MOST_BIO = (1 << 32) - 1
+"""Bytes of a bio, a u32 in the kernel."""
 _Command = Callable[..., Any]
 
 
@@ -24,40 +24,58 @@ def _words(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for value in values for word in value.split(",") if word)
 
 
-def task_numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
-    """Return process or thread ids; each value has one, or several between commas.
+class TaskIds(click.ParamType[tuple[int, ...]]):
+    """The type of --pid and --tid: a process's or thread's id, or several between commas."""
 
-    Raises click.BadParameter, which names `option`, for anything else than 1 to 2^31 - 1.
-    """
-    words = _words(values)
-    for word in words:
-        if not word.isdecimal() or not 0 < int(word) <= _MAX_TASK:
-            raise click.BadParameter(f"{word!r} is no process or thread id", param_hint=option)
-    return tuple(map(int, words))
+    name = "ids"
 
-
-def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
-    """Return ranges (first, last) of 512-byte sectors, both included. Raises BadParameter."""
-    found = []
-    for word in _words(values):
-        match = _RANGE.fullmatch(word)
-        first = int(match[1]) if match else 0
-        last = int(match[2] or first) if match else -1
-        if not first <= last <= _MAX_SECTOR:
-            raise click.BadParameter(
-                f"{word!r} is no range of sectors: write FIRST-LAST, e.g. 2048-4095",
-                param_hint="--sectors",
-            )
-        found.append((first, last))
-    return tuple(found)
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the ids. Raises click.UsageError for anything else than 1 to 2^31 - 1."""
+        if isinstance(value, tuple):
+            return value
+        found = []
+        for word in _words((value,)):
+            number = units.whole(word, 1, _MAX_TASK)
+            if number is None:
+                self.fail(f"{word!r} is no process or thread id", param, ctx)
+            found.append(number)
+        return tuple(found)
 
 
-def _paths(values: Iterable[str], option: str) -> tuple[str, ...]:
-    """Return absolute paths; links are not followed. Raises BadParameter for an empty one."""
-    given = tuple(values)
-    if "" in given:
-        raise click.BadParameter("must not be empty", param_hint=option)
-    return tuple(map(os.path.abspath, given))
+def joined(ids: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the ids of an option that was given several times."""
+    return tuple(chain.from_iterable(ids))
+
+
+class SectorRanges(click.ParamType[tuple[tuple[int, int], ...]]):
+    """The type of --sectors: `FIRST-LAST` in 512-byte sectors, or several between commas."""
+
+    name = "sectors"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[int, int], ...]:
+        """Return ranges (first, last), both included. Raises click.UsageError."""
+        if isinstance(value, tuple):
+            return value
+        found = []
+        for word in _words((value,)):
+            begin, dash, end = word.partition("-")
+            first = units.whole(begin)
+            last = units.whole(end) if dash else first
+            if first is None or last is None or last < first:
+                self.fail(
+                    f"{word!r} is no range of sectors: write FIRST-LAST, e.g. 2048-4095", param, ctx
+                )
+            found.append((first, last))
+        return tuple(found)
+
+
+def _paths(values: Iterable[str]) -> tuple[str, ...]:
+    """Return absolute paths; links are not followed."""
+    return tuple(map(os.path.abspath, values))
 
 
 _TASK_OPTIONS = (
@@ -69,6 +87,7 @@ _TASK_OPTIONS = (
     click.option(
         "--pid",
         multiple=True,
+        type=TaskIds(),
         metavar="PID",
         help="Only I/O queued by this process; several: 12,34. Buffered writes are queued by "
         "kernel threads: use --cgroup for those.",
@@ -78,16 +97,24 @@ _TASK_OPTIONS = (
         is_flag=True,
         help="With --pid: also I/O of the processes that it starts.",
     ),
-    click.option("--tid", multiple=True, metavar="TID", help="Only I/O queued by this thread."),
+    click.option(
+        "--tid",
+        multiple=True,
+        type=TaskIds(),
+        metavar="TID",
+        help="Only I/O queued by this thread.",
+    ),
     click.option(
         "--comm",
         multiple=True,
+        type=values.Name(),
         metavar="NAME",
         help="Only I/O of tasks of this name (its first 15 bytes); 'fio*' matches a prefix.",
     ),
     click.option(
         "--cgroup",
         multiple=True,
+        type=values.Name(),
         metavar="PATH",
         help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
         "/system.slice/app.service, or the cgroup's directory.",
@@ -98,6 +125,7 @@ _FILE_OPTIONS = (
         "--file",
         "only_files",
         multiple=True,
+        type=values.Name(),
         metavar="PATH",
         help="Only I/O of this file's data, whichever task queues it. With --dir: of either.",
     ),
@@ -105,6 +133,7 @@ _FILE_OPTIONS = (
         "--dir",
         "only_dirs",
         multiple=True,
+        type=values.Name(),
         metavar="PATH",
         help="Only I/O of the data of files in this directory and all below it.",
     ),
@@ -113,18 +142,20 @@ _BIO_OPTIONS = (
     click.option(
         "--op",
         multiple=True,
+        type=values.Text(),
         metavar="OP",
         help="Only this operation: read, write, flush, discard, …",
     ),
     click.option(
         "--flags",
         multiple=True,
+        type=values.Text(),
         metavar="FLAG",
         help="Only bios with one of these flags: sync, meta, fua, ra, …; sync+meta: both.",
     ),
     click.option(
         "--min-size",
-        type=units.Size(),
+        type=units.Size(most=_MOST_BIO),
         default=0,
         metavar="SIZE",
         help="Only bios of at least this size.",
@@ -132,6 +163,7 @@ _BIO_OPTIONS = (
     click.option(
         "--sectors",
         multiple=True,
+        type=SectorRanges(),
         metavar="A-B",
         help="Only bios that touch these 512-byte sectors of the disk.",
     ),
@@ -145,7 +177,7 @@ _FOLLOWING_OPTIONS = (
     ),
     click.option(
         "--max-in-flight",
-        type=click.IntRange(64, 1 << 24),
+        type=units.Count(64, 1 << 24),
         default=MAX_FOLLOWED,
         show_default=True,
         metavar="N",
@@ -182,9 +214,9 @@ def filter_options(command: _Command) -> _Command:
 def _filters(
     *,
     below: bool,
-    pid: tuple[str, ...],
+    pid: tuple[tuple[int, ...], ...],
     children: bool,
-    tid: tuple[str, ...],
+    tid: tuple[tuple[int, ...], ...],
     comm: tuple[str, ...],
     cgroup: tuple[str, ...],
     only_files: tuple[str, ...],
@@ -192,26 +224,23 @@ def _filters(
     op: tuple[str, ...],
     flags: tuple[str, ...],
     min_size: int,
-    sectors: tuple[str, ...],
+    sectors: tuple[tuple[tuple[int, int], ...], ...],
     own_io: bool,
     max_in_flight: int,
 ) -> Filters:
-    """Return the values of the filter options, by their parameters' names, as a Filters.
-
-    Raises click.BadParameter for a value that is no process, path or range of sectors.
-    """
+    """Return the values of the filter options, by their parameters' names, as a Filters."""
     return Filters(
-        pids=task_numbers(pid, "--pid"),
+        pids=joined(pid),
         children=children,
-        tids=task_numbers(tid, "--tid"),
+        tids=joined(tid),
         comms=comm,
         cgroups=cgroup,
-        files=_paths(only_files, "--file"),
-        dirs=_paths(only_dirs, "--dir"),
+        files=_paths(only_files),
+        dirs=_paths(only_dirs),
         ops=_words(op),
         flags=tuple(tuple(w for w in word.split("+") if w) for word in _words(flags)),
         min_bytes=min_size,
-        sectors=_sectors(sectors),
+        sectors=tuple(chain.from_iterable(sectors)),
         below=below,
         own_io=own_io,
         max_followed=max_in_flight,
@@ -224,10 +253,5 @@ def _check(filters: Filters, devices: tuple[str, ...]) -> None:
         raise click.UsageError("--children needs --pid: whose children?")
     if filters.below and not devices:
         raise click.UsageError("--below needs -d: without it every device is recorded")
-    if filters.min_bytes >= 1 << 32:
-        raise click.BadParameter("no bio is 4 GiB or more", param_hint="--min-size")
-    for given, option in ((filters.comms, "--comm"), (filters.cgroups, "--cgroup")):
-        if "" in given:
-            raise click.BadParameter("must not be empty", param_hint=option)
     if () in filters.flags:
         raise click.BadParameter("names no flag", param_hint="--flags")

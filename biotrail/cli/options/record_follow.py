@@ -11,8 +11,15 @@ from biotrail.text import units
 
 MOST_AT_ONCE = 4096
 """Objects that can be followed at one time."""
-_NUMBERS = {"every": 1, "max": 1, "lives": 0, "max-functions": 1}
-"""Settings that are whole numbers, with the least value of each."""
+EVERY = (1, (1 << 32) - 1)
+"""Range of each N-th, a u32 of the programs."""
+_NUMBERS = {
+    "every": EVERY,
+    "max": (1, MOST_AT_ONCE),
+    "lives": (0, units.MOST),
+    "max-functions": (1, units.MOST),
+}
+"""Settings that are whole numbers, with the least and largest value of each."""
 _SETTINGS = (*_NUMBERS, "slower", "way")
 
 
@@ -55,16 +62,13 @@ def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> 
     slower = 0.0
     if "slower" in given:
         slower = units.Duration().convert(given["slower"], None, None)
-    at_once = numbers.get("max", usual.at_once)
-    if at_once > MOST_AT_ONCE:
-        fail(f"max={at_once}: at most {MOST_AT_ONCE}")
     way = given.get("way", AUTO)
     if way not in (AUTO, *WAYS):
         fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
     return FollowWish(
         struct,
         numbers.get("every", usual.every),
-        at_once,
+        numbers.get("max", usual.at_once),
         numbers.get("lives", usual.lives),
         round(slower * 1e9),
         way,
@@ -73,8 +77,10 @@ def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> 
 
 
 def _number(name: str, text: str, fail: Callable[[str], Any]) -> int:
-    """Return a whole number; `fail` is called where it is none, or too small."""
-    if not text.isdecimal() or int(text) < _NUMBERS[name]:
-        fail(f"{name}={text}: give a whole number, {_NUMBERS[name]} or more")
-        return _NUMBERS[name]
-    return int(text)
+    """Return a whole number; `fail` is called where it is none, or out of range."""
+    least, most = _NUMBERS[name]
+    number = units.whole(text, least, most)
+    if number is None:
+        fail(f"{name}={text}: give a whole number from {least} to {most}")
+        return least
+    return number

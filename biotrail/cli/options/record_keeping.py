@@ -8,14 +8,13 @@ import click
 
 from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
-from biotrail.text import units
+from biotrail.text import units, values
 
 if TYPE_CHECKING:  # generic in click 8.2 and later only
     _AmountType = click.ParamType["int | float"]
     _TriggerBase = click.ParamType[Triggers]
-    _PercentBase = click.ParamType[float]
 else:
-    _AmountType = _TriggerBase = _PercentBase = click.ParamType
+    _AmountType = _TriggerBase = click.ParamType
 
 AFTER, EVERY = 2.0, 60.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -41,14 +40,10 @@ class Amount(_AmountType):
         text = str(value)
         unit = text.lstrip("0123456789. ")
         if unit[:1] in ("K", "M", "G", "k", "B"):
-            amount: int | float = units.Size().convert(text, param, ctx)
-        elif unit:
-            amount = units.Duration().convert(text, param, ctx)
-        else:
-            self.fail(f"{text!r} has no unit: write 512M, 1G, 30s or 10min", param, ctx)
-        if amount <= 0:
-            self.fail(f"{text!r} must be more than 0", param, ctx)
-        return amount
+            return units.Size(1).convert(text, param, ctx)
+        if unit:
+            return units.Duration(units.ABOVE_ZERO).convert(text, param, ctx)
+        self.fail(f"{text!r} has no unit: write 512M, 1G, 30s or 10min", param, ctx)
 
 
 def limit(amounts: Sequence[int | float]) -> Limit | None:
@@ -63,24 +58,7 @@ def limit(amounts: Sequence[int | float]) -> Limit | None:
     return Limit(min(sizes, default=None), min(times, default=None))
 
 
-class Percent(_PercentBase):
-    """The type of an option that is a percentage, `5` or `2.5%`, as a float."""
-
-    name = "percent"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return per cent. Raises click.UsageError unless it is a finite number above 0."""
-        try:
-            found = float(str(value).removesuffix("%"))
-        except ValueError:
-            found = -1.0
-        if not 0 < found < float("inf"):
-            self.fail(f"{value!r} is no percentage: write 5 or 2.5%", param, ctx)
-        return found
-
-
+_MOST_DEPTH = (1 << 31) - 1
 _TRIGGERS = "write slow=50ms, failed or depth=128"
 
 
@@ -99,14 +77,12 @@ class TriggerType(_TriggerBase):
         if name == "failed" and not sign:
             return Triggers(failed=True)
         if name == "slow" and amount:
-            found = Triggers(slow_ns=round(units.Duration().convert(amount, param, ctx) * 1e9))
-        elif name == "depth" and amount.isascii() and amount.isdigit():
-            found = Triggers(depth=int(amount))
-        else:
+            seconds = units.Duration(units.ABOVE_ZERO).convert(amount, param, ctx)
+            return Triggers(slow_ns=round(seconds * 1e9))
+        depth = units.whole(amount, 1, _MOST_DEPTH)
+        if name != "depth" or depth is None:
             self.fail(f"{value!r} is no trigger: {_TRIGGERS}", param, ctx)
-        if not found or found.depth >= 1 << 31 or found.slow_ns >= 1 << 62:
-            self.fail(f"{value!r} is out of range: {_TRIGGERS}", param, ctx)
-        return found
+        return Triggers(depth=depth)
 
 
 def together(triggers: Sequence[Triggers]) -> Triggers:
@@ -121,13 +97,13 @@ def together(triggers: Sequence[Triggers]) -> Triggers:
 _ENDS = (
     click.option(
         "--max-events",
-        type=click.IntRange(min=1),
+        type=units.Count(),
         metavar="N",
         help="Stop when about N events have been recorded.",
     ),
     click.option(
         "--max-size",
-        type=units.Size(),
+        type=units.Size(1),
         metavar="SIZE",
         help="Stop when the log has reached about this size, e.g. 1G.",
     ),
@@ -143,7 +119,7 @@ _ENDS = (
 _FLIGHT = (
     click.option(
         "--max-files",
-        type=click.IntRange(min=1),
+        type=units.Count(),
         metavar="N",
         help="With --rotate or --keep: keep the newest N files of this run, delete older ones.",
     ),
@@ -180,7 +156,7 @@ _FLIGHT = (
 _COST = (
     click.option(
         "--max-cpu",
-        type=Percent(),
+        type=values.Percent(values.LEAST_PER_CENT),
         metavar="PERCENT",
         help="Warn when recording takes more than this share of one core.",
     ),
@@ -203,13 +179,16 @@ def flight_options(command: _Command) -> _Command:
 
 def flight_arguments(given: dict[str, Any]) -> list[str]:
     """Return the values (from click) of `flight_options` as options of `biotrail record`."""
-    found = [f"--keep={one}{'B' if isinstance(one, int) else 's'}" for one in given["keep"]]
+    found = [
+        f"--keep={f'{one}B' if isinstance(one, int) else units.as_option(one)}"
+        for one in given["keep"]
+    ]
     triggers = together(given["triggers"])
-    found += [f"--trigger=slow={triggers.slow_ns / 1000}us"] if triggers.slow_ns else []
+    found += [f"--trigger=slow={triggers.slow_ns}ns"] if triggers.slow_ns else []
     found += ["--trigger=failed"] if triggers.failed else []
     found += [f"--trigger=depth={triggers.depth}"] if triggers.depth else []
     for name in ("after", "every"):
-        found += [f"--{name}={given[name]}s"] if given[name] is not None else []
+        found += [f"--{name}={units.as_option(given[name])}"] if given[name] is not None else []
     return [*found, *([f"--max-files={given['max_files']}"] if given["max_files"] else [])]
 
 
@@ -224,8 +203,6 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
     output: the log's path; None: standard output. Raises click.UsageError if options contradict
     each other or the output.
     """
-    if given["max_size"] is not None and given["max_size"] <= 0:
-        raise click.BadParameter("must be more than 0", param_hint="--max-size")
     if given["rotate"] and given["keep"]:
         raise click.UsageError("--rotate writes everything, --keep the newest: give one of them")
     if given["max_files"] is not None and not several_files(given):

@@ -90,6 +90,9 @@ def given(ctx: click.Context) -> list[str]:
         name = max(option.opts, key=len)
         if option.is_flag:
             found += [name] if value else []
-        else:
-            found += [f"{name}={one}" for one in (value if option.multiple else [value])]
+            continue
+        for one in value if option.multiple else [value]:
+            # An option that was given without its value has click's mark in place of text.
+            word = one if isinstance(one, str) else option.flag_value
+            found.append(f"{name}={word}")
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from biotrail.text import units
+from biotrail.text import units, values
 
 force_option: Callable[[Any], Any] = click.option(
     "-f", "--force", is_flag=True, help="Replace FILE if it exists."
@@ -16,6 +16,7 @@ device_option: Callable[[Any], Any] = click.option(
     "--device",
     "devices",
     multiple=True,
+    type=values.Name(),
     metavar="DEV",
     help="Only this device, named as for record. Can be repeated. Default: all devices.",
 )
@@ -28,7 +29,7 @@ def duration_option(*other_names: str) -> Callable[[Any], Any]:
         "--duration",
         *other_names,
         "duration",
-        type=units.Duration(),
+        type=units.Duration(units.ABOVE_ZERO),
         metavar="TIME",
         help="Stop after 10s, 5min, 2h, …",
     )

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from biotrail.text import values
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -19,6 +21,7 @@ _OPTIONS = (
     ),
     click.option(
         "--to",
+        type=values.Name(),
         metavar="DESTINATION",
         help="Where --watch ships to: a directory, or a URL (s3://BUCKET/FOLDER, gs://, abfs://).",
     ),

@@ -7,30 +7,40 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.record_filters import task_numbers
+from biotrail.cli.options.record_filters import TaskIds, joined
 from biotrail.recorder.filters.filters import Filters
+from biotrail.text import values
 
 _Command = Callable[..., Any]
 _OPTIONS = (
     click.option(
         "--pid",
         multiple=True,
+        type=TaskIds(),
         metavar="PID",
         help="Only what this process does; several: 12,34.",
     ),
     click.option(
         "--children", is_flag=True, help="With --pid: also what the processes do that it starts."
     ),
-    click.option("--tid", multiple=True, metavar="TID", help="Only what this thread does."),
+    click.option(
+        "--tid",
+        multiple=True,
+        type=TaskIds(),
+        metavar="TID",
+        help="Only what this thread does.",
+    ),
     click.option(
         "--comm",
         multiple=True,
+        type=values.Name(),
         metavar="NAME",
         help="Only what tasks of this name (its first 15 bytes) do; 'fio*' matches a prefix.",
     ),
     click.option(
         "--cgroup",
         multiple=True,
+        type=values.Name(),
         metavar="PATH",
         help="Only what tasks of this cgroup or a descendant do.",
     ),
@@ -43,25 +53,23 @@ def task_filters(command: _Command) -> _Command:
     @functools.wraps(command)
     def wrapped(
         *,
-        pid: tuple[str, ...],
+        pid: tuple[tuple[int, ...], ...],
         children: bool,
-        tid: tuple[str, ...],
+        tid: tuple[tuple[int, ...], ...],
         comm: tuple[str, ...],
         cgroup: tuple[str, ...],
         **given: Any,
     ) -> Any:
         """Make a Filters of the options, check it, and call the command."""
         filters = Filters(
-            pids=task_numbers(pid, "--pid"),
+            pids=joined(pid),
             children=children,
-            tids=task_numbers(tid, "--tid"),
+            tids=joined(tid),
             comms=comm,
             cgroups=cgroup,
         )
         if children and not pid:
             raise click.UsageError("--children needs --pid: whose children?")
-        if "" in (*comm, *cgroup):
-            raise click.BadParameter("must not be empty", param_hint="--comm, --cgroup")
         return command(filters=filters, **given)
 
     result: _Command = wrapped

@@ -49,11 +49,7 @@ class FollowArguments:
     quiet: bool
 
     def check(self) -> None:
-        """Raise click.UsageError if a value is out of range."""
-        if self.duration is not None and self.duration <= 0:
-            raise click.BadParameter("must be more than 0", param_hint="--duration")
-        if self.idle <= 0:
-            raise click.BadParameter("must be more than 0", param_hint="--idle")
+        """Raise click.UsageError for a log on standard output."""
         if self.output == "-":
             raise click.UsageError("-o - is not possible: give a file's name")
 

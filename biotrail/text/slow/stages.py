@@ -67,7 +67,7 @@ def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
     text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
     if span.stage == "Q2G" and slow.io.q2g_reason is not None:
         text = f"waited for a request: {REASONS_OF_Q2G[slow.io.q2g_reason]}"
-    if slow.io.under_way:
+    if slow.io.under_way and span is slow.io.stages[-1]:
         return f"{text}, until the log's end, unless its completion was not seen"
     times = slow.below
     if span.stage in ("D2C", "bio-based") and times is not None:

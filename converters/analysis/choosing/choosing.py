@@ -266,6 +266,6 @@ class Choice:
 def _numbered(name: str) -> int | None:
     """Return the dev_t of a decimal `major:minor`; None for any other name."""
     major, _, minor = name.partition(":")
-    if not all(part.isascii() and part.isdigit() for part in (major, minor)):
+    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
         return None
     return int(major) << 20 | int(minor)

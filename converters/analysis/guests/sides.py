@@ -183,8 +183,8 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
             names.setdefault(tgid, set()).add(comm)
             if tid == tgid or tgid not in mains:
                 mains[tgid] = comm
-    if wanted.isdigit():
-        found = [pid for pid in active if pid == int(wanted)]
+    if wanted.isascii() and wanted.isdigit():
+        found = [pid for pid in active if str(pid) == wanted.lstrip("0")]
     else:
         found = sorted(pid for pid in active if wanted[:_COMM] in names.get(pid, ()))
     if not found:

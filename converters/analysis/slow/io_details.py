@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the tables as plain values with names, for the few I/Os that are shown one by one."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -232,8 +233,8 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
 
     one: table with the bio as its only row. io: the same bio with its ended stages, after which the
     stage begins; it ends `waited_ns` after Q. Which stage it is: D2C if the bio has a D, else M2D
-    if it merged, else I2D if it has an I, else G2D if it has a G, else unknown. Empty if no time is
-    left.
+    if it merged, else I2D if it has an I, else G2D if it has a G, else unknown. It takes no time
+    where the log ends with the event that began it. Empty if that is not so, and no time is left.
     """
     known = max((span.start_ns + span.ns for span in io.stages), default=0)
     if one.issue[0] != NEVER:
@@ -245,7 +246,21 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
     else:
         stage = Stage.G2D if one.getrq[0] != NEVER else Stage.UNKNOWN
     rest = io.waited_ns - known
-    return [Span(STAGE_NAMES[stage], known, rest, rest / io.waited_ns)] if rest > 0 else []
+    if rest < 0 or not io.waited_ns:
+        return []
+    return [Span(STAGE_NAMES[stage], known, rest, rest / io.waited_ns)]
+
+
+def name_post_flush(io: IO, completed: Sequence[int]) -> None:
+    """Name the stage in which the log left a flush sequence after its data's C: the second flush.
+
+    completed: ns since Q of each C of its data. Nothing is changed of any other I/O.
+    """
+    sequence = not {"PREFLUSH", "FUA"}.isdisjoint(io.flags.split("|"))
+    if io.under_way and sequence and io.stages and completed:
+        last = io.stages[-1]
+        if last.start_ns >= max(completed):
+            io.stages[-1] = replace(last, stage=STAGE_NAMES[Stage.POST_FLUSH])
 
 
 def requests_of(

@@ -21,6 +21,7 @@ from biotrail.converters.analysis.slow.io_details import (
     IO,
     RequestFacts,
     io_at,
+    name_post_flush,
     requests_of,
     row_of,
     under_way,
@@ -262,6 +263,7 @@ class Slowest:
         listed = _steps(self.trace.tasks, window, self._context, events, shown)
         for step in listed:
             step.offset_ns -= origin
+        name_post_flush(io, [one.offset_ns for one in listed if one.letter == "C" and one.bytes])
         return SlowIO(
             io=io,
             begin_ns=origin,

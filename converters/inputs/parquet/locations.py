@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from biotrail.converters.inputs.beginning import is_url as is_url  # noqa: PLC0414 - for users of this module
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError, TraceError
+from biotrail.recorder.schema.strings import characters
 
 SUFFIX = ".parquet"
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]+)://(?P<rest>[^?]*(?:\?(?![\w.]+=)[^?]*)*)")
@@ -87,7 +88,7 @@ def locate(url: str) -> Location:
     """
     before, options = _split_options(url)
     found = _URL.fullmatch(before)
-    if found is None:
+    if found is None or characters(url) != url:
         raise LocationError(f"{url}: is no URL; give one such as s3://bucket/folder")
     scheme, rest = found["scheme"].lower(), found["rest"]
     if scheme == "file":

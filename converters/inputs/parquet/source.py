@@ -343,8 +343,8 @@ def is_table(path: str) -> bool:
 
 
 def _given(path: str) -> Any:
-    """Return what pyarrow reads: a path, or of a URL an open stream. Raises as open_url."""
-    return open_url(path) if is_url(path) else path
+    """Return an open file: pyarrow's paths are UTF-8. Raises OSError; of a URL as open_url."""
+    return open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
 
 
 def check_table(path: str) -> tuple[int, int, list[str]]:

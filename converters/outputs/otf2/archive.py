@@ -17,7 +17,7 @@ from typing import Any
 from biotrail.converters.outputs.otf2.files import CHUNK_BYTES, EventFile, check_room
 from biotrail.converters.outputs.otf2.records import Records
 from biotrail.recorder.schema.errors import ConversionError, OutputError
-from biotrail.recorder.schema.strings import shown
+from biotrail.recorder.schema.strings import characters, shown
 
 NAME = "traces"
 """The archive's name; `traces.otf2` is its anchor file."""
@@ -127,10 +127,14 @@ class Archive:
         Sets `handle`, the library's handle of the archive, and keeps its callbacks alive. Raises
         OutputError where the library fails.
         """
-        lib = self.lib
+        lib, directory = self.lib, str(self.directory)
+        if characters(directory) != directory:
+            raise OutputError(
+                f"{directory}: the library of OTF2 takes paths in UTF-8: give another"
+            )
         self.handle = self.call(
             lib.Archive_Open,
-            str(self.directory),
+            directory,
             NAME,
             lib.FILEMODE_WRITE,
             CHUNK_BYTES,

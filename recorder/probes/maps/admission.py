@@ -110,7 +110,7 @@ def _comm(name: str) -> _Comm:
     (TASK_COMM_LEN). "*" alone fits every name.
     """
     prefix = name.endswith("*")
-    text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
+    text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
     mask = b"\xff" * (len(text) if prefix else len(text) + 1)
     return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
 

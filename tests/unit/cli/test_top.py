@@ -284,7 +284,7 @@ def test_options_of_the_path_reach_the_recorder(monkeypatch: pytest.MonkeyPatch)
     top = ["--path=call,time", "--call-over", "20ms", "--call-budget", "0"]
     CliRunner().invoke(top_command, top)
     # THEN it has them as its own
-    assert {"--path=call,time", "--call-over=20000us", "--call-budget=0.0"} <= set(given)
+    assert {"--path=call,time", "--call-over=20ms", "--call-budget=0.0"} <= set(given)
     # AND without --path it has none
     given.clear()
     CliRunner().invoke(top_command, [])

@@ -63,7 +63,7 @@ def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
     # GIVEN a trace, and a client that waits for its server to come up
     path = tmp_path / "disk.pftrace"
     path.write_bytes(TRACE)
-    got = []
+    got, clients = [], []
 
     def fetch(server):
         got.append(ask(server)[1])
@@ -73,12 +73,14 @@ def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
 
         def started(server):
             enter(server)
-            threading.Thread(target=fetch, args=(server,)).start()
+            clients.append(threading.Thread(target=fetch, args=(server,)))
+            clients[0].start()
             return server
 
         patch.setattr(TraceServer, "__enter__", started)
         # WHEN it is viewed
         done = cli("view", path, "--no-open", "--port", "0")
+    clients[0].join()
     # THEN the address is the UI's, the client got the trace, and the command is over
     assert done.status == 0
     assert f"open {UI}/#!/?url=http://127.0.0.1:" in done.out

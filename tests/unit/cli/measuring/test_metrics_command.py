@@ -3,23 +3,22 @@
 
 import socket
 import urllib.error
-from collections.abc import Callable, Iterable
-from typing import Any
+from http import HTTPStatus
 
 import pytest
 
 from biotrail.cli.measuring.server import Address, MetricsServer, parse_address
+from biotrail.cli.serving.exchange import Request, Response, plain
 from biotrail.recorder.schema.errors import OutputError
 from tests.support.cli_runner import Cli
 from tests.support.metrics_scrapes import get
 
 
-def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+def answer(request: Request) -> Response:
     """An application that says what was asked for, or that its source fails."""
-    if environ["PATH_INFO"] == "/fails":
+    if request.target == "/fails":
         raise OutputError("the source ended")
-    respond("200 OK", [("Content-Type", "text/plain")])
-    return [str(environ["PATH_INFO"]).encode()]
+    return plain(HTTPStatus.OK, request.target)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +50,8 @@ def test_a_server_answers_requests_to_its_own_name(host: str) -> None:
     with MetricsServer(Address(host, 0), answer) as server:
         url = f"http://{server.address}"
         # WHEN it is asked by its address, or as localhost THEN it answers
-        assert get(f"{url}/metrics") == "/metrics"
-        assert get(f"{url}/metrics", Host=f"localhost:{server.address.port}") == "/metrics"
+        assert get(f"{url}/metrics") == "/metrics\n"
+        assert get(f"{url}/metrics", Host=f"localhost:{server.address.port}") == "/metrics\n"
         # WHEN another name led there THEN it refuses
         with pytest.raises(urllib.error.HTTPError) as refused:
             get(f"{url}/metrics", Host="example.com")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures in Prometheus' protobuf format: native histograms beside classic ones, and exemplars."""
 
+import gzip
 import io
 from itertools import accumulate
 from typing import Any
@@ -16,6 +17,7 @@ from biotrail.cli.measuring.exposition import LES
 from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.cli.measuring.protobuf_format import CONTENT_TYPE, generate
 from biotrail.cli.measuring.protobuf_messages import COUNTER, GAUGE, HISTOGRAM, MetricFamily
+from biotrail.cli.serving.exchange import Request
 from tests.support.measured_figures import exposed, spread
 
 PROTOBUF = (
@@ -122,20 +124,22 @@ def test_the_format_is_that_which_the_scraper_likes_best(accept: str, wanted: bo
     assert wants_protobuf(accept) is wanted
 
 
-def answered(registry: CollectorRegistry, **environ: str) -> tuple[str, dict[str, str], bytes]:
-    """What the application answers: status, headers and body."""
-    said: list[Any] = []
-    request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics", **environ}
-    body = application(registry)(request, lambda *words: said.extend(words))
-    return said[0], dict(said[1]), b"".join(body)
+def answered(
+    registry: CollectorRegistry, target: str = "/metrics", **fields: str
+) -> tuple[dict[str, str], bytes]:
+    """What the application answers with status 200: header fields and body."""
+    given = tuple((name.replace("_", "-"), value) for name, value in fields.items())
+    response = application(registry)(Request("GET", target, given))
+    assert response.status == 200
+    assert isinstance(response.body, bytes)
+    return dict(response.fields), response.body
 
 
 def test_a_scrape_has_each_family_with_its_type() -> None:
     # GIVEN figures WHEN a scraper asks for protobuf
-    status, headers, body = answered(exposed(), HTTP_ACCEPT=PROTOBUF)
+    headers, body = answered(exposed(), accept=PROTOBUF)
     # THEN it gets that format, with counters, gauges and histograms under their names
-    assert (status, headers["Content-Type"]) == ("200 OK", CONTENT_TYPE)
-    assert int(headers["Content-Length"]) == len(body)
+    assert headers["Content-Type"] == CONTENT_TYPE
     found = families(body)
     assert found["biotrail_ios_total"].type == COUNTER
     values = {one.label[0].value: one.counter.value for one in found["biotrail_ios_total"].metric}
@@ -144,8 +148,31 @@ def test_a_scrape_has_each_family_with_its_type() -> None:
     assert found["biotrail_info"].metric[0].gauge.value == 1
     assert found["biotrail_io_duration_seconds"].type == HISTOGRAM
     assert len(found["biotrail_io_stage_duration_seconds"].metric) == 1
-    # AND a request for some families, or by another method, is answered in text
-    for environ in ({"QUERY_STRING": "of=all"}, {"REQUEST_METHOD": "POST"}):
-        _, headers, body = answered(exposed(), HTTP_ACCEPT=PROTOBUF, **environ)
-        assert "protobuf" not in headers.get("Content-Type", "")
-        assert body
+    # AND a request for some families is answered in text, with these alone
+    headers, body = answered(exposed(), "/metrics?name[]=biotrail_ios_total", accept=PROTOBUF)
+    assert headers["Content-Type"].startswith("text/plain")
+    named = {line.split("{")[0] for line in body.decode().splitlines() if line[0] != "#"}
+    assert named == {"biotrail_ios_total"}
+    # AND text is compressed for who takes that
+    headers, packed = answered(
+        exposed(), "/metrics?name[]=biotrail_ios_total", accept_encoding="gzip"
+    )
+    assert (headers["Content-Encoding"], gzip.decompress(packed)) == ("gzip", body)
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text;version=abc;q=x",
+        "application/openmetrics-text;version=" + "9" * 5000,
+        "text/plain;version=1..0",
+        "text/plain;q=nan",
+        ";;;q=",
+        ",",
+    ],
+)
+def test_a_malformed_accept_gets_the_default_format(accept: str) -> None:
+    # GIVEN a header Accept that says nothing WHEN figures are asked for THEN they come as text
+    headers, body = answered(exposed(), accept=accept)
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert b"biotrail_ios_total{" in body

@@ -70,7 +70,6 @@ def test_an_undeclared_name_has_near_ones() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"interval": 0.0}, "more than 0"),
         ({"force": True}, "name it with -o"),
         ({"output": "x", "as_json": True}, "nothing is printed meanwhile"),
         ({"device_field": "dev"}, "is for -d"),

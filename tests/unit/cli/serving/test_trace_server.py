@@ -131,7 +131,7 @@ def test_a_fetch_that_breaks_off_ends_nothing(tmp_path):
 def test_only_the_loopback_interface_listens(tmp_path):
     # GIVEN a trace that is served / WHEN its socket is looked at / THEN it is on 127.0.0.1
     with serving(tmp_path) as server:
-        assert server._server.socket.getsockname()[0] == "127.0.0.1"
+        assert server._listener.getsockname()[0] == "127.0.0.1"
         assert server.url.startswith(f"http://127.0.0.1:{server.port}/")
 
 

@@ -81,7 +81,7 @@ def test_options_become_filters() -> None:
         (["--sectors", "a"], "no range of sectors"),
         (["--children"], "needs --pid"),
         (["--below"], "needs -d"),
-        (["--min-size", "4G"], "4 GiB"),
+        (["--min-size", "4G"], "is not between"),
         (["--flags", "+"], "names no flag"),
         (["--comm", ""], "must not be empty"),
         (["--file", ""], "must not be empty"),

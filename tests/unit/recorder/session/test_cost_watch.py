@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.options.record_keeping import Percent
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.path_cost import ns_per_run
 from biotrail.recorder.log import LogReader
@@ -19,6 +18,7 @@ from biotrail.recorder.session.cost_watch import (
     CostWatch,
 )
 from biotrail.recorder.session.session import record
+from biotrail.text.values import LEAST_PER_CENT, Percent
 from tests.support.fake_probes import FakeProbes, options
 
 
@@ -104,7 +104,10 @@ def test_program_rows_are_differences() -> None:
 
 def test_percentages_are_understood() -> None:
     # GIVEN what users write WHEN it is converted THEN it is a number, or refused
-    assert [Percent().convert(text, None, None) for text in ("5", "2.5%")] == [5.0, 2.5]
+    assert [Percent(LEAST_PER_CENT).convert(text, None, None) for text in ("5", "2.5%")] == [
+        5.0,
+        2.5,
+    ]
     for bad in ("0", "-1", "nan", "inf", "x", ""):
-        with pytest.raises(Exception, match="no percentage"):
-            Percent().convert(bad, None, None)
+        with pytest.raises(Exception, match=r"no percentage|not between"):
+            Percent(LEAST_PER_CENT).convert(bad, None, None)
