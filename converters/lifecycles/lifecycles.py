@@ -197,12 +197,16 @@ class Builder:
         )
 
     def _gone_bios(self, a: Association, whole: Whole, m: Milestones) -> I64:
-        """Return `Bios.gone`: the reuse of a bio's address or, of one piece, of its request's."""
+        """Return `Bios.gone`: the reuse of a bio's address or, of one piece, of its request's.
+
+        The earlier of the two, as the bio may be closed before the other one is known.
+        """
         again = a.bios.again[whole.gen]
         if len(a.requests):
             reused = np.where(a.requests.first(Kind.RQ_MERGE) < 0, a.requests.again, -1)
-            one = (again < 0) & (whole.fragments == 1) & (m.request >= 0)
-            again = np.where(one, take_or(reused, m.request, -1), again)
+            reused = take_or(reused, np.where(whole.fragments == 1, m.request, -1), -1)
+            earlier = (reused >= 0) & ((again < 0) | (reused < again))
+            again = np.where(earlier, reused, again)
         return self._times_of(np.where(whole.complete, -1, again), a.events)
 
     def _gone_requests(self, a: Association, ends: RequestEnds) -> I64:
