@@ -246,9 +246,9 @@ def test_a_trace_leads_from_requests_to_lives(
     [
         ("folio", "is no I/O of the block layer: give request or bio"),
         ("request,each=3", "there is no setting 'each=3': choose of every="),
-        ("request,every=0", "every=0: give a whole number, 1 or more"),
+        ("request,every=0", "every=0: give a whole number from 1 to 4294967295"),
         ("request,way=best", "there is no way 'best'"),
-        ("request,max=5000", "max=5000: at most 4096"),
+        ("request,max=5000", "max=5000: give a whole number from 1 to 4096"),
     ],
 )
 def test_what_cannot_be_followed_is_a_usage_error(follow: str, message: str) -> None:

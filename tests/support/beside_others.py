@@ -128,9 +128,19 @@ def _by_key(found: list[Bio]) -> dict[Key, list[Bio]]:
 
 def held(log: Path, recording: Path, *devs: int) -> Comparison:
     """Compare the bios of some disks in biotrail's log and a tool's; none is wrong, none lost."""
-    theirs = bios(recording, devs)
+    trace = Trace(log)
+    begun = trace.start  # the tool may have begun before, while a device was still looked at
+    theirs = [bio for bio in bios(recording, devs) if bio.queue >= begun]
     found = compare(bios(log, devs), theirs)
     assert not found.wrong, found.wrong[:3]
     assert not found.numbers, found.numbers[:3]
-    assert set(certainties(theirs)) <= {"interval", "ambiguous", "incomplete"}
+    known = certainties(theirs)
+    assert set(known) <= {"interval", "ambiguous", "incomplete"}, (known, _lost(recording))
     return found
+
+
+def _lost(recording: Path) -> list[Any]:
+    """What a recording has lost, as its reader tells it."""
+    trace = Trace(recording)
+    list(trace.events())
+    return [*trace.losses, *trace.reader.problems]
