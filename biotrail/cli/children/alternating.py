@@ -78,12 +78,15 @@ def alternate(
 
 def _run(command: Words, target: Path, options: Sequence[str]) -> None:
     """Record one run. Raises ProbeError if the recorder or the command fails."""
-    with (
-        os.fdopen(os.dup(2), "wb") as said,
-        Recorder(options, command, log=said, target=str(target), speaks=True) as recorder,
-        stopping(recorder),
-    ):
-        status = recorder.wait()
+    try:
+        with (
+            os.fdopen(os.dup(2), "wb") as said,
+            Recorder(options, command, log=said, target=str(target), speaks=True) as recorder,
+            stopping(recorder),
+        ):
+            status = recorder.wait()
+    except OSError as error:
+        raise ProbeError(f"the recorder cannot be started: {error}") from error
     if status:
         raise ProbeError(
             f"{target.name.removesuffix('.biotrail')}: the run of {command[0]} ended with status "

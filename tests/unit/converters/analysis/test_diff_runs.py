@@ -343,6 +343,19 @@ def test_runs_are_recorded_in_turn(
     shutil.rmtree(place)
 
 
+def test_a_run_that_fails_ends_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a recorder that cannot be started  WHEN runs are asked for
+    def refused(*_given: Any, **_named: Any) -> None:
+        raise PermissionError(1, "not here")
+
+    monkeypatch.setattr("subprocess.Popen._execute_child", refused)
+    done = cli("diff", "--record", "3", "-o", tmp_path / "r", "--", "true", "--", "true")
+    # THEN that is one message
+    assert done.status == 1 and "the recorder cannot be started" in done.err
+
+
 @pytest.mark.parametrize(
     "words",
     [
