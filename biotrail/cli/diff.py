@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail diff`: comparison of two recordings, or of two sets of recordings."""
+"""`biotrail diff`: comparison of two recordings, or of two sets of runs, and recording them."""
 
 import os
 
@@ -12,6 +12,7 @@ from biotrail.cli.options.recordings import open_recordings
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.pooled import pooled
+from biotrail.converters.analysis.diff.runs import LEAST_RUNS
 from biotrail.converters.analysis.diff.tree import Diff
 from biotrail.converters.analysis.distributions.blocks import Recording, read_slots
 from biotrail.text import tallies, units, values
@@ -19,29 +20,62 @@ from biotrail.text.printing import say, say_json
 from biotrail.text.progress import progress
 
 _BEHIND = "biotrail.cli.diff.behind"
-"""Key in the context's `meta` under which TwoSides stores the logs after `--`."""
+"""Key in the context's `meta` under which TwoSides stores what stands after `--`."""
 MOST_PER_CENT = 99.9
 """Largest confidence level: one of 1000 bootstrap draws is then outside of the interval."""
+MOST_RUNS = 1000
 
 
 class TwoSides(click.Command):
     """A command whose arguments may be `A... -- B...`; click itself drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; if logs stand before `--`, store those after it in `meta`."""
+        """Parse as click does; what stands after `--` goes to `meta`.
+
+        That is so if logs stand before it, or if --record says that commands follow.
+        """
         if "--" in args:
             at = args.index("--")
             given, _, _ = self.make_parser(ctx).parse_args(args[:at])
             logs = given.get("logs")
-            if isinstance(logs, tuple | list) and logs:  # click's mark for "not given" is neither
+            named = isinstance(logs, tuple | list) and logs  # click's mark for "not given" is none
+            if named or "record" in given:
                 ctx.meta[_BEHIND] = tuple(args[at + 1 :])
                 args = args[:at]
         return super().parse_args(ctx, args)
 
 
 @click.command(cls=TwoSides)
-@click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
+@click.argument("logs", metavar="A... [--] B...", nargs=-1, type=click.Path())
 @choice_options
+@click.option(
+    "--equal",
+    multiple=True,
+    type=click.Path(),
+    metavar="LOG",
+    help="A run of one load in one state, which shows how much runs differ: give three or more.",
+)
+@click.option(
+    "--record",
+    type=units.Count(LEAST_RUNS, MOST_RUNS),
+    metavar="N",
+    help="Record N runs of each of two commands first, in turn: diff --record N -- A… -- B…",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(),
+    default="diff-runs",
+    show_default=True,
+    metavar="DIR",
+    help="Directory for the runs of --record; without runs in it.",
+)
+@click.option(
+    "--record-option",
+    multiple=True,
+    metavar="OPTION",
+    help="An option for `record`, in one word: --record-option=--device=sda.",
+)
 @click.option(
     "--device-a",
     type=values.Name(),
@@ -76,6 +110,10 @@ class TwoSides(click.Command):
 def command(
     logs: tuple[str, ...],
     cut: Cut,
+    equal: tuple[str, ...],
+    record: int | None,
+    output: str,
+    record_option: tuple[str, ...],
     device_a: str | None,
     device_b: str | None,
     confidence: float,
@@ -84,31 +122,49 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Compare recording B with recording A, and mark the differences that are not noise.
+    """Compare recordings B with recordings A, and mark what changed by more than runs differ.
 
     For each device (by name) and operation: rates, sizes, merges, errors, and mean and
     percentiles of Q2C and of every stage; for each device how much was in flight; and of logs
-    with record --path the system calls, with the parts of their time. Every
-    difference has a confidence interval from a block bootstrap over the recordings' time; a
-    figure is marked as changed only if its interval excludes 0. docs/diff.md explains it.
+    with record --path the system calls, with the parts of their time.
+
+    One recording a side shows by how much these two differ, with confidence intervals from a
+    block bootstrap over their time, and no more: the next run of the same load differs, too.
+    With three runs or more a side (-- between A's and B's), or with runs of one load (--equal),
+    changes are told by a test on the runs' figures. --record makes the runs: of two commands,
+    in an order drawn at random. docs/diff.md explains it.
     A and B are anything that convert reads; options that choose a part apply to both.
-    Each can be the files of a rotated recording or, with -- between A and B, several recordings.
+    The files of a rotated recording are one run.
 
     \b
     biotrail diff before.biotrail after.biotrail
     biotrail diff before-*.biotrail -- after-*.biotrail
+    sudo biotrail diff --record 5 -o runs -- ./load-with-a -- ./load-with-b
     biotrail diff --device-a sda --device-b nvme0n1 old.biotrail new.biotrail
     biotrail diff --json a.biotrail b.biotrail | jq '.devices[].operations[].figures[] | select(.changed)'
     """  # noqa: D301, E501 - \b is click's mark for text that keeps its lines
-    sides = _sides(logs, click.get_current_context().meta.get(_BEHIND))
+    behind = click.get_current_context().meta.get(_BEHIND)
+    if record is None:
+        if record_option:
+            raise click.UsageError("--record-option goes with --record")
+        sides = _sides(logs, behind)
+    else:
+        from biotrail.cli.children.alternating import alternate, divided
+
+        if logs:
+            raise click.UsageError("--record makes the recordings: give commands only, after --")
+        sides = alternate(divided(behind or ()), record, output, record_option)
     if sides[0] == sides[1] == ("-",):
         raise click.UsageError("only one of A and B can be standard input")
     if device_b is not None and device_a is None:
         device_a = device_b
     parts = [_read(side, cut, reading) for side in sides]
-    by_host = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
-    a, b = (pooled(side, by_host) for side in parts)
-    comparison = Comparison(a, b, confidence=confidence / 100, seed=seed)
+    runs = _read(equal, cut, reading) if equal else []
+    _all_different([*(run for side in parts for run in side), *runs], bool(equal))
+    by_runs = min(map(len, parts)) >= LEAST_RUNS or len(runs) >= LEAST_RUNS
+    several = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
+    a, b = (pooled(side, several and not by_runs) for side in parts)
+    comparison = Comparison(a, b, confidence=confidence / 100, seed=seed, equal=runs)
     diff = comparison.diff(_pairs(comparison, device_a, device_b or device_a))
     if as_json:
         from biotrail.converters.analysis.diff.json import as_dict
@@ -139,6 +195,13 @@ def _sides(
             "those of B"
         )
     return tuple(found[0].paths), tuple(found[1].paths)
+
+
+def _all_different(runs: list[Recording], equal: bool) -> None:
+    """Raise click.UsageError if a run that was given as equal is one of A or B."""
+    known = [run.log_id for run in runs if run.log_id.strip("0")]
+    if equal and len(set(known)) < len(known):
+        raise click.UsageError("--equal takes runs that are neither in A nor in B, each once")
 
 
 def _name(side: tuple[str, ...]) -> str:

@@ -42,7 +42,7 @@ _COMMANDS = {
     "verify": "Check every checksum and count of logs and archives.",
     "report": "Show where I/O time goes, by device, operation and process.",
     "fleet": "Analyse the recordings of many hosts as one.",
-    "diff": "Compare two recordings and mark the differences that are not noise.",
+    "diff": "Compare recordings of two sides and mark what changed.",
     "pairs": "Measure the time from one kernel event to another.",
     "top": "Watch block I/O as it happens.",
     "metrics": "Serve figures of the I/O that goes on to Prometheus.",

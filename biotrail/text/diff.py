@@ -76,19 +76,35 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
             f"{letter}: {name}: {side.host}, kernel {side.kernel}; from "
             f"{side.begin or 'an unknown time'}, {units.duration(side.span_ns)}"
         )
-        found += [f"   {line}" for line in _remarks(side)]
+        found += [f"   {line}" for line in _remarks(side, diff.by_runs)]
     if diff.a.log_id == diff.b.log_id and diff.a.log_id.strip("0"):
         found.append("A and B are the same recording, or parts of it")
+    for option, (a, b) in diff.unlike_options.items():
+        found.append(
+            f"recorded differently: {option}: A {_given(a)}; B {_given(b)} (recording more takes "
+            "time in stages, and leaving out changes rates)"
+        )
+    if diff.by_runs:
+        equal = f", and {units.plural(diff.equal, 'run')} of one load" if diff.equal else ""
+        found.append(f"compared by runs: {diff.a.runs} of A, {diff.b.runs} of B{equal}")
+    if diff.by_runs and diff.one_after_other:
+        found.append(
+            "all runs of one side were before those of the other: what changed meanwhile counts as "
+            "a change (diff --record alternates runs)"
+        )
     return found
 
 
-def _remarks(side: SideReport) -> list[str]:
+def _given(values: Sequence[str]) -> str:
+    """Return an option's value, or those of several runs."""
+    return " or ".join(values) or "no"
+
+
+def _remarks(side: SideReport, by_runs: bool) -> list[str]:
     """Return what limits the comparison with this log."""
     found = []
-    if not side.blocks:
-        found.append(
-            "too short for intervals: nothing can be said to have changed (record 0.3 s or longer)"
-        )
+    if not side.blocks and not by_runs:
+        found.append("too short for intervals (record 0.3 s or longer)")
     if side.lost_records:
         found.append(f"{units.plural(side.lost_records, 'event')} lost while recording")
     if side.left_out:
@@ -111,7 +127,7 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
     rows = [
         _row("(all)", figure)
         for figure in device.figures
-        if everything or figure.changed or figure.name in _MAIN
+        if everything or figure.marked or figure.name in _MAIN
     ]
     for one in device.operations:
         rows += [_row(one.operation, f) for f in one.figures if everything or _shown(f)]
@@ -142,7 +158,7 @@ def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> Renderabl
         _row(one.call if one.io else f"{one.call} (no I/O)", figure)
         for one in calls
         for figure in one.figures
-        if everything or figure.changed or figure.name in _OF_CALLS or figure.stage == "all"
+        if everything or figure.marked or figure.name in _OF_CALLS or figure.stage == "all"
     ]
     columns = [Column("call", left=True), *_COLUMNS[1:]]
     return table("Calls", columns, without_repeats(rows, 2), width)
@@ -154,7 +170,7 @@ def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> Renderabl
         [one.pair, one.by or "all", *_row("", figure)[2:]]
         for one in pairs
         for figure in one.figures
-        if everything or figure.changed or not one.by
+        if everything or figure.marked or not one.by
     ]
     columns = [Column("pair", left=True), Column("of", left=True), *_COLUMNS[2:]]
     return table("Pairs of events", columns, without_repeats(rows, 2), width)
@@ -162,7 +178,7 @@ def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> Renderabl
 
 def _shown(figure: Figure) -> bool:
     """Return whether a figure of an operation is shown without `everything`."""
-    if figure.changed:
+    if figure.marked:
         return True
     if figure.stage is None:
         return figure.of == "bios" and figure.name in _MAIN
@@ -217,14 +233,14 @@ def _change(figure: Figure) -> str:
 
     Otherwise in the figure's unit; `-` for no difference.
     """
-    if figure.relative is not None and (figure.relative_low is not None or not figure.changed):
+    if figure.relative is not None and (figure.relative_low is not None or not figure.differs):
         return _per_cent(figure.relative)
     return "-" if not figure.difference else _points(figure.difference, figure.unit)
 
 
 def _interval(figure: Figure) -> str:
     """Return the confidence interval of the change, or why there is none."""
-    if figure.changed is None:
+    if figure.differs is None:
         return figure.why or "-"
     if figure.relative_low is not None and figure.relative_high is not None:
         return f"{_per_cent(figure.relative_low)} … {_per_cent(figure.relative_high)}"
@@ -246,29 +262,72 @@ def _per_cent(share: float) -> str:
 
 
 def _mark(figure: Figure) -> str:
-    """Return an arrow up or down for a figure that changed; empty: it did not."""
+    """Return an arrow up or down for a figure that changed; of two recordings, what differs."""
+    if figure.changed is None and figure.differs:
+        return "differs"
     if not figure.changed:
         return ""
     return f"{_UP} changed" if (figure.difference or 0) > 0 else f"{_DOWN} changed"
 
 
 def _foot(diff: Diff, everything: bool) -> list[str]:
-    """Return what is in one log only, and how many figures changed."""
+    """Return what is in one log only, and how many figures changed or differ."""
     found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
     if bool(diff.a.calls_ns) != bool(diff.b.calls_ns):
         which = "A" if diff.a.calls_ns else "B"
         found.append(f"calls were timed in {which} only (record --path), and are not compared")
     if not diff.devices and not diff.pairs:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
-    if diff.compared:
-        chance = diff.expected_by_chance
-        found.append(
-            f"{units.count(diff.changed)} of {units.plural(diff.compared, 'figure')} changed "
-            f"({100 * diff.confidence:g} % intervals; about {chance:.0f} would by chance)"
-        )
-        if not everything:
-            found.append("unchanged figures of less interest are left out: --all shows them")
+    found += _changed(diff) if diff.by_runs else _differing(diff)
+    if diff.compared and not everything:
+        found.append("figures of less interest that are alike are left out: --all shows them")
     return [line for line in found if line]
+
+
+def _differing(diff: Diff) -> list[str]:
+    """Return what is known from too few runs: that these recordings differ."""
+    if not diff.compared:
+        return []
+    return [
+        f"{units.count(diff.differing)} of {units.plural(diff.compared, 'figure')} differ between "
+        f"these recordings ({100 * diff.confidence:g} % intervals). That is all that is known: "
+        "runs of one load differ by more than the time within one shows",
+        "to tell what changed, record each side three times or more, in turn "
+        "(biotrail diff --record 3 -- A-COMMAND -- B-COMMAND), or give runs of one load by --equal",
+    ]
+
+
+def _changed(diff: Diff) -> list[str]:
+    """Return how many figures changed, and the change that would have been found."""
+    level = f"{100 * (1 - diff.confidence):.3g} %"
+    leading, others = (
+        [one for one in diff.figures() if one.changed is not None and one.leading == which]
+        for which in (True, False)
+    )
+    if not leading and not others:
+        return ["no figure is in enough runs of both sides: nothing can be said to have changed"]
+    found = []
+    if leading:
+        found.append(
+            f"{units.count(sum(one.changed is True for one in leading))} of "
+            f"{units.plural(len(leading), 'leading figure')} changed (mean Q2C of each operation, "
+            f"each marked by chance in {level} of comparisons)"
+        )
+    if others:
+        found.append(
+            f"{units.count(sum(one.changed is True for one in others))} of "
+            f"{units.plural(len(others), 'other figure')} changed (false discovery rate {level})"
+        )
+    sizes = [
+        f"{device.device_a} {one.operation} {_per_cent(figure.detectable)}"
+        for device in diff.devices
+        for one in device.operations
+        for figure in one.figures
+        if figure.leading and figure.detectable is not None
+    ]
+    if sizes:
+        found.append(f"mean Q2C: found in nine of ten tries is a change of {', '.join(sizes)}")
+    return found
 
 
 def _only(names: Sequence[str], which: str) -> str:

@@ -15,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.analysis.diff.student import student_t
 from biotrail.converters.analysis.distributions.sketch import Distribution, bucket_begin
 from biotrail.converters.events.tables import I64
 
@@ -22,22 +23,6 @@ LEAST_BLOCKS = 30
 """Blocks in a draw at least; a recording with fewer slots gets no intervals."""
 
 F64 = NDArray[np.float64]
-
-
-def student_t(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t distribution for a probability and degrees of freedom.
-
-    probability: above 0 and below 1. freedom: at least 1. By the Cornish-Fisher expansion of the
-    normal quantile: within 0.1 % from 10 degrees of freedom on.
-    """
-    z = NormalDist().inv_cdf(probability)
-    n = float(freedom)
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
 
 
 def tail_of(confidence: float, blocks: int) -> float:
@@ -79,8 +64,8 @@ class Resampling:
 
     @classmethod
     def of(cls, slots: int, count: int, seed: Sequence[int]) -> "Resampling | None":
-        """Return `count` draws of a recording's slots; None: fewer than LEAST_BLOCKS slots."""
-        if slots < LEAST_BLOCKS:
+        """Return `count` draws of a recording's slots; None: fewer than LEAST_BLOCKS, or none."""
+        if slots < LEAST_BLOCKS or not count:
             return None
         length = slots // LEAST_BLOCKS
         return cls(draws(slots, length, count, seed), -(-slots // length))

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of two recordings: every figure with its difference and a confidence interval."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from biotrail.converters.analysis.diff.calls import call_diffs
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
 from biotrail.converters.analysis.diff.pairs import pair_diffs
-from biotrail.converters.analysis.diff.side import Named, Side, per_second
+from biotrail.converters.analysis.diff.runs import EQUAL, A, B, Design, Key, Run, mark
+from biotrail.converters.analysis.diff.side import Named, Side, per_second, runs_of
 from biotrail.converters.analysis.diff.tree import (
     DeviceDiff,
     Diff,
@@ -27,6 +28,8 @@ CONFIDENCE = 0.95
 _SHARES_OF_IOS = ("merged", "split", "requeues", "failed")
 _COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": "", "tries": ""}
 """Counter that is compared per I/O → unit of that figure."""
+_LEADING = ("bios", "Q2C", "mean")
+"""The figure of an operation that is judged by itself."""
 
 
 class Comparison:
@@ -39,13 +42,24 @@ class Comparison:
         confidence: float = CONFIDENCE,
         seed: int = 0,
         count: int = DRAWS,
+        equal: Sequence[Recording] = (),
     ) -> None:
         """Store the two recordings, with `count` random draws of each for the intervals.
 
         a, b: read to their end. confidence: of the intervals, 0 to 1. seed: of the draws; the same
         seed gives the same draws. A recording of fewer than bootstrap.LEAST_BLOCKS slots has no
-        draws, so its figures have no intervals.
+        draws, so its figures have no intervals. equal: runs of one load, which show how much runs
+        differ. With enough runs (Design.enough) they are what is compared, and nothing is drawn.
         """
+        self._design = Design.of(
+            [
+                Run(side, run.hosts[0], run.begin)
+                for side, runs in ((A, runs_of(a)), (B, runs_of(b)), (EQUAL, equal))
+                for run in runs
+            ]
+        )
+        self._recordings = [*runs_of(a), *runs_of(b), *equal]
+        count = 0 if self._design.enough else count
         self._a, self._b = Side.of(a, (seed, 0), count), Side.of(b, (seed, 1), count)
         self._confidence, self._seed, self._count = confidence, seed, count
 
@@ -64,7 +78,7 @@ class Comparison:
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
         given = pairs is not None
-        return Diff(
+        diff = Diff(
             confidence=self._confidence,
             draws=self._count,
             seed=self._seed,
@@ -75,7 +89,25 @@ class Comparison:
             pairs=pair_diffs(self._a, self._b, self._confidence),
             only_a=[] if given else [n for n in in_a if n not in in_b],
             only_b=[] if given else [n for n in in_b if n not in in_a],
+            equal=sum(run.side == EQUAL for run in self._design.runs),
+            by_runs=self._design.enough,
+            one_after_other=self._design.one_after_other,
         )
+        for device in diff.devices:
+            for operation in device.operations:
+                for figure in operation.figures:
+                    figure.leading = figure.what == _LEADING
+        if self._design.enough:
+            self._judge(diff)
+        return diff
+
+    def _judge(self, diff: Diff) -> None:
+        """Set what the runs say of each figure, and mark what changed."""
+        for run, recording in zip(self._design.runs, self._recordings, strict=True):
+            run.values = values_of(recording)
+        for in_a, in_b, figure in diff.named():
+            self._design.judge(figure, (in_a, in_b), self._confidence)
+        mark(diff.figures(), self._confidence)
 
     def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
         """Return a device of A compared with a device of B: the depth figures, then each operation.
@@ -162,6 +194,12 @@ class Comparison:
                 first, second = _times(self._a, one, stage), _times(self._b, two, stage)
                 if any(e.value is not None for e in (*first.values(), *second.values())):
                     yield of, _stage_name(of, stage), "ns", first, second
+
+
+def values_of(run: Recording) -> dict[Key, float]:
+    """Return a recording's own value of each figure that it has, by its name (Diff.named)."""
+    alone = Comparison(run, run, count=0).diff()
+    return {name: figure.a for name, _, figure in alone.named() if figure.a is not None}
 
 
 def _stage_name(of: str, stage: Stage | None) -> str:

@@ -112,7 +112,7 @@ def compare(
 
     what: (of, stage, name, unit), as the fields of Figure. a, b: estimates of A and B. confidence:
     0 to 1. `difference` is B's value less A's; its interval is widened by both errors. `relative`
-    (to A's value) and its interval stay None if A's value is 0. `changed` says whether the
+    (to A's value) and its interval stay None if A's value is 0. `differs` says whether the
     intervals that there are, each of them, exclude 0. Without an interval of the difference it is
     None, and `why` says why: one side has no value (then `difference` is None, too), one has no
     draws, or in too many draws one has no value.
@@ -133,7 +133,7 @@ def compare(
         figure.why = TOO_FEW
         return figure
     figure.difference_low, figure.difference_high = span[0] - error, span[1] + error
-    figure.changed = figure.difference_low > 0 or figure.difference_high < 0
+    figure.differs = figure.difference_low > 0 or figure.difference_high < 0
     if a.value:
         _compare_ratio(figure, a.value, b.draws, a.draws, blocks, error, confidence)
     return figure
@@ -148,7 +148,7 @@ def _compare_ratio(
     error: float,
     confidence: float,
 ) -> None:
-    """Set the interval of `figure.relative`; set `changed` to False if that interval includes 0.
+    """Set the interval of `figure.relative`; set `differs` to False if that interval includes 0.
 
     value: A's, not 0. upper, lower: the figure in the draws of B and of A, float64 (draws,).
     blocks: independent blocks in a draw. error: largest error of the difference, by which the
@@ -161,4 +161,4 @@ def _compare_ratio(
     figure.relative_low = max(span[0] - error / value, -1.0)
     figure.relative_high = span[1] + error / value
     outside = figure.relative_low > 0 or figure.relative_high < 0
-    figure.changed = bool(figure.changed and outside)
+    figure.differs = bool(figure.differs and outside)

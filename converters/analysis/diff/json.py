@@ -28,9 +28,16 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         "seed": diff.seed,
         "a": _side(diff.a),
         "b": _side(diff.b),
+        "equal": diff.equal,
+        "by_runs": diff.by_runs,
+        "one_after_other": diff.one_after_other,
+        "unlike_options": [
+            {"option": name, "a": a, "b": b} for name, (a, b) in diff.unlike_options.items()
+        ],
         "compared": diff.compared,
+        "differing": diff.differing,
+        "tested": diff.tested,
         "changed": diff.changed,
-        "expected_by_chance": round(diff.expected_by_chance, 3),
         "only_a": diff.only_a,
         "only_b": diff.only_b,
         "devices": [_device(device) for device in diff.devices],
@@ -42,12 +49,14 @@ def as_dict(diff: Diff) -> dict[str, Any]:
 def _side(side: SideReport) -> dict[str, Any]:
     """Return the facts about one side of the comparison as a dict for json.dumps.
 
-    Keys: id, host, kernel, begin (UTC text or None), span_ns, block_ns and blocks (of its draws),
-    lost_records, left_out, calls_ns (time in which calls were timed), calls_left_out,
-    pairs_left_out.
+    Keys: id, runs, options, host, kernel, begin (UTC text or None), span_ns, block_ns and blocks
+    (of its draws), lost_records, left_out, calls_ns (time in which calls were timed),
+    calls_left_out, pairs_left_out.
     """
     return {
         "id": side.log_id,
+        "runs": side.runs,
+        "options": [{"option": name, "values": one} for name, one in side.options.items()],
         "host": side.host,
         "kernel": side.kernel,
         "begin": side.begin,
@@ -104,8 +113,12 @@ def _pair(pair: PairDiff) -> dict[str, Any]:
 
 
 def figure(one: Figure) -> dict[str, Any]:
-    """Return a compared figure as a dict: the fields of Figure, rounded to 6 decimals."""
-    return {
+    """Return a compared figure as a dict: the fields of Figure, rounded to 6 decimals.
+
+    `p` has 6 digits instead, as small ones tell most.
+    """
+    rounded = {
         name: round(value, 6) if isinstance(value, float) else value
         for name, value in vars(one).items()
     }
+    return {**rounded, "p": None if one.p is None else float(f"{one.p:.6g}")}

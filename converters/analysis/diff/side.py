@@ -7,6 +7,8 @@ import numpy as np
 
 from biotrail.converters.analysis.diff.bootstrap import Resampling
 from biotrail.converters.analysis.diff.figures import Estimate
+from biotrail.converters.analysis.diff.options import options_of
+from biotrail.converters.analysis.diff.pooled import Pool
 from biotrail.converters.analysis.diff.tree import SideReport
 from biotrail.converters.analysis.distributions.blocks import Recording
 from biotrail.converters.analysis.distributions.groups import Group
@@ -15,6 +17,11 @@ from biotrail.converters.events.tables import I64
 
 Named = dict[str, Estimate]
 """Name of a figure → estimate."""
+
+
+def runs_of(recording: Recording) -> list[Recording]:
+    """Return the recordings of a side; a rotated one is one."""
+    return recording.parts if isinstance(recording, Pool) else [recording]
 
 
 @dataclass
@@ -29,7 +36,7 @@ class Side:
 
     @classmethod
     def of(cls, recording: Recording, seed: tuple[int, int], count: int) -> "Side":
-        """Return a recording, which was read to its end, with `count` draws."""
+        """Return a recording, which was read to its end, with `count` draws; 0: none."""
         slots = recording.slot_times()
         return cls(recording, slots, Resampling.of(len(slots), count, seed))
 
@@ -65,6 +72,10 @@ class Side:
         kernels (of a Pool) are joined by ", ".
         """
         recording, drawn = self.recording, self.drawn
+        options: dict[str, list[str]] = {}
+        made = [options_of(run.trace.context.header) for run in runs_of(recording)]
+        for name in dict.fromkeys(name for one in made for name in one):
+            options[name] = list(dict.fromkeys(one.get(name, "no") for one in made))
         length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
         return SideReport(
             log_id=recording.log_id,
@@ -79,6 +90,8 @@ class Side:
             calls_ns=int(recording.call_times().sum()),
             calls_left_out=recording.slots.calls.left_out,
             pairs_left_out=recording.slots.pairs.left_out,
+            runs=len(runs_of(recording)),
+            options=options,
         )
 
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A comparison of two recordings as plain data. Units: ns, bytes, and shares from 0 to 1."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from biotrail.converters.analysis.report.tree.figures import Summary
 
-FORMAT = 1
+Named = tuple[str, ...]
+
+FORMAT = 2
 """Format number of the JSON. Later versions may add keys without changing the number."""
 
 
@@ -34,11 +37,31 @@ class Figure:
     """(b - a) / a; None where a is 0, or difference is None."""
     relative_low: float | None = None
     relative_high: float | None = None
-    changed: bool | None = None
+    differs: bool | None = None
     """Whether the intervals of the difference and of the relative difference exclude 0; None:
-    there is no interval."""
+    there is no interval. Of one recording a side: these two differ, which is all that is known."""
     why: str | None = None
     """Why there is no interval; None if there is one."""
+    leading: bool = False
+    """Whether it is judged by itself (mean Q2C of a device's operation); the others together."""
+    p: float | None = None
+    """Probability of a difference as large between runs of one load; None: not tested."""
+    changed: bool | None = None
+    """Whether it differs by more than runs do (`runs.mark`); None: that cannot be told."""
+    paired: bool = False
+    """Whether the test within pairs of neighbouring runs tells more than that of all runs."""
+    detectable: float | None = None
+    """Relative change that would be found in runs.POWER of tries, by itself; None: not known."""
+
+    @property
+    def marked(self) -> bool:
+        """Whether it changed or, where that cannot be told, differs."""
+        return bool(self.differs if self.changed is None else self.changed)
+
+    @property
+    def what(self) -> "Named":
+        """What tells it apart from others of the same operation, call or pair."""
+        return (self.of, self.stage or "", self.name)
 
 
 @dataclass
@@ -115,6 +138,10 @@ class SideReport:
     """Calls of names past those that are kept (CallSlots.left_out)."""
     pairs_left_out: int = 0
     """Pairs of values of --by past those that are kept (PairSlots.left_out)."""
+    runs: int = 1
+    """Recordings; the files of a rotated one count once."""
+    options: dict[str, list[str]] = field(default_factory=dict)
+    """How it was recorded: an option of `record` → its value in each run, equal ones once."""
 
 
 @dataclass
@@ -138,24 +165,60 @@ class Diff:
     pairs: list[PairDiff] = field(default_factory=list)
     """Pairs of events of names that both sides have; empty without."""
 
+    equal: int = 0
+    """Runs of one load that were given to show how much runs differ."""
+    by_runs: bool = False
+    """Whether changes are told, by runs; False: that these recordings differ is all that is."""
+    one_after_other: bool = False
+    """Whether several runs of one side are all before those of the other (Design)."""
+
+    def named(self) -> Iterator[tuple[Named, Named, Figure]]:
+        """Yield (its name in A, in B, figure) of all devices, operations, calls and pairs.
+
+        Names tell a figure apart within a side.
+        """
+        for device in self.devices:
+            ends = device.device_a, device.device_b
+            for operation, figures in (
+                ("", device.figures),
+                *((one.operation, one.figures) for one in device.operations),
+            ):
+                a, b = (("device", end, operation) for end in ends)
+                yield from (((*a, *f.what), (*b, *f.what), f) for f in figures)
+        others = (
+            *((("calls", call.call, str(call.io)), call.figures) for call in self.calls),
+            *((("pairs", pair.pair, pair.by), pair.figures) for pair in self.pairs),
+        )
+        for of, figures in others:
+            yield from (((*of, *f.what), (*of, *f.what), f) for f in figures)
+
     def figures(self) -> list[Figure]:
-        """Return the figures of all devices, then of all operations, all calls and all pairs."""
-        found = [f for device in self.devices for f in device.figures]
-        found += [f for d in self.devices for o in d.operations for f in o.figures]
-        found += [f for call in self.calls for f in call.figures]
-        return found + [f for pair in self.pairs for f in pair.figures]
+        """Return the figures of all devices and their operations, of all calls and all pairs."""
+        return [figure for _, _, figure in self.named()]
 
     @property
     def compared(self) -> int:
         """Number of figures with an interval."""
+        return sum(f.differs is not None for f in self.figures())
+
+    @property
+    def differing(self) -> int:
+        """Number of figures whose intervals exclude 0."""
+        return sum(f.differs is True for f in self.figures())
+
+    @property
+    def tested(self) -> int:
+        """Number of figures of which it is known whether they changed."""
         return sum(f.changed is not None for f in self.figures())
 
     @property
     def changed(self) -> int:
-        """Number of figures whose intervals exclude 0."""
+        """Number of figures that changed by more than runs differ."""
         return sum(f.changed is True for f in self.figures())
 
     @property
-    def expected_by_chance(self) -> float:
-        """Number of figures that would be expected to count as changed if nothing had changed."""
-        return self.compared * (1 - self.confidence)
+    def unlike_options(self) -> dict[str, tuple[list[str], list[str]]]:
+        """Options of `record` with their values in A and in B, where these are not one and same."""
+        names = dict.fromkeys([*self.a.options, *self.b.options])
+        both = {n: (self.a.options.get(n, []), self.b.options.get(n, [])) for n in names}
+        return {n: (a, b) for n, (a, b) in both.items() if a != b or len(a) > 1}

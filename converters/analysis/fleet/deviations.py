@@ -63,6 +63,7 @@ def _of_figure(
         peers = Estimate(medians[row], draws[row], blocks, own.error)
         compared = compare(("bios", stage, figure, "ns"), peers, own, confidence)
         far = spreads[row]
+        compared.changed = compared.differs  # hosts, not runs: being far is the second test
         outlier = compared.changed is True and (far is None or abs(far) >= FAR)
         found.append(Deviation(host.host, operation, len(given) - 1, compared, far, outlier))
     return found

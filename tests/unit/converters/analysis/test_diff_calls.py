@@ -76,22 +76,22 @@ def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
     assert all(f.difference == 0 for f in call.figures if f.difference is not None)
 
 
-def test_what_changed_and_what_only_varies(tmp_path: Path) -> None:
+def test_what_differs_and_what_only_varies(tmp_path: Path) -> None:
     # GIVEN two logs of one load, and one whose waits for own I/O last 30 % longer
     a, same = write(tmp_path / "a", 1), write(tmp_path / "b", 2)
     slower = write(tmp_path / "c", 3, 1.3)
     # WHEN they are compared  THEN the slower one's calls are, by the part that is
     [call] = diff_of(a, slower).calls
     for name in ("mean", "p50", "p99"):
-        assert figure(call, name, "all").changed, name
-    assert figure(call, "mean", "own_io").changed
+        assert figure(call, name, "all").differs, name
+    assert figure(call, "mean", "own_io").differs
     assert figure(call, "mean", "own_io").relative == pytest.approx(0.3, abs=0.05)
-    assert figure(call, "share", "running").changed  # less of a longer time
-    assert not figure(call, "mean", "running").changed
-    assert not figure(call, "mean", "runnable").changed
+    assert figure(call, "share", "running").differs  # less of a longer time
+    assert not figure(call, "mean", "running").differs
+    assert not figure(call, "mean", "runnable").differs
     # AND of the same load nearly nothing is
     [call] = diff_of(a, same).calls
-    assert sum(f.changed is True for f in call.figures) <= 2
+    assert sum(f.differs is True for f in call.figures) <= 2
 
 
 def test_rates_refer_to_the_time_in_which_calls_were_timed(cli: Cli, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_json_and_text(cli: Cli, tmp_path: Path) -> None:
         2000,
     )
     assert made["compared"] == sum(
-        f["changed"] is not None
+        f["differs"] is not None
         for one in (*made["devices"][0]["operations"], made["devices"][0], *made["calls"])
         for f in one["figures"]
     )

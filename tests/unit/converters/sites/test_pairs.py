@@ -203,12 +203,12 @@ def test_slower_pairs_are_found_by_diff() -> None:
     a, b = recorded(busy(1)), recorded(busy(2, factor=2.0))
     # WHEN they are compared
     diff = Comparison(a, b).diff()
-    # THEN that vector's mean changed, and the other's did not
+    # THEN that vector's mean differs, and the other's does not
     by = {one.by: one for one in diff.pairs}
     assert diff.pairs[0].by == "" and set(by) == {"", "TIMER", "BLOCK"}
     mean = {name: next(f for f in one.figures if f.name == "mean") for name, one in by.items()}
-    assert mean["BLOCK"].changed and 0.8 < (mean["BLOCK"].relative or 0) < 1.2
-    assert not mean["TIMER"].changed
+    assert mean["BLOCK"].differs and 0.8 < (mean["BLOCK"].relative or 0) < 1.2
+    assert not mean["TIMER"].differs
     assert by[""].count_a == by[""].count_b == 2000
     # AND a mean is the report's
     trace = Trace(io.BytesIO(busy(1).data(events=SITES)))

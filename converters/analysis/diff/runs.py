@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether figures differ by more than runs of one load do: a test on each run's own figures.
+
+Blocks of a recording's time show how a figure varies within that recording. From one run to the
+next it varies by more: caches, the place of files, write-back, neighbours. So a change is judged
+by runs: each has one value of a figure, and the two sides' logarithms are compared by an analysis
+of variance, of which Student's two-sample and paired t tests are special cases.
+
+- Hosts are blocks: a run is compared with runs of its own host, and the differences are averaged.
+- Where the runs of the sides alternate, two neighbours are a pair, and pairs are blocks in a second
+  test. It finds changes beside a drift that is larger than they are, but has half of the degrees of
+  freedom. Both are made at shares of the level that add up to it, so that having two costs nothing
+  but that. (To choose one by how much the pairs differ would find changes that are none.)
+- Runs of neither side (`--equal`) add to what is known of how runs vary.
+
+The variance is each figure's own. One that is shared by figures (limma's moderated t) takes them
+for independent, but those of a run are not: all of them are small by chance at once.
+
+The leading figures (mean Q2C of each device and operation) are each judged by themselves, all
+others together, by Benjamini and Hochberg's bound on the false discovery rate.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from biotrail.converters.analysis.diff.student import student_t, t_beyond
+from biotrail.converters.analysis.diff.tree import Figure
+from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
+
+LEAST_RUNS = 3
+"""Runs that each side needs, or that must be given as equal ones."""
+POWER = 0.9
+"""Share of tries in which a change of the size `detectable` is found."""
+_SHARE_OF_PAIRS = 0.05
+"""Of the level, for the test within pairs."""
+_LEAST_FREEDOM = 2
+_SMALLEST_ERROR = 1e-9
+"""Standard error below which there is none but that of the arithmetic."""
+A, B, EQUAL = 0, 1, 2
+TOO_FEW_RUNS = f"in fewer than {LEAST_RUNS} runs"
+
+Key = Hashable
+"""What tells a figure apart within a side, the same in all of its runs."""
+
+
+@dataclass
+class Run:
+    """One run of a side: what it was on, when, and its own value of each figure."""
+
+    side: int
+    """A, B or EQUAL."""
+    host: str
+    begin: str | None
+    """ISO 8601 in UTC; None: not known."""
+    values: Mapping[Key, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Spread:
+    """A difference B - A within blocks, and how much runs vary in them."""
+
+    effect: float
+    weight: float
+    """Of the effect: its variance is that of a run divided by this."""
+    squares: float
+    freedom: int
+    used: tuple[int, int]
+    """Runs of A and of B in blocks that have both."""
+
+
+@dataclass
+class Design:
+    """The runs of a comparison in their blocks."""
+
+    runs: Sequence[Run]
+    hosts: list[str]
+    """Per run, the host that it is compared within; "" for all where the sides share no host."""
+    pairs: list[int]
+    """Per run, its pair within the host; -1: runs of that host do not alternate."""
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> "Design":
+        """Return the blocks that hosts and times give."""
+        on = [{run.host for run in runs if run.side == side} for side in (A, B)]
+        shared = bool(on[A] & on[B])
+        hosts = [run.host if shared else "" for run in runs]
+        pairs = [-1] * len(runs)
+        for host in set(hosts):
+            members = [n for n, run in enumerate(runs) if hosts[n] == host and run.side != EQUAL]
+            for number, pair in enumerate(_in_turn(runs, members)):
+                for n in pair:
+                    pairs[n] = number
+        return cls(runs, hosts, pairs)
+
+    @property
+    def enough(self) -> bool:
+        """Whether changes can be told: LEAST_RUNS on each side, or as many equal ones."""
+        counts = [sum(run.side == side for run in self.runs) for side in (A, B, EQUAL)]
+        return min(counts[A], counts[B]) >= LEAST_RUNS or counts[EQUAL] >= LEAST_RUNS
+
+    @property
+    def one_after_other(self) -> bool:
+        """Whether on some host several runs of one side are all before all of the other."""
+        for host in set(self.hosts):
+            times = [
+                [
+                    r.begin
+                    for r, on in zip(self.runs, self.hosts, strict=True)
+                    if on == host and r.side == side and r.begin is not None
+                ]
+                for side in (A, B)
+            ]
+            if min(map(len, times)) > 1 and (
+                max(times[A]) < min(times[B]) or max(times[B]) < min(times[A])
+            ):
+                return True
+        return False
+
+    def judge(self, figure: Figure, keys: tuple[Key, Key], confidence: float) -> None:
+        """Set a figure's values, difference, intervals, `p` and what could be found; not `changed`.
+
+        keys: the figure's key in runs of A (and equal ones) and in those of B. Nothing is set where
+        a side has no value; `why` alone where there are too few runs.
+        """
+        known = [
+            (n, value)
+            for n, run in enumerate(self.runs)
+            if (value := run.values.get(keys[run.side == B])) is not None
+        ]
+        sides = [[v for n, v in known if self.runs[n].side == side] for side in (A, B)]
+        if not sides[A] or not sides[B]:
+            return
+        ratio = all(value > 0 for _, value in known)
+        scaled = {n: math.log(value) if ratio else value for n, value in known}
+        figure.a, figure.b = (_center(values, ratio) for values in sides)
+        equal = sum(self.runs[n].side == EQUAL for n in scaled)
+        spreads = [
+            (one, pairs)
+            for pairs in (False, True)
+            if (one := self._within(scaled, pairs=pairs)) is not None
+            and one.freedom >= _LEAST_FREEDOM
+            and (min(one.used) >= LEAST_RUNS or equal >= LEAST_RUNS)
+        ]
+        if not spreads:
+            figure.difference = figure.b - figure.a
+            figure.relative = figure.difference / figure.a if figure.a else None
+            figure.why = TOO_FEW_RUNS
+            return
+        error = _resolution(figure, ratio)
+        tested = []
+        for spread, pairs in spreads:
+            share = (_SHARE_OF_PAIRS if pairs else 1 - _SHARE_OF_PAIRS) if spreads[1:] else 1.0
+            off = max(math.sqrt(spread.squares / spread.freedom / spread.weight), _SMALLEST_ERROR)
+            p = t_beyond(max(abs(spread.effect) - error, 0.0) / off, spread.freedom) / share
+            half = student_t(1 - share * (1 - confidence) / 2, spread.freedom) * off + error
+            found = half + student_t(POWER, spread.freedom) * off
+            tested.append((p, half, found, pairs, spread.effect))
+        p, half, _, figure.paired, effect = min(tested)
+        figure.p = min(p, 1.0)
+        _set(figure, effect, half, min(found for _, _, found, *_ in tested), ratio)
+
+    def _within(self, values: Mapping[int, float], *, pairs: bool) -> _Spread | None:
+        """Return the difference within hosts, or within pairs; None: no block has both sides.
+
+        values: by the runs' numbers. With `pairs`, None too where no runs alternate.
+        """
+        if pairs and not any(self.pairs[n] >= 0 for n in values):
+            return None
+        blocks: dict[tuple[str, int], list[list[float]]] = defaultdict(lambda: [[], [], []])
+        for n, value in values.items():
+            side = self.runs[n].side
+            pair = self.pairs[n] if pairs and side != EQUAL else -1
+            blocks[self.hosts[n], pair][side].append(value)
+        squares, freedom, effects = 0.0, 0, []
+        used = [0, 0]
+        for groups in blocks.values():
+            for group in filter(None, groups):
+                middle = math.fsum(group) / len(group)
+                squares += math.fsum((one - middle) ** 2 for one in group)
+                freedom += len(group) - 1
+            a, b = groups[A], groups[B]
+            if a and b:
+                weight = len(a) * len(b) / (len(a) + len(b))
+                effects.append((math.fsum(b) / len(b) - math.fsum(a) / len(a), weight))
+                used = [used[A] + len(a), used[B] + len(b)]
+        if not effects:
+            return None
+        whole = math.fsum(weight for _, weight in effects)
+        effect = math.fsum(one * weight for one, weight in effects) / whole
+        squares += math.fsum(weight * (one - effect) ** 2 for one, weight in effects)
+        return _Spread(effect, whole, squares, freedom + len(effects) - 1, (used[A], used[B]))
+
+
+def mark(figures: Iterable[Figure], confidence: float) -> None:
+    """Set `changed` of the figures that have a `p`.
+
+    Leading ones by their own p, others by Benjamini and Hochberg's procedure, so that the expected
+    share of marks that nothing stands behind is 1 - confidence at most.
+    """
+    level = 1 - confidence
+    tested = [one for one in figures if one.p is not None]
+    others = sorted(one.p or 0.0 for one in tested if not one.leading)
+    kept = [p for rank, p in enumerate(others, 1) if p <= level * rank / len(others)]
+    bound = max(kept, default=-1.0)
+    for one in tested:
+        one.changed = one.p is not None and (one.p < level if one.leading else one.p <= bound)
+
+
+def _in_turn(runs: Sequence[Run], members: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the neighbours in time that are a run of A and one of B each; [] unless all are."""
+    timed = [(begin, n) for n in members if (begin := runs[n].begin) is not None]
+    if len(timed) < len(members) or len(timed) % 2 or len(timed) < 4:
+        return []
+    order = [n for _, n in sorted(timed)]
+    pairs = list(zip(order[::2], order[1::2], strict=True))
+    return pairs if all(runs[x].side != runs[y].side for x, y in pairs) else []
+
+
+def _center(values: Sequence[float], ratio: bool) -> float:
+    """Return the runs' geometric mean, or their mean where one of all is not above 0."""
+    if ratio:
+        return math.exp(math.fsum(map(math.log, values)) / len(values))
+    return math.fsum(values) / len(values)
+
+
+def _resolution(figure: Figure, ratio: bool) -> float:
+    """Return by how much the difference can be off by the buckets of percentiles.
+
+    As a logarithm, or in the figure's unit. Buckets up to 256 ns are a ns wide.
+    """
+    if not figure.name.startswith("p") or figure.unit != "ns":
+        return 0.0
+    error = sum(max(1.0, RELATIVE_ERROR * (one or 0.0)) for one in (figure.a, figure.b))
+    return error / min(figure.a or 1.0, figure.b or 1.0) if ratio else error
+
+
+def _set(figure: Figure, effect: float, half: float, found: float, ratio: bool) -> None:
+    """Set the difference and its intervals. half, found: of the interval, and what is found."""
+    low, high = effect - half, effect + half
+    figure.differs, figure.why = low > 0 or high < 0, None
+    a = figure.a or 0.0
+    if ratio:
+        figure.relative, figure.relative_low, figure.relative_high = map(
+            _growth, (effect, low, high)
+        )
+        figure.difference, figure.difference_low, figure.difference_high = (
+            a * one for one in (figure.relative, figure.relative_low, figure.relative_high)
+        )
+        figure.detectable = _growth(found)
+        return
+    figure.difference, figure.difference_low, figure.difference_high = effect, low, high
+    figure.relative = figure.relative_low = figure.relative_high = None
+    if a:
+        figure.relative, figure.relative_low, figure.relative_high = effect / a, low / a, high / a
+
+
+def _growth(log: float) -> float:
+    """Return a difference of logarithms as a share, capped where no float holds it."""
+    return math.expm1(min(log, 700.0))
