@@ -79,6 +79,7 @@ class Stage(IntEnum):
     FAILED = 12
     UNKNOWN = 13
     Q2D = 14
+    M2I = 15
 
 
 STAGE_NAMES = {
@@ -97,6 +98,7 @@ STAGE_NAMES = {
     Stage.FAILED: "failed",
     Stage.UNKNOWN: "unknown",
     Stage.Q2D: "Q2D",
+    Stage.M2I: "M2I",
 }
 
 

@@ -25,6 +25,8 @@ class Milestones:
     getrq: I64
     merge: I64
     insert: I64
+    joined_inserted: Bool
+    """Whether the piece merged into a request that had been inserted before."""
     issue: I64
     data_end: I64
     complete: I64
@@ -41,10 +43,10 @@ def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
 
     The final piece is the one that completed last, or has no end yet; without one (no piece was in
     a request) all times but queue, data_end and complete are NEVER. getrq is the piece's first G,
-    else its s; a piece that was merged has none. Insert is kept only with a getrq, if not before it
-    nor after issue. Getrq, merge, insert and issue after the completion are dropped, as events of
-    other I/O at the same address whose start was not recorded. complete is that of the whole bio.
-    data_end is the last C with bytes in a flush sequence, else `complete`.
+    else its s; a piece that was merged has none. Insert is kept if not before getrq or merge,
+    and not after issue. Getrq, merge, insert and issue after the completion are dropped, as events
+    of other I/O at the same address whose start was not recorded. complete is that of the whole
+    bio. data_end is the last C with bytes in a flush sequence, else `complete`.
     """
     final, has = np.maximum(whole.final, 0), whole.final >= 0
     bios = a.bios
@@ -57,8 +59,10 @@ def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
     getrq = np.where(merge >= 0, NEVER, getrq)
     insert = times(a, _inserts(a, ends, request, final))
     issue = times(a, _issues(a, ends, request, final))
+    begun = np.maximum(merge, getrq)
+    joined_inserted = (merge >= 0) & (insert >= 0) & (insert < merge)
     # An insert before the merge or after the first issue is no boundary of this bio.
-    insert = np.where((insert >= getrq) & (getrq >= 0), insert, NEVER)
+    insert = np.where((insert >= begun) & (begun >= 0), insert, NEVER)
     insert = np.where((issue >= 0) & (insert > issue), NEVER, insert)
     complete = times(a, whole.end)
     # Events after the bio's completion belong to other I/O at the same address, whose start was
@@ -74,6 +78,7 @@ def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
         getrq=getrq,
         merge=merge,
         insert=insert,
+        joined_inserted=joined_inserted,
         issue=issue,
         data_end=np.where(sequence, data_end, complete),
         complete=complete,

@@ -38,7 +38,8 @@ def bio_stages(
     m, request_based, number: per row of `whole`, its times, whether its device makes requests, and
     `Bios.number`, which becomes the stages' owner. A flush without data, and a bio of which no
     piece went to a request, have one stage from Q to completion (`_single`), none without both.
-    Merged bios have Q2M, M2D, others Q2G, G2I, I2D, or G2D without an insert; with PREFLUSH
+    Merged bios have Q2M, M2I, I2D, others Q2G, G2I, I2D. Without an insert that is M2D or G2D;
+    a bio that merged into a request inserted before has I2D right after Q2M. With PREFLUSH
     PRE_FLUSH stands for G2I and G2D. D2C follows, divided at requeues, and in a flush sequence
     POST_FLUSH. Without a Q there are no stages up to the first known time; time over events that
     were not recorded is UNKNOWN or as `_stages_of_slot` has it. All stop at the last known time.
@@ -50,7 +51,7 @@ def bio_stages(
     preflush = (opf & context.flag_mask("PREFLUSH")) != 0
     flush = (preflush | ((opf & 0xFF) == context.op_number("flush"))) & (size == 0)
     joined = np.where(merged, merge, m.getrq[rows])
-    insert = np.where(merged, NEVER, m.insert[rows])
+    insert = m.insert[rows]
     stage = np.full((len(rows), SLOTS), _ABSENT, dtype=np.uint8)
     failed = whole.status[rows] != 0
     single = _single(flush, whole.fragments[rows] == 0, failed, request_based[rows])
@@ -60,9 +61,11 @@ def bio_stages(
     bounds = np.stack([queue, joined, insert, issue, m.data_end[rows], last], axis=1)
     stage[:, 0] = np.where(merged, Stage.Q2M, Stage.Q2G)
     held = np.where(preflush, np.uint8(Stage.PRE_FLUSH), np.uint8(Stage.G2I))
-    stage[:, 1] = held
+    stage[:, 1] = np.where(merged, np.uint8(Stage.M2I), held)
     direct = np.where(preflush, np.uint8(Stage.PRE_FLUSH), np.uint8(Stage.G2D))
-    stage[:, 2] = np.where(merged, Stage.M2D, np.where(insert >= 0, Stage.I2D, direct))
+    direct = np.where(merged, np.uint8(Stage.M2D), direct)
+    scheduled = (insert >= 0) | m.joined_inserted[rows]
+    stage[:, 2] = np.where(scheduled, np.uint8(Stage.I2D), direct)
     stage[:, 3] = Stage.D2C
     stage[:, 4] = Stage.POST_FLUSH
     early = m.failed[rows] & (m.data_end[rows] == complete)

@@ -71,6 +71,7 @@ _POST_FLUSH = cython.declare(cython.longlong, 9)
 _FLUSH = cython.declare(cython.longlong, 10)
 _BIO_BASED = cython.declare(cython.longlong, 11)
 _Q2D = cython.declare(cython.longlong, 14)
+_M2I = cython.declare(cython.longlong, 15)
 
 # Bounds of what is looked through for one event. Beyond them the column model gets all remaps.
 MOST_FLYING = cython.declare(cython.longlong, 1024)
@@ -1635,24 +1636,34 @@ class Lives:
                 issue = times[self.requests[request].issue]
             if self.requests[request].sequence:
                 data = times[self.requests[request].data_end]
+            if self.requests[request].insert >= 0:
+                insert = times[self.requests[request].insert]
             if issue < 0:
+                insert = -1
                 out[3, at] = times[self.bios[final].got]
                 self.stage(number, _FLUSH, queue, end)
             elif self.bios[final].joined >= 0:
                 joined = times[self.bios[final].joined]
                 out[4, at] = joined
                 self.stage(number, _Q2M, queue, joined)
-                self.stage(number, _M2D, joined, issue)
+                if 0 <= insert < joined:  # the request was in the scheduler before
+                    insert = -1
+                    self.stage(number, _I2D, joined, issue)
+                elif 0 <= insert <= issue:
+                    self.stage(number, _M2I, joined, insert)
+                    self.stage(number, _I2D, insert, issue)
+                else:
+                    insert = -1
+                    self.stage(number, _M2D, joined, issue)
             elif self.bios[final].got < 0:  # neither G nor s is recorded
+                insert = -1
                 self.stage(number, _Q2D, queue, issue)
             else:
                 joined = times[self.bios[final].got]
                 out[3, at] = joined
                 self.stage(number, _Q2G, queue, joined)
-                if self.requests[request].insert >= 0:
-                    insert = times[self.requests[request].insert]
-                    if insert < joined or insert > issue:
-                        insert = -1
+                if insert < joined or insert > issue:
+                    insert = -1
                 if insert >= 0:
                     self.stage(number, _PRE_FLUSH if held else _G2I, joined, insert)
                     self.stage(number, _I2D, insert, issue)

@@ -4,6 +4,7 @@
 Few requests and slow lower devices: test_slow_live.py.
 """
 
+import csv
 import json
 import mmap
 import os
@@ -128,6 +129,43 @@ def test_the_scheduler_is_where_a_flood_waits(
         means[depth] = stages_of(report_of(log), "write")["I2D"]["mean_ns"]
     # THEN the report has the difference in the scheduler
     assert means[2 * tags] > 10 * means[4]
+
+
+@done_again
+def test_writes_that_joined_a_request_wait_in_the_scheduler(
+    tmp_path: Path, held: tuple[LoopDevice, Path]
+) -> None:
+    # GIVEN a device with mq-deadline that does not answer, and requests for two blocks each
+    (device, where), log = held, tmp_path / "a.biotrail"
+    sysfs = Path("/sys/block") / device.name
+    (sysfs / "queue" / "scheduler").write_text("mq-deadline")
+    (sysfs / "queue" / "nr_requests").write_text("1024")
+    (sysfs / "queue" / "max_sectors_kb").write_text("8")
+    tags = int((sysfs / "mq" / "0" / "nr_tags").read_text())
+    writes = 12 * tags
+    # WHEN adjacent writes are submitted in batches, six times as many requests as it has tags
+    options = {"rw": "write", "bs": "4k", "ioengine": "libaio", "iodepth": writes}
+    batches = {"iodepth_batch_submit": 16, "number_ios": writes}
+    with recorded(device.name, log):
+        with frozen(where):
+            arguments = devices.fio_arguments(device.path, **batches, **options)
+            writing = subprocess.Popen(["fio", *arguments], stdout=subprocess.DEVNULL, cwd=tmp_path)
+            wait_until(lambda: in_flight(device.name) == tags, "not all tags are in use")
+            time.sleep(2 * HELD_NS / 1e9)
+        assert writing.wait(SECONDS) == 0
+    # THEN those that joined another's request waited in the scheduler, not in the task's plug
+    text = biotrail("export", "-f", "-o", tmp_path / "bios.csv", log).stdout
+    with (tmp_path / "bios.csv").open() as file:
+        merged = [row for row in csv.DictReader(file) if row["merge_ns"] and row["d2c_ns"]]
+    assert len(merged) > writes / 4, text
+    plugged, scheduled = (
+        sum(int(row[name] or 0) for row in merged for name in names)
+        for names in (("m2i_ns", "m2d_ns"), ("i2d_ns",))
+    )
+    assert scheduled > 10 * plugged
+    # AND the first sentence says the scheduler's queue
+    [first, *_] = json.loads(biotrail("report", "--json", log).stdout)["verdict"]
+    assert (first["rule"], first["figures"]["stages"]) == ("main-part", ["I2D"])
 
 
 @done_again

@@ -221,13 +221,13 @@ def ours(bios: Bios) -> dict[str, dict[Key, int]]:
         times = (end - begin)[rows].tolist()
         return {names[row]: t for row, t in zip(np.flatnonzero(rows), times, strict=True)}
 
-    merged = np.where(bios.insert == NEVER, bios.merge, NEVER)
+    own_insert = np.where(bios.merge == NEVER, bios.insert, NEVER)
     return {
         "Q2G": between(bios.queue, bios.getrq),
         "G2I": between(bios.getrq, bios.insert),
         "Q2M": between(bios.queue, bios.merge),
-        "I2D": between(bios.insert, bios.issue),
-        "M2D": between(merged, bios.issue),
+        "I2D": between(own_insert, bios.issue),
+        "M2D": between(bios.merge, bios.issue),
         "D2C": between(bios.issue, bios.complete),
         "Q2C": between(bios.queue, bios.complete),
     }

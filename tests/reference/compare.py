@@ -48,7 +48,8 @@ def _final(bio: RefBio) -> list[Row]:
             t["getrq"] = NEVER
         if "insert" not in piece.times and rq is not None:
             t["insert"] = rq.times.get("insert", NEVER)
-        wrong = t["getrq"] == NEVER or t["insert"] < t["getrq"]
+        begun = max(t["getrq"], t["merge"])
+        wrong = begun == NEVER or t["insert"] < begun
         if wrong or (t["issue"] != NEVER and t["insert"] > t["issue"]):
             t["insert"] = NEVER
         found.append(t)

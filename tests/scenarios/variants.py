@@ -14,6 +14,56 @@ from tests.scenarios.flush_variants import (
 )
 from tests.scenarios.tools import Scenario
 
+MERGES_AROUND_THE_INSERT = Scenario(
+    3,
+    "Writes that join in the plug, and in the scheduler",
+    """
+    0   Q W 0+8 bio=1
+    1   G W 0+8 bio=1
+    2   s W 0+8 bio=1 rq=1
+    10  Q W 8+8 bio=2
+    11  M W 8+8 bio=2
+    20  I W 0+16 bio=1 rq=1
+    30  Q W 16+8 bio=3
+    31  M W 16+8 bio=3
+    80  D W 0+24 bio=1 rq=1 bios=3
+    90  C W 0+24 bio=1 rq=1
+    """,
+    """
+    b1 vda write 0+8 Q@0 G1 I20 D80 C90 | Q2G 1, G2I 19, I2D 60, D2C 10 | r1 | exact
+    b2 vda write 8+8 Q@10 M1 I10 D70 C80 | Q2M 1, M2I 9, I2D 60, D2C 10 | r1 | exact
+    b3 vda write 16+8 Q@30 M1 D50 C60 | Q2M 1, I2D 49, D2C 10 | r1 | exact
+    r1 vda write 0+24 s@2 I18 D78 C88 | G2I 18, I2D 60, D2C 10 | b1 b2 b3 | exact
+    """,
+)
+
+MERGED_INTO_AN_ABSORBED_REQUEST = Scenario(
+    5,
+    "A write that joined a request which is absorbed by one inserted before",
+    """
+    0   Q W 0+8 bio=1
+    1   G W 0+8 bio=1
+    2   s W 0+8 bio=1 rq=1
+    3   I W 0+8 bio=1 rq=1
+    10  Q W 8+8 bio=2
+    11  G W 8+8 bio=2
+    12  s W 8+8 bio=2 rq=2
+    14  Q W 16+8 bio=3
+    15  M W 16+8 bio=3
+    20  I W 8+16 bio=2 rq=2
+    25  m W 8+16 bio=2 rq=2 into=1
+    40  D W 0+24 bio=1 rq=1 bios=3
+    90  C W 0+24 bio=1 rq=1
+    """,
+    """
+    b1 vda write 0+8 Q@0 G1 I3 D40 C90 | Q2G 1, G2I 2, I2D 37, D2C 50 | r1 | exact
+    b2 vda write 8+8 Q@10 G1 I10 D30 C80 | Q2G 1, G2I 9, I2D 20, D2C 50 | r1 | exact
+    b3 vda write 16+8 Q@14 M1 I6 D26 C76 | Q2M 1, M2I 5, I2D 20, D2C 50 | r1 | exact
+    r1 vda write 0+24 s@2 I1 D38 C88 | G2I 1, I2D 37, D2C 50 | b1 b2 b3 | exact
+    r2 vda write 8+8 s@12 I8 | G2I 8 | - | exact, into r1
+    """,
+)
+
 MERGE_AFTER_REQUEUE = Scenario(
     12,
     "A bio joins a request that was requeued",
@@ -334,6 +384,8 @@ PASSTHROUGH = Scenario(
 )
 
 CASES = [
+    MERGES_AROUND_THE_INSERT,
+    MERGED_INTO_AN_ABSORBED_REQUEST,
     MERGE_AFTER_REQUEUE,
     FRONT_MERGE_AFTER_REQUEUE,
     ABSORBED_THEN_REQUEUED,

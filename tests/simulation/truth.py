@@ -142,7 +142,8 @@ class Truth(Recorded):
             getrq = self._at(self.first(own, "s"))
         issue = self._at(self._issues(piece)[which])
         insert = self._at(self.first(own, "I"))
-        if getrq == NEVER or insert < getrq or (issue != NEVER and insert > issue):
+        begun = max(merge, getrq)
+        if begun == NEVER or insert < begun or (issue != NEVER and insert > issue):
             insert = NEVER
         number = self.request_number(rq)
         return {
@@ -175,14 +176,16 @@ class Truth(Recorded):
         if piece.merged and at["merge"] == NEVER:
             begin = []
         before = "pre-flush" if bio.opf & PREFLUSH else ""
+        merged = at["merge"] != NEVER
         marks = [m for m in begin if m[1] != NEVER]
         if at["insert"] != NEVER:
-            marks.append((before or "G2I", at["insert"]))
+            marks.append((before or ("M2I" if merged else "G2I"), at["insert"]))
         if at["issue"] == NEVER:
             marks.append((before or "failed", ns(end.ts)))
             return _gapless(queue, marks)
-        waiting = "I2D" if at["insert"] != NEVER else before or "G2D"
-        waiting = "M2D" if at["merge"] != NEVER else waiting
+        inserted = self._at(self.first(piece.requests[0], "I"))
+        scheduled = at["insert"] != NEVER or (merged and NEVER != inserted < at["merge"])
+        waiting = "I2D" if scheduled else before or ("M2D" if merged else "G2D")
         if not begin or joined == NEVER:
             waiting = "Q2D"
         marks.append((waiting, at["issue"]))

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from biotrail.converters.analysis.slow.io_details import RequestFacts, Span
+from biotrail.converters.analysis.slow.io_details import Span
 from biotrail.converters.analysis.slow.slow import SlowIO
 from biotrail.converters.events.context import Context
 from biotrail.recorder.schema.strings import shown
@@ -20,6 +20,7 @@ MEANINGS = {
     "G2D": "had its request, which was not issued yet (plugged, or no room in the driver)",
     "D2C": "was with the driver and the device",
     "Q2M": "was queued, and then joined a request",
+    "M2I": "had joined a request that was held back (plugged) before the scheduler got it",
     "M2D": "had joined a request that was not issued yet (plugged, or in the scheduler)",
     "R2D": "was given back by the driver, and waited to be issued again",
     "pre-flush": "waited for the flush before its data",
@@ -64,7 +65,9 @@ def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
     Of D2C and bio-based, also whether more than half of that was before its lower I/O was queued,
     or with the lower device.
     """
-    text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
+    text = MEANINGS.get(span.stage, "")
+    if span.stage == "M2D" and context.devices.get(slow.io.dev, {}).get("scheduler") == "none":
+        text = "had joined a request that was held back (plugged)"
     if span.stage == "Q2G" and slow.io.q2g_reason is not None:
         text = f"waited for a request: {REASONS_OF_Q2G[slow.io.q2g_reason]}"
     if slow.io.under_way and span is slow.io.stages[-1]:
@@ -80,27 +83,3 @@ def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
         elif below > span.ns / 2:
             text += ", and most of that was the lower device's: see below"
     return text
-
-
-def _joined(context: Context, span: Span, slow: SlowIO) -> str:
-    """Return the meaning of M2D: whether the joined request was plugged or in the scheduler.
-
-    By the last insertion of a request (I), against the middle of the stage; without an insertion,
-    plugged if the device has no scheduler; else both remain possible.
-    """
-    inserted = max(map(_inserted, slow.requests), default=0)
-    if inserted:
-        plugged = inserted - span.start_ns > span.ns / 2
-    elif context.devices.get(slow.io.dev, {}).get("scheduler") == "none":
-        plugged = True
-    else:
-        return MEANINGS["M2D"]
-    where = "was held back (plugged)" if plugged else "waited in the scheduler"
-    return f"had joined a request that {where}"
-
-
-def _inserted(request: RequestFacts) -> int:
-    """Return when a request was inserted before its issue (ns); 0: it was not, or not known."""
-    insert, issue = request.insert_ns, request.issue_ns
-    # After a requeue, a request may be inserted behind its first issue: that is no I2D.
-    return insert if insert is not None and issue is not None and insert <= issue else 0

@@ -6,6 +6,7 @@ const STAGE_COLOURS = {
   Q2M: "#d9c25f",
   "pre-flush": "#9a7fd1",
   G2I: "#8c9a2b",
+  M2I: "#6b8e23",
   M2D: "#a0674b",
   I2D: "#d55e00",
   G2D: "#c48a4c",

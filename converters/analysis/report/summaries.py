@@ -32,6 +32,7 @@ STAGE_ORDER = (
     Stage.Q2M,
     Stage.PRE_FLUSH,
     Stage.G2I,
+    Stage.M2I,
     Stage.M2D,
     Stage.I2D,
     Stage.G2D,

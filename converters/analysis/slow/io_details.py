@@ -232,17 +232,17 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
     """Return, as a list of one, the stage in which a bio was when the log ended.
 
     one: table with the bio as its only row. io: the same bio with its ended stages, after which the
-    stage begins; it ends `waited_ns` after Q. Which stage it is: D2C if the bio has a D, else M2D
-    if it merged, else I2D if it has an I, else G2D if it has a G, else unknown. It takes no time
+    stage begins; it ends `waited_ns` after Q. Which stage it is: D2C if the bio has a D, else I2D
+    if it has an I, else M2D if it merged, else G2D if it has a G, else unknown. It takes no time
     where the log ends with the event that began it. Empty if that is not so, and no time is left.
     """
     known = max((span.start_ns + span.ns for span in io.stages), default=0)
     if one.issue[0] != NEVER:
         stage = Stage.D2C
-    elif one.merge[0] != NEVER:
-        stage = Stage.M2D
     elif one.insert[0] != NEVER:
         stage = Stage.I2D
+    elif one.merge[0] != NEVER:
+        stage = Stage.M2D
     else:
         stage = Stage.G2D if one.getrq[0] != NEVER else Stage.UNKNOWN
     rest = io.waited_ns - known

@@ -5,7 +5,7 @@ import numpy as np
 
 from biotrail.converters.association.identity.association import Association, Findings
 from biotrail.converters.events.array_steps import take_or
-from biotrail.converters.events.tables import I64, SECTOR_BYTES
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, Bool
 from biotrail.recorder.schema.records import Kind
 
 
@@ -95,19 +95,28 @@ def request_before_merge(a: Association) -> I64:
     """Return, per bio (b,), the absorbed request that it was in before the m, or -1.
 
     That is the request of the bio's first G, s, M, F, I or m (before its D) that names one; for a
-    bio with a G and none of these, that of the first m whose range has the bio's sector, after the
-    bio began, of a request absorbed by the bio's request. -1 where that is the bio's request
-    itself.
+    bio with a G, M or F and none of these, that of the first m whose range has the bio's sector,
+    after the bio began, of a request absorbed by the bio's request. -1 where that is the bio's
+    request itself. An I after a requeue does not count: its request may have taken the bio before.
     """
     before = (Kind.G, Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE)
     issue = a.bios.first(Kind.D)
     early = (a.bios.row_event < issue[a.bios.row_gen]) | (issue[a.bios.row_gen] < 0)
+    early &= ~((a.bios.row_role == Kind.I) & _after_issue(a))
     named = np.flatnonzero((a.row_request >= 0) & np.isin(a.bios.row_role, before) & early)[::-1]
     own = np.full(len(a.bios), -1, dtype=np.int64)
     own[a.bios.row_gen[named]] = a.row_request[named]
-    got = (a.bios.first(Kind.G) >= 0) & (a.request >= 0)
-    own = _in_range_of_merges(a, np.flatnonzero(got & (own < 0)), own)
+    joined = a.bios.first(Kind.G, Kind.M, Kind.F) >= 0
+    own = _in_range_of_merges(a, np.flatnonzero(joined & (a.request >= 0) & (own < 0)), own)
     return np.where((own >= 0) & (own != a.request), own, -1)
+
+
+def _after_issue(a: Association) -> Bool:
+    """Return, per row of `bios` (r,), whether the request that it names was issued before."""
+    if not len(a.requests):
+        return np.zeros(len(a.row_request), np.bool_)
+    issue = np.where(a.row_request >= 0, a.requests.first(Kind.D)[a.row_request], -1)
+    return np.asarray((issue >= 0) & (a.bios.row_event > issue), np.bool_)
 
 
 def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:

@@ -26,10 +26,13 @@ def stage_column(stage: Stage) -> str:
     return STAGE_NAMES[stage].lower().replace("-", "_") + "_ns"
 
 
-_STAGES = tuple(
-    Column(stage_column(s), pa.int64(), "ns", f"time in the stage {STAGE_NAMES[s]}; null: none")
-    for s in Stage
-)
+def _stage(stage: Stage) -> Column:
+    """Return a stage's column."""
+    name = STAGE_NAMES[stage]
+    return Column(stage_column(stage), pa.int64(), "ns", f"time in the stage {name}; null: none")
+
+
+_STAGES = tuple(_stage(s) for s in Stage if s <= Stage.Q2D)
 _DOUBT = (
     Column(
         "doubtful_ns",
@@ -38,7 +41,9 @@ _DOUBT = (
         "latency as paired, where that may be off by over 10 %: latency_ns and stages are null",
     ),
 )
-"""Behind all others, so that readers which count columns find those they know."""
+"""Behind the stages, so that readers which count columns find those they know."""
+_LATER_STAGES = tuple(_stage(s) for s in Stage if s > Stage.Q2D)
+"""Stages that came after it, which bios alone have: behind all others, likewise."""
 _NUMBER = Column("number", pa.int64(), "", "its own number: the same in every output of the log")
 _DEVICE = (
     Column("device", NAME, "", "disk, by name; the mapper's name for dm"),
@@ -118,6 +123,7 @@ BIOS = (
     Column("family", pa.int64(), "", "number of the topmost known ancestor"),
     *_STAGES,
     *_DOUBT,
+    *_LATER_STAGES,
 )
 _DRIVER = (
     Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),

@@ -16,7 +16,6 @@ MERGED = """
 2    s W 0+8 bio=1 rq=1
 10   Q W 8+8 bio=2
 11   M W 8+8 bio=2
-{inserted}
 1000 D W 0+16 bio=1 rq=1 tag=7/-1 bios=2
 1100 C W 0+16 bio=1 rq=1
 """
@@ -44,25 +43,33 @@ def log_of(directory: Path, text: str, scheduler: str | None = None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "inserted", "cause"),
+    ("scheduler", "inserted", "stage", "longest", "cause"),
     [
-        ("none", "", "held back (plugged)"),
-        ("mq-deadline", "990 I W 0+16 bio=1 rq=1", "held back (plugged)"),
-        ("mq-deadline", "20 I W 0+16 bio=1 rq=1", "waited in the scheduler"),
-        ("mq-deadline", "", "not issued yet (plugged, or in the scheduler)"),
-        (None, "", "not issued yet (plugged, or in the scheduler)"),
+        ("none", "", "M2D", "989 µs", "held back (plugged)"),
+        ("mq-deadline", "@990", "M2I", "979 µs", "held back (plugged) before the scheduler got it"),
+        ("mq-deadline", "@20", "I2D", "980 µs", "waited in the scheduler"),
+        ("mq-deadline", "@5", "I2D", "989 µs", "waited in the scheduler"),
+        ("mq-deadline", "", "M2D", "989 µs", "not issued yet (plugged, or in the scheduler)"),
+        (None, "", "M2D", "989 µs", "not issued yet (plugged, or in the scheduler)"),
     ],
 )
 def test_what_held_back_a_merged_write_is_named(
-    cli: Cli, tmp_path: Path, scheduler: str | None, inserted: str, cause: str
+    cli: Cli,
+    tmp_path: Path,
+    scheduler: str | None,
+    inserted: str,
+    stage: str,
+    longest: str,
+    cause: str,
 ) -> None:
-    # GIVEN a write that joined a request, which was inserted late, early, or never
-    log = log_of(tmp_path, MERGED.format(inserted=inserted), scheduler)
+    # GIVEN a write that joined a request, which was inserted late, early, before, or never
+    insert = f"{inserted[1:]} I W 0+{8 if inserted == '@5' else 16} bio=1 rq=1"
+    log = log_of(tmp_path, MERGED + insert * bool(inserted), scheduler)
     # WHEN the slowest are told
     lines = cli("slow", log).out.splitlines()
     # THEN the stage is named, and who held it back where the log tells
-    [line] = [line for line in lines if line.startswith("  > M2D")]
-    assert "989 µs" in line
+    *_, line = [line for line in lines if line.startswith(f"  > {stage} ")]
+    assert longest in line
     assert line.endswith(cause)
 
 

@@ -10,6 +10,7 @@ from tests.simulation.check import story
 from tests.simulation.one_history import wrong_of_seed
 
 LEARNT = {
+    "absorbed, and named only by an insert after a requeue": 20412,
     "several discards, apart, or two together": 20764,
     "merges into one address, far apart, and a loss between": 21322,
     "what takes requests sends no bio on": 21788,

@@ -27,16 +27,19 @@ def one_by_one(a: Association) -> I64:
     before = (Kind.G, Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE)
     issue = a.bios.first(Kind.D)
     early = (a.bios.row_event < issue[a.bios.row_gen]) | (issue[a.bios.row_gen] < 0)
+    for row in np.flatnonzero((a.bios.row_role == Kind.I) & (a.row_request >= 0)).tolist():
+        issued = int(a.requests.first(Kind.D)[a.row_request[row]])
+        early[row] &= issued < 0 or a.bios.row_event[row] < issued
     named = np.flatnonzero((a.row_request >= 0) & np.isin(a.bios.row_role, before) & early)[::-1]
     own = np.full(len(a.bios), -1, dtype=np.int64)
     own[a.bios.row_gen[named]] = a.row_request[named]
-    got = (a.bios.first(Kind.G) >= 0) & (a.request >= 0)
+    joined = (a.bios.first(Kind.G, Kind.M, Kind.F) >= 0) & (a.request >= 0)
     merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     for row in merged[np.argsort(a.requests.row_event[merged])].tolist():
         event, gone = int(a.requests.row_event[row]), int(a.requests.row_gen[row])
         begin = int(a.events.sector[event])
         end = begin + int(a.events.bytes[event]) // SECTOR
-        for bio in np.flatnonzero(got & (own < 0) & (a.request == a.absorbed_by[gone])).tolist():
+        for bio in np.flatnonzero(joined & (own < 0) & (a.request == a.absorbed_by[gone])).tolist():
             inside = begin <= int(a.facts.piece_sector[bio]) < end
             if inside and a.bios.birth[bio] < event:
                 own[bio] = gone

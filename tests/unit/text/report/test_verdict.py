@@ -119,6 +119,33 @@ def test_the_main_part_and_whose_it_is(tmp_path: Path) -> None:
     assert "process" not in said(report_of(tmp_path, ios))["main-part"].figures
 
 
+@pytest.mark.parametrize(
+    ("inserted", "where", "stages"),
+    [
+        (5, "in the scheduler (I2D)", ["I2D"]),
+        (95, "held back by the task, in its plug (G2I, M2I)", ["G2I", "M2I"]),
+        (None, "between getting a request and its issue (G2D, M2D)", ["G2D", "M2D", "Q2D"]),
+    ],
+)
+def test_a_merged_write_waits_in_the_plug_or_in_the_scheduler(
+    tmp_path: Path, inserted: int | None, where: str, stages: list[str]
+) -> None:
+    # GIVEN two writes in one request, which the scheduler got soon, late, or never
+    first, second = "W 0+8 bio=1", "W 8+8 bio=2"
+    events = [
+        *[(0, f"Q {first}"), (1, f"G {first}"), (1, f"s {first} rq=1")],
+        *[(2, f"Q {second}"), (3, f"M {second}")],
+        *[(100, "D W 0+16 bio=1 rq=1 bios=2"), (110, "C W 0+16 bio=1 rq=1")],
+    ]
+    if inserted is not None:
+        events.append((inserted, "I W 0+16 bio=1 rq=1"))
+    # WHEN they are judged
+    one = said(report_of(tmp_path, [events]))["main-part"]
+    # THEN the task is said to hold back what was in its plug, and nothing else
+    assert f"of the time of I/O is {where}, " in one.text
+    assert one.figures["stages"] == stages
+
+
 def test_time_that_is_spread(tmp_path: Path) -> None:
     # GIVEN reads of 40 µs each for a request, to the issue, and 20 in the device
     report = report_of(tmp_path, [io(1, 0, request=40, issue=40, device=20)])
