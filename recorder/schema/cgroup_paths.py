@@ -203,7 +203,7 @@ class _Walk:
             self._enter("lxc", part, parent == "lxc.monitor")
         elif found := _LIBVIRT.fullmatch(part):
             self._enter(found[3], found[2])
-        elif above[-2:] in (["libvirt", "qemu"], ["libvirt", "lxc"]) and len(above) == 2:  # noqa: PLR2004
+        elif above[-2:] in (["libvirt", "qemu"], ["libvirt", "lxc"]) and len(above) == 2:
             self._enter(parent, part)
         elif parent == "qemu.slice" and part.endswith(".scope"):
             self._enter("qemu", part.removesuffix(".scope"))
