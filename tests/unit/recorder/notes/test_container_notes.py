@@ -9,6 +9,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.notes.containers import ContainerWatch, NamesChild
+from biotrail.recorder.output.series import Background
 from biotrail.recorder.schema.payloads import ContainersNote
 
 A, B = "a1" * 32, "b2" * 32
@@ -89,7 +90,5 @@ def test_later_files_of_a_recording_repeat_the_names() -> None:
     stream.seek(0)
     with LogReader(stream) as reader:
         list(reader.chunks())
-        assert (
-            "containers",
-            {"containers": {A: {"name": "web"}}, "pods": {UID: {"name": "p"}}},
-        ) in reader.notes
+        names = {"containers": {A: {"name": "web"}}, "pods": {UID: {"name": "p"}}}
+        assert ("containers", names) in reader.notes
