@@ -18,8 +18,8 @@ from biotrail.recorder.schema.cgroup_paths import identity
 from biotrail.recorder.schema.payloads import ContainersNote
 
 _CHILD = Path(__file__).with_name("containers_child.py")
-_PATIENCE = 5.0
-"""Seconds that an answer may take; the writer thread waits for it."""
+_PATIENCE = 1.0
+"""Seconds that an answer may take: the writer thread waits for it, while its queue fills."""
 _TRIES = 3
 """Looks for a name before it is given up: a runtime may write its files late."""
 
