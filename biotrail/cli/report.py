@@ -108,7 +108,8 @@ class Asked:
     "--by",
     type=click.Choice(list(KEYS)),
     help="Group I/O by this, with all stages; file: by path, even if several inodes had it; call: "
-    "by the system call that queued it; writer: by the task that dirtied the page written back.",
+    "by the system call that queued it; writer: by the task that dirtied the page written back; "
+    "unit, container, pod, namespace: by what the charged cgroup is.",
 )
 @click.option(
     "--interval",

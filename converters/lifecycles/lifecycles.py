@@ -2,7 +2,7 @@
 """Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,9 @@ FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
+
+
+T = TypeVar("T", Bios, Requests)
 
 
 class SettledLives(Protocol):
@@ -187,8 +190,8 @@ class Builder:
             bios.take(rows),
             requests.take(request_rows),
             _edges(a, whole, number, request_number, ~bio_open),
-            bios.take(open_rows),
-            requests.take(_in_order(request_number, kept.requests)),
+            _going_on(bios.take(open_rows)),
+            _going_on(requests.take(_in_order(request_number, kept.requests))),
             bio_stages(a, self._context, whole, m, request_based, number, rows),
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
             number[whole.row_of_gen] if len(number) else number,
@@ -322,6 +325,12 @@ class Builder:
             own=np.zeros(len(r), np.bool_),
             cut=np.full(len(r), NEVER, np.int64),
         )
+
+
+def _going_on(table: T) -> T:
+    """Return rows that are kept: whether they ended, and by when, is known when they are closed."""
+    table.gone[:] = NEVER
+    return table
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:

@@ -291,6 +291,7 @@ _NOTES: dict[str, Shape] = {
         {"until": _ns, "percent": _seconds, "budget": _seconds},
         "until",
     ),
+    "containers": fields(dict.fromkeys(("containers", "pods"), named(named(text)))),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
 
+from biotrail.recorder.notes.containers import ContainerWatch
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import CgroupWatch, DeviceWatch
 from biotrail.recorder.output.writer import Job, WriterThread
@@ -10,17 +11,26 @@ from biotrail.recorder.schema.payloads import Device
 class ChangeNotes:
     """Looks for changes when they are due; the writer thread does the looking."""
 
-    def __init__(self, devices: list[Device], files: FileWatch, writer: WriterThread) -> None:
+    def __init__(
+        self,
+        devices: list[Device],
+        files: FileWatch,
+        writer: WriterThread,
+        containers: ContainerWatch,
+    ) -> None:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
-        The notes are written by `writer`, whose queue has the jobs when this returns.
+        `containers`: finds the names of the cgroups' containers, which are noted behind the
+        cgroups. The notes are written by `writer`, whose queue has the jobs when this returns.
         """
         self._writer = writer
         self._devices = DeviceWatch(devices)
         self._cgroups = CgroupWatch()
         self._files = files
-        writer.submit(writer.note("cgroups", self._cgroups.changes))
+        self._containers = containers
+        for job in self._cgroup_jobs():
+            writer.submit(job)
         for job in files.jobs(writer):
             writer.submit(job)
 
@@ -33,16 +43,25 @@ class ChangeNotes:
         if self._devices.due(now_ns):
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
-            self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
+            for job in self._cgroup_jobs():
+                self._writer.offer(job)
         self._files.look(self._writer, now_ns)
 
     def jobs(self) -> list[Job]:
         """Return the jobs that look for changes of every kind and write the notes, due or not.
 
-        In this order: devices, cgroups and, if files are recorded, mounts. Nothing is queued.
+        In this order: devices, cgroups, their containers and, if files are recorded, mounts.
+        Nothing is queued.
         """
         return [
             self._writer.note("devices", self._devices.changes),
-            self._writer.note("cgroups", self._cgroups.changes),
+            *self._cgroup_jobs(),
             *self._files.jobs(self._writer),
+        ]
+
+    def _cgroup_jobs(self) -> list[Job]:
+        """Return the jobs that note new cgroups, then names of their containers and pods."""
+        return [
+            self._writer.note("cgroups", self._cgroups.changes),
+            self._writer.note("containers", lambda: self._containers.changes(self._cgroups.paths)),
         ]

@@ -111,6 +111,11 @@ class CgroupWatch(Periodic):
         self._where = cgroups.hierarchy()
         self._known: dict[int, str] = {}
 
+    @property
+    def paths(self) -> list[str]:
+        """Paths of all cgroups, as of the last look."""
+        return list(self._known.values())
+
     def changes(self) -> CgroupsNote | None:
         """Return a `cgroups` note {id as text: path} of new and renamed ones; plan the next look.
 

@@ -4,7 +4,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
@@ -45,6 +45,7 @@ class Background:
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
+        self._containers: dict[str, dict[str, dict[str, str]]] = {"containers": {}, "pods": {}}
         self._mounts: dict[str, Any] = {}
         self._call_timing: dict[str, Any] = {}
         self._stacks = StackNotes()
@@ -53,17 +54,19 @@ class Background:
     def note(self, name: str, payload: Note) -> None:
         """Add the facts of a note to those that later files repeat.
 
-        `name`: "devices", "cgroups", "mounts", "stacks" or "call_timing"; others are ignored.
+        `name`: "devices", "cgroups", "containers", "mounts", "stacks" or "call_timing"; others are
+        ignored.
         `payload`: the note's. A device, cgroup, mount or stack that was added before is replaced;
-        of more than MAX_CGROUPS cgroups the first added are dropped; replacing one does not make it
-        newer.
+        of more than MAX_CGROUPS cgroups, containers or pods the first added are dropped; replacing
+        one does not make it newer.
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
         elif name == "cgroups":
-            self._cgroups.update(payload)
-            for oldest in list(self._cgroups)[: len(self._cgroups) - MAX_CGROUPS]:
-                del self._cgroups[oldest]
+            _add_bounded(self._cgroups, payload)
+        elif name == "containers":
+            for kind, known in self._containers.items():
+                _add_bounded(known, payload[kind])
         elif name == "mounts":
             self._mounts.update(payload)
         elif name == "stacks":
@@ -99,6 +102,7 @@ class Background:
         names = self._names.segments(clock["monotonic"])
         return Facts(
             dict(self._cgroups),
+            {kind: dict(known) for kind, known in self._containers.items() if known},
             dict(self._mounts),
             self._stacks.all(),
             dict(self._call_timing),
@@ -107,14 +111,23 @@ class Background:
         )
 
 
+def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
+    """Add entries; of more than MAX_CGROUPS the first added are dropped."""
+    known.update(new)
+    for oldest in list(known)[: len(known) - MAX_CGROUPS]:
+        del known[oldest]
+
+
 class Facts(NamedTuple):
     """Facts that a later file has right behind its header.
 
-    cgroups, mounts, stacks, call_timing: payloads of notes. names: records of TASK, CGROUP and
-    FILE_NAME names, which form a chunk of their own. clock: the time at which the file begins.
+    cgroups, containers, mounts, stacks, call_timing: payloads of notes. names: records of TASK,
+    CGROUP and FILE_NAME names, which form a chunk of their own. clock: the time at which the file
+    begins.
     """
 
     cgroups: dict[str, str]
+    containers: dict[str, Any]
     mounts: dict[str, Any]
     stacks: list[dict[str, Any]]
     call_timing: dict[str, Any]
@@ -124,11 +137,13 @@ class Facts(NamedTuple):
     def write(self, log: LogWriter) -> None:
         """Write the facts to the beginning of a log: notes, then a chunk of name records.
 
-        The notes: "cgroups", "mounts", as many "stacks" as there are, "call_timing"; none that
-        would be empty, nor a chunk without names. Raises OutputError.
+        The notes: "cgroups", "containers", "mounts", as many "stacks" as there are, "call_timing";
+        none that would be empty, nor a chunk without names. Raises OutputError.
         """
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
+        if self.containers:
+            log.write_note("containers", dict(self.containers))
         if self.mounts:
             log.write_note("mounts", dict(self.mounts))
         for note in self.stacks:

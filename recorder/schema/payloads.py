@@ -325,6 +325,16 @@ class DevicesNote(TypedDict):
 CgroupsNote = dict[str, str]
 """Paths of cgroups by their id as text."""
 
+
+class ContainersNote(TypedDict):
+    """Names of containers and pods; an entry replaces earlier ones of the same id or uid."""
+
+    containers: dict[str, dict[str, str]]
+    """By id: "name", "runtime", "pod" (its uid); what is not known has no key."""
+    pods: dict[str, dict[str, str]]
+    """By uid: "name", "namespace"."""
+
+
 MountsNote = dict[str, list[list[str]]]
 """By dev_t of a super block, as text: [[directory within the file system, mount point], …]."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices
 from biotrail.recorder.host.device_paths import with_paths
+from biotrail.recorder.notes import containers
+from biotrail.recorder.notes.containers import ContainerWatch
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Sink
@@ -57,6 +59,7 @@ class Opened:
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
     files: FileWatch
+    containers: ContainerWatch
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
@@ -159,13 +162,27 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(prepared, clock, files, missing, lacking)
+    names = containers.start(messages.append)
+    if names is not None:
+        stack.callback(names.close)
     sink = open_sink(options, place, header, probes)
     stack.callback(sink.release)
     undo.callback(sink.discard)
     if prepared.child is not None:
         prepared.child.start()
         undo.callback(prepared.child.terminate)
-    return Opened(prepared, header, sink, stacks, files, missing, lacking, count_runs, messages)
+    return Opened(
+        prepared,
+        header,
+        sink,
+        stacks,
+        files,
+        containers.ContainerWatch(names, messages.append),
+        missing,
+        lacking,
+        count_runs,
+        messages,
+    )
 
 
 def _path_messages(options: RecordOptions, probes: Probes) -> list[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cells, columns and group names that the tables of a report share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -39,6 +39,10 @@ FIELDS = {
     "device": ("device",),
     "op": ("operation",),
     "cgroup": ("cgroup",),
+    "unit": ("unit", "slice"),
+    "container": ("container", "runtime", "pod"),
+    "pod": ("pod", "namespace"),
+    "namespace": ("namespace",),
     "file": ("file",),
     "inode": ("file", "inode"),
     "dir": ("dir", "inodes"),
@@ -48,6 +52,11 @@ FIELDS = {
     "purpose": ("purpose",),
 }
 """Fields of a group's name, by the word of --by."""
+OF_CGROUP = ("unit", "slice", "container", "runtime", "pod", "namespace", "is")
+"""Fields that say what a cgroup is; `is`: all that people call it, in one cell."""
+ID_WIDTH = 12
+"""Characters of a container's id, as its runtime shows it; --json has the whole id."""
+Name = Mapping[str, str | int | None]
 
 
 def times(values: Summary) -> list[str]:
@@ -134,8 +143,53 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             continue
         if field == "cgroup" and value is None:
             value = group.name.get("cgroup_id") or None
+        elif field == "cgroup" and "is" in fields and cgroup_words(group.name):
+            value = _end(str(value))
+        if field in OF_CGROUP:
+            value = cgroup_cell(group.name, field)
         cells.append("(unknown)" if value is None else str(value))
     return cells
+
+
+def cgroup_cell(name: Name, field: str) -> str | None:
+    """Return the cell of a field of OF_CGROUP: a name; without one an id, or why there is none.
+
+    None: nothing is known of the group's cgroups.
+    """
+    if field == "is":
+        return cgroup_words(name)
+    kind, value = name.get("cgroup_kind"), name.get(field)
+    if field == "container":
+        value = container_words(name)
+    elif field == "pod" and value is None:
+        value = name.get("pod_uid")
+    if value:
+        return str(value)
+    if field != next(iter(name)):
+        return ""
+    return None if kind == "not known" else "(none)"
+
+
+def container_words(name: Name) -> str:
+    """Return a container's name, or its id cut off; "": none. A monitor is called that."""
+    container = str(name.get("container") or str(name.get("container_id") or "")[:ID_WIDTH])
+    return f"{container} (its monitor)" if name.get("cgroup_kind") == "monitor" else container
+
+
+def cgroup_words(name: Name) -> str:
+    """Return what a cgroup is, in few words: `docker web`, `shop/web-0 nginx`, `db.service`.
+
+    name: a group's of ByCgroup. "": nothing is known beside the path.
+    """
+    container = container_words(name)
+    pod = name.get("pod") or name.get("pod_uid")
+    if pod is not None:
+        namespace = name.get("namespace")
+        of_pod = f"{namespace}/{pod}" if namespace else f"pod {pod}"
+        return f"{of_pod} {container}".strip()
+    if container:
+        return f"{name.get('runtime') or 'container'} {container}"
+    return str(name.get("unit") or "")
 
 
 def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
@@ -148,8 +202,12 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
         device = f"({group.name.get('device')}: metadata, or the device itself)"
         known = {"device": device, "no data": "(no data)", "no name": "(files without a name)"}
         return known.get(str(kind), NOT_KNOWN)
-    text = str(path)
-    text = text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
+    text = _end(str(path))
     inodes = int(group.name.get("inodes") or 0)
     several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
     return text + (several if field == "file" else "")
+
+
+def _end(path: str) -> str:
+    """Return a path's end, of at most PATH_WIDTH characters."""
+    return path if len(path) <= PATH_WIDTH else f"…{path[1 - PATH_WIDTH :]}"

@@ -10,9 +10,11 @@ from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     FIELDS,
+    OF_CGROUP,
     TAIL,
     TIMES,
     WORK,
+    cgroup_words,
     doubtful_lines,
     name_cells,
     stage_rows,
@@ -172,7 +174,9 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
         if len(groups) == 1 and all(value is None for value in groups[0].name.values()):
             nothing_known.append(title)
         elif groups:
-            yield _list(title, FIELDS[word], groups, width, limit)
+            named = word == "cgroup" and any(cgroup_words(one.name) for one in groups)
+            fields = (*FIELDS[word], "is") if named else FIELDS[word]
+            yield _list(title, fields, groups, width, limit)
     if nothing_known:
         yield block([f"not known of any bio in the log: {'; '.join(nothing_known)}"])
 
@@ -183,7 +187,8 @@ def _list(
     """Return a table of groups with their latencies. limit: rows, 0: all."""
     shown, more = first(groups, limit)
     rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *tail(g)] for g in shown]
-    columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
+    left = (fields[0], *OF_CGROUP)
+    columns = [Column(field, left=field in left) for field in fields]
     return with_more(with_tail(title, [*columns, *WORK, *TIMES], rows, width), more)
 
 

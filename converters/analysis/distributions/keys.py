@@ -8,13 +8,19 @@ import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import NO_FILES
 from biotrail.converters.analysis.distributions.groups import OTHERS
+from biotrail.converters.analysis.distributions.keys_cgroup import (
+    ByCgroup,
+    ByContainer,
+    ByNamespace,
+    ByPod,
+    ByUnit,
+)
 from biotrail.converters.analysis.distributions.keys_files import ByDirectory, ByInode, ByPath
 from biotrail.converters.analysis.distributions.keys_path import ByCall, ByPurpose
 from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles, known_id
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -151,33 +157,6 @@ class ByProcess:
         return {"process": comm, "pid": known_id(pid)} if code else {"process": None, "pid": None}
 
 
-class ByCgroup:
-    """Key: the cgroup that is charged for the I/O."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._known: dict[int, int] = {}
-        self._ids: list[int] = []
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
-        ids, _, place = distinct_values(window.bios.cgroup)
-        new = [self._code(one) for one in ids.view(np.uint64).tolist()]
-        return np.array(new, dtype=np.int64)[place]
-
-    def _code(self, one: int) -> int:
-        """Return the code of a cgroup id; a new id gets the next code."""
-        code = self._known.setdefault(one, len(self._ids))
-        if code == len(self._ids):
-            self._ids.append(one)
-        return code
-
-    def name(self, code: int) -> Name:
-        """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known."""
-        one = self._ids[code]
-        return {"cgroup": self._context.cgroups.get(one), "cgroup_id": one}
-
-
 class ByCpu:
     """Key: the CPU that queued the bio."""
 
@@ -198,6 +177,10 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "device": ByDevice,
     "op": ByOperation,
     "cgroup": ByCgroup,
+    "unit": ByUnit,
+    "container": ByContainer,
+    "pod": ByPod,
+    "namespace": ByNamespace,
     "file": ByPath,
     "inode": ByInode,
     "dir": ByDirectory,

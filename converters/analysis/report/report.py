@@ -16,7 +16,6 @@ from biotrail.converters.analysis.distributions.groups import (
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
-    ByCgroup,
     ByCpu,
     ByPlace,
     ByProcess,
@@ -25,6 +24,7 @@ from biotrail.converters.analysis.distributions.keys import (
     check_recorded,
     name_of,
 )
+from biotrail.converters.analysis.distributions.keys_cgroup import ByCgroup
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval

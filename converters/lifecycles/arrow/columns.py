@@ -44,6 +44,17 @@ _DOUBT = (
 """Behind the stages, so that readers which count columns find those they know."""
 _LATER_STAGES = tuple(_stage(s) for s in Stage if s > Stage.Q2D)
 """Stages that came after it, which bios alone have: behind all others, likewise."""
+_NAMES_OF_CGROUP = (
+    Column("unit", NAME, "", "unit of systemd that the cgroup belongs to"),
+    Column("slice", NAME, "", "systemd's slice that the unit is in"),
+    Column("runtime", NAME, "", "docker, podman, containerd, cri-o, lxc, qemu, nspawn"),
+    Column("container", NAME, "", "name of the container or guest"),
+    Column("container_id", NAME, "", "its id; its name where it has no other"),
+    Column("pod", NAME, "", "name of the pod"),
+    Column("pod_uid", NAME, "", "its uid"),
+    Column("namespace", NAME, "", "Kubernetes namespace of the pod"),
+)
+"""What the cgroup is, as far as its path tells it and the log has names."""
 _NUMBER = Column("number", pa.int64(), "", "its own number: the same in every output of the log")
 _DEVICE = (
     Column("device", NAME, "", "disk, by name; the mapper's name for dm"),
@@ -124,6 +135,7 @@ BIOS = (
     *_STAGES,
     *_DOUBT,
     *_LATER_STAGES,
+    *_NAMES_OF_CGROUP,
 )
 _DRIVER = (
     Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),

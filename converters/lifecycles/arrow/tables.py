@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from biotrail.converters.events import cgroup_names
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.submission_tables import Submissions
@@ -56,6 +57,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "cgroup": named(
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
+        **_cgroup_names(bios, context),
         "file": named(bios.file, lambda row: _path(context, row)),
         **path_columns(window, context),
         **held_columns(window, context),
@@ -74,6 +76,16 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "request": nullable(bios.request),
     }
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
+
+
+def _cgroup_names(bios: Bios, context: Context) -> dict[str, pa.Array]:
+    """Return the columns that say what each bio's cgroup is, by name (cgroup_names.FIELDS)."""
+    found, codes = np.unique(bios.cgroup, return_inverse=True)
+    names = [context.cgroup_names.name(int(one)) for one in found]
+    return {
+        field: dictionary(codes, [getattr(name, field) for name in names])
+        for field in cgroup_names.FIELDS
+    }
 
 
 def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:

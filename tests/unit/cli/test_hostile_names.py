@@ -61,6 +61,9 @@ class Hostile(NamedTuple):
     text: str
 
 
+CONTAINER, UID = "a1" * 32, "b2" * 16
+
+
 def _cut(name: str, most: int) -> bytes:
     return name.replace("/", "|").encode("utf-8", "surrogateescape")[:most]
 
@@ -73,7 +76,12 @@ def write(folder: Path, name: str, log_id: str = "7" * 32) -> Hostile:
     for number in range(3):
         _, stack, ended = stack_logs.bio(number, 1000 * (number + 1), 1)
         begin, bio = at + number * 1_000_000, number + 1
-        place = {"dev": stack_logs.DEV, "part": stack_logs.DEV, "sector": 8 * bio, "cgroup": 1}
+        place = {
+            "dev": stack_logs.DEV,
+            "part": stack_logs.DEV,
+            "sector": 8 * bio,
+            "cgroup": 1 + number // 2,
+        }
         queued = stack_logs.record(Kind.Q, begin, bio=bio, bytes=4096, tid=42, **place)
         records += queued + stack + file_logs.file(begin, bio, 7) + ended
     header = {
@@ -94,7 +102,10 @@ def write(folder: Path, name: str, log_id: str = "7" * 32) -> Hostile:
     frames = {"kernel": {"1": [[name, name, 3], ["do_syscall_64", "", 9]]}, "user": {}}
     writer.write_note("stacks", frames)
     writer.write_note("mounts", {str(stack_logs.DEV): [["/", "/srv"]]})
-    writer.write_note("cgroups", {"cgroups": {"1": name}})
+    writer.write_note("cgroups", {"cgroups": {"1": name, "2": f"/kubepods/pod{UID}/{CONTAINER}"}})
+    pod = {"name": name, "namespace": name}
+    names = {"containers": {CONTAINER: {"name": name, "runtime": name}}, "pods": {UID: pod}}
+    writer.write_note("containers", names)
     end = stack_logs.clock(at + 10**9)
     writer.write_chunk([Segment(0, 0, 0, records)], end)
     writer.close({"clocks": end, "reason": name, "problems": [name]})
@@ -111,6 +122,10 @@ TEXTS = [
     ("report", "--by", "process"),
     ("report", "--by", "file"),
     ("report", "--by", "cgroup"),
+    ("report", "--by", "unit"),
+    ("report", "--by", "container"),
+    ("report", "--by", "pod"),
+    ("report", "--by", "namespace"),
     ("slow",),
     ("slow", "--brief"),
     ("slow", "--verbose"),

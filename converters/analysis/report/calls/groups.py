@@ -21,16 +21,19 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import Bios, Lifecycles
 
-OF_CALLS = ("process", "cgroup", "file", "inode", "dir")
+OF_CALLS = (
+    *("process", "cgroup", "unit", "container", "pod", "namespace"),
+    *("file", "inode", "dir"),
+)
 """Words of KEYS by which calls are grouped, too."""
 
 
 class CallsByGroup:
     """Figures of all timed calls by group and name, window after window.
 
-    A call is grouped as its thread (process), or as the bios that it queued: by the cgroup of the
-    first one, by the file of the first one that has a file. A call without such a bio is in the
-    group of what is not known.
+    A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
+    what it is) of the first one, by the file of the first one that has a file. A call without such
+    a bio is in the group of what is not known.
     """
 
     def __init__(self, context: Context, by: str) -> None:

@@ -11,6 +11,7 @@ from biotrail.converters.analysis.report.formats.csv_pairs import interval_pair_
 from biotrail.converters.analysis.report.formats.json_pairs import summary
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
+from biotrail.converters.events import cgroup_names
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (
@@ -25,6 +26,8 @@ LATER = ("dir", "inodes", "call", "pair", "by", "key")
 DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 """Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99
 of the latency with them in; added later."""
+CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
+"""Columns that say what a cgroup is; added later."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -47,6 +50,7 @@ COLUMNS = (
     *LATER,
     *SCOPE,
     *DOUBTFUL,
+    *CGROUPS,
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful")

@@ -356,7 +356,10 @@ def test_intervals_add_up_to_the_whole() -> None:
         assert max(d.max_queue for d in mine) == device.queue.max
 
 
-@pytest.mark.parametrize("by", ["process", "device", "op", "cgroup", "cpu"])
+@pytest.mark.parametrize(
+    "by",
+    ["process", "device", "op", "cgroup", "unit", "container", "pod", "namespace", "cpu"],
+)
 def test_by_anything_holds_every_bio_once(by: str) -> None:
     # GIVEN the sample log WHEN it is grouped
     _, report = both(SAMPLE, by=by)

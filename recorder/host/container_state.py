@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of containers and pods, from files that the kubelet and the runtimes keep; no daemon.
+
+| who | file, below / |
+|---|---|
+| kubelet (pkg/kubelet/kuberuntime: BuildPodLogsDirectory, legacyLogSymlink) | \
+`var/log/pods/NAMESPACE_POD_UID/`, `var/log/containers/POD_NAMESPACE_CONTAINER-ID.log` |
+| Docker (moby/container/container.go) | `var/lib/docker/containers/ID/config.v2.json` |
+| Podman, CRI-O (containers/storage/containers.go) | \
+`var/lib/containers/storage/DRIVER-containers/containers.json`, `volatile-containers.json` |
+| containerd (core/runtime/v2/bundle.go) | \
+`run/containerd/io.containerd.runtime.v2.task/NAMESPACE/ID/config.json`, also below `run/k3s` |
+
+These files hold secrets (environments, mounts) beside names; nothing but names leaves this module.
+It imports the standard library alone, as a process with little else reads the files.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_POD_DIRECTORY = re.compile(r"([^_/]+)_([^_/]+)_([^_/]+)")
+"""NAMESPACE_POD_UID: none of the three can hold an underscore."""
+_LINK = re.compile(r"([^_/]+)_([^_/]+)_([^_/]+)-([0-9a-f]{64})\.log")
+_CRI_NAME = re.compile(r"k8s_([^_]+)_([^_]+)_([^_]+)_([^_]+)_\d+")
+"""Name that dockershim, cri-dockerd and CRI-O give: k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT; the
+pod's sandbox is called POD."""
+_ROOTS = ("var/lib/docker", "var/lib/containers", "run/containers", "run/containerd")
+_KUBELET = ("var/log/pods", "run/k3s")
+_BUNDLES = ("run/containerd", "run/k3s/containerd")
+_MOST_BYTES = 64 << 20
+"""Longest file that is read."""
+_MOST_CHARACTERS = 255
+_CRI = "io.kubernetes.cri."
+"""Prefix of the annotations that containerd's CRI sets."""
+
+
+def present(root: str = "/") -> bool:
+    """Return whether this machine has files of any of these programs. root: for tests."""
+    return any(os.path.isdir(os.path.join(root, one)) for one in (*_ROOTS, *_KUBELET))
+
+
+def resolve(
+    containers: Iterable[str], pods: Iterable[str], root: str = "/"
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return what is known of containers (by id) and pods (by uid), as a `containers` note has it.
+
+    That is {"containers": {id: {"name", "pod" (uid), "runtime"}}, "pods": {uid: {"name",
+    "namespace"}}}; a fact that is not known has no key, and what nothing is known of has none. A
+    container's pod is among the pods. Files that cannot be read, or are not what they should be,
+    tell nothing. root: directory that stands for /, for tests.
+    """
+    return _Look({one for one in containers if _ID.fullmatch(one)}, set(pods), root).found()
+
+
+class _Look:
+    """One look for names."""
+
+    def __init__(self, containers: set[str], pods: set[str], root: str) -> None:
+        self._wanted, self._wanted_pods, self._root = containers, pods, root
+        self._containers: dict[str, dict[str, str]] = {}
+        self._pods: dict[str, dict[str, str]] = {}
+
+    def found(self) -> dict[str, dict[str, dict[str, str]]]:
+        """Read what there is, until all have names."""
+        self._read_kubelet()
+        for read in (self._read_docker, self._read_storage, self._read_bundles):
+            if self._missing():
+                read()
+        return {"containers": self._containers, "pods": self._pods}
+
+    def _missing(self) -> set[str]:
+        """Return the ids of containers that have no name yet."""
+        return self._wanted - self._containers.keys()
+
+    def _path(self, *parts: str) -> str:
+        return os.path.join(self._root, *parts)
+
+    def _add(self, container: str, name: Any, runtime: str | None, pod: str | None = None) -> None:
+        """Take a container's name, unless it has one or the name is none."""
+        if (text := _text(name)) is None or container in self._containers:
+            return
+        facts = {"name": text, "runtime": _text(runtime), "pod": _text(pod)}
+        self._containers[container] = {k: v for k, v in facts.items() if v is not None}
+
+    def _add_pod(self, uid: Any, name: Any, namespace: Any) -> str | None:
+        """Take a pod's name and namespace; return its uid, None for what is none."""
+        known = _text(uid), _text(name), _text(namespace)
+        if known[0] is None or known[1] is None or known[2] is None:
+            return None
+        self._pods.setdefault(known[0], {"name": known[1], "namespace": known[2]})
+        return known[0]
+
+    def _read_kubelet(self) -> None:
+        """Take the names of pods' directories and of containers' links, which are not followed."""
+        uids: dict[tuple[str, str], list[str]] = {}
+        for entry in _names(self._path("var/log/pods")):
+            if found := _POD_DIRECTORY.fullmatch(entry):
+                namespace, pod, uid = found.groups()
+                uids.setdefault((namespace, pod), []).append(uid)
+                if uid in self._wanted_pods:
+                    self._add_pod(uid, pod, namespace)
+        for entry in _names(self._path("var/log/containers")):
+            found = _LINK.fullmatch(entry)
+            if found is None or found[4] not in self._wanted:
+                continue
+            pod, namespace, container, number = found.groups()
+            with suppress(OSError):
+                target = os.readlink(self._path("var/log/containers", entry))
+                for part in target.split("/"):
+                    of_pod = _POD_DIRECTORY.fullmatch(part)
+                    if of_pod and of_pod.groups()[:2] == (namespace, pod):
+                        uids[namespace, pod] = [of_pod[3]]
+            known = uids.get((namespace, pod), [])
+            uid = self._add_pod(known[0], pod, namespace) if len(known) == 1 else None
+            self._add(number, container, None, uid)
+
+    def _add_named(self, number: str, name: Any, runtime: str, of_kubelet: str) -> None:
+        """Take a container's name, which may be one that a CRI made of others.
+
+        runtime: whose it is if it is no such name; of_kubelet: whose if it is.
+        """
+        made = _CRI_NAME.fullmatch(name) if isinstance(name, str) else None
+        if made is None:
+            self._add(number, name, runtime)
+            return
+        container, pod, namespace, uid = made.groups()
+        self._add(number, container, of_kubelet, self._add_pod(uid, pod, namespace))
+
+    def _read_docker(self) -> None:
+        """Take names from Docker's files: `"Name": "/web"`."""
+        settings = _json(self._path("etc/docker/daemon.json"))
+        given = _field(settings, "data-root")
+        place = given.lstrip("/") if isinstance(given, str) else "var/lib/docker"
+        for number in self._missing():
+            name = _field(_json(self._path(place, "containers", number, "config.v2.json")), "Name")
+            if isinstance(name, str):
+                self._add_named(number, name.removeprefix("/"), "docker", "docker")
+
+    def _read_storage(self) -> None:
+        """Take names from the lists of containers/storage: `[{"id": …, "names": ["web"]}]`."""
+        for place in ("var/lib/containers/storage", "run/containers/storage"):
+            for driver in _names(self._path(place)):
+                if not driver.endswith("-containers"):
+                    continue
+                for file in ("containers.json", "volatile-containers.json"):
+                    found = _json(self._path(place, driver, file))
+                    for one in found if isinstance(found, list) else []:
+                        number, names = _field(one, "id"), _field(one, "names")
+                        if number in self._missing() and isinstance(names, list) and names:
+                            self._add_named(number, names[0], "podman", "cri-o")
+
+    def _read_bundles(self) -> None:
+        """Take names from the annotations in the configurations that containerd gives to runc."""
+        for place in _BUNDLES:
+            tasks = self._path(place, "io.containerd.runtime.v2.task")
+            for namespace in _names(tasks):
+                for number in self._missing():
+                    config = _json(os.path.join(tasks, namespace, number, "config.json"))
+                    notes = _field(config, "annotations")
+                    if _field(notes, "nerdctl/name") is not None:
+                        self._add(number, _field(notes, "nerdctl/name"), "containerd")
+                        continue
+                    uid = self._add_pod(
+                        _field(notes, f"{_CRI}sandbox-uid"),
+                        _field(notes, f"{_CRI}sandbox-name"),
+                        _field(notes, f"{_CRI}sandbox-namespace"),
+                    )
+                    sandbox = _field(notes, f"{_CRI}container-type") == "sandbox"
+                    name = "POD" if sandbox else _field(notes, f"{_CRI}container-name")
+                    self._add(number, name, "containerd", uid)
+
+
+def _names(directory: str) -> Iterator[str]:
+    """Yield the names in a directory; none where it cannot be read."""
+    with suppress(OSError):
+        yield from os.listdir(directory)
+
+
+def _json(path: str) -> Any:
+    """Return the JSON in a regular file, which may be no link; None: there is none to read."""
+    with suppress(OSError, ValueError, RecursionError):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size <= _MOST_BYTES:
+                return json.loads(file.read(_MOST_BYTES))
+    return None
+
+
+def _field(value: Any, key: str) -> Any:
+    """Return an object's field; None: it has none, or is no object."""
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _text(value: Any) -> str | None:
+    """Return a text that can be encoded, of bounded length; None: it is none, or empty."""
+    if not isinstance(value, str) or not 0 < len(value) <= _MOST_CHARACTERS:
+        return None
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""What a cgroup is, by its path: a unit of systemd, a container, a pod, a guest.
+
+The forms are those in which these programs name their cgroups, alike in v1 and v2:
+
+| who | cgroupfs | systemd |
+|---|---|---|
+| systemd (systemd/src/basic/cgroup-util.c) | | `/A.slice/A-B.slice/UNIT`, `_UNIT`; \
+`…/user@UID.service/…/UNIT` |
+| Docker (moby/daemon/oci_linux.go, WithCgroups) | `/docker/ID` | `/system.slice/docker-ID.scope` |
+| Podman (libpod/container_internal_linux.go, pod_internal.go) | `/libpod_parent/libpod-ID`, \
+`/libpod_parent/POD/libpod-ID` | `/machine.slice/libpod-ID.scope`, \
+`…/machine-libpod_pod_POD.slice/…`; `libpod-payload-ID` (split) |
+| containerd, nerdctl (pkg/cmd/container) | `/NAMESPACE/ID` | `/system.slice/nerdctl-ID.scope` |
+| kubelet (pkg/kubelet/cm: cgroup_manager_linux.go, pod_container_manager_linux.go) | \
+`/kubepods/QOS/podUID/…` | `/kubepods.slice/kubepods-QOS.slice/kubepods-QOS-podU_I_D.slice/…` |
+| containerd's CRI (internal/cri/util), CRI-O (internal/config/cgmgr) | `…/ID`, `…/crio-ID` | \
+`…/cri-containerd-ID.scope`, `…/crio-ID.scope`; unresolved `…:cri-containerd:ID` |
+| LXC (src/lxc/cgroups/cgfsng.c), LXD, Incus, Proxmox | `/lxc.payload.NAME`, `/lxc/NAME` | |
+| libvirt (src/util/vircgroup.c, virsystemd.c) | `/machine/qemu-1-NAME.libvirt-qemu`, \
+`/libvirt/qemu/NAME` | `/machine.slice/machine-qemu\x2d1\x2dNAME.scope` |
+| systemd-nspawn; Proxmox' QEMU | | `machine-NAME.scope`, `systemd-nspawn@NAME.service`; \
+`/qemu.slice/VMID.scope` |
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_ID = r"[0-9a-f]{64}"
+_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+"""Of a pod; without hyphens that of a static pod, which is a hash."""
+_RUNTIMES = {
+    "docker": "docker",
+    "libpod": "podman",
+    "libpod-payload": "podman",
+    "libpod-conmon": "podman",
+    "nerdctl": "containerd",
+    "cri-containerd": "containerd",
+    "crio": "cri-o",
+    "crio-conmon": "cri-o",
+}
+"""Prefix of a container's cgroup → who runs it."""
+_PREFIXED = re.compile(rf"({'|'.join(_RUNTIMES)})-({_ID})(?:\.scope)?")
+_UNRESOLVED = re.compile(rf"([^:]+\.slice):({'|'.join(_RUNTIMES)}):({_ID})")
+"""What a manager of cgroupfs makes of a path that was meant for systemd: SLICE:PREFIX:ID."""
+_BARE = re.compile(_ID)
+_POD_SLICE = re.compile(rf"(?:.+-)?kubepods(?:-(besteffort|burstable))?-pod({_UID})\.slice")
+_POD = re.compile(rf"pod({_UID})")
+_PODMAN_POD = re.compile(rf"(?:.+-)?libpod_pod_({_ID})\.slice")
+_LXC = re.compile(r"lxc\.(payload|monitor)\.(.+)")
+_LIBVIRT = re.compile(r"(?:(qemu|lxc)-\d+-)?(.+)\.libvirt-(qemu|lxc)")
+_MACHINE = re.compile(r"machine-(.+)\.scope")
+_NSPAWN = re.compile(r"systemd-nspawn@(.+)\.service")
+_DOMAIN = re.compile(r"(qemu|lxc)-(?:\d+-)?(.+)")
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_UNIT = re.compile(r"_?[^/]+\.(?:service|scope|socket|mount|swap)")
+_MANAGER = re.compile(r"user@\d+\.service")
+_CONTAINERD_NAMESPACES = ("default", "k8s.io", "moby")
+"""Of containerd, as it and its clients call theirs."""
+ROOT_SLICE = "-.slice"
+
+
+@dataclass(frozen=True)
+class CgroupIdentity:
+    """What a cgroup is. None: it is none, or the path does not tell."""
+
+    unit: str | None = None
+    """Unit of the host's systemd, or of a user's (in `user@UID.service`)."""
+    slice: str | None = None
+    """Slice of the host's systemd that the unit is in; a user's units: `user-UID.slice`."""
+    runtime: str | None = None
+    """Who runs the innermost container or guest: docker, podman, containerd, cri-o, lxc, qemu,
+    nspawn. None also for containers whose path does not say it."""
+    container: str | None = None
+    """The container's id; of LXC, nspawn, and a guest of QEMU its name."""
+    monitor: bool = False
+    """Whether it is the cgroup of the container's monitor (conmon, lxc), not of its processes."""
+    pod: str | None = None
+    """A Kubernetes pod's uid, with hyphens; of Podman the pod's id."""
+    qos: str | None = None
+    """Of a Kubernetes pod: guaranteed, burstable or besteffort."""
+    outer: tuple[str, ...] = ()
+    """Ids or names of the containers that the innermost one is in, the outermost first."""
+
+    @property
+    def has_id(self) -> bool:
+        """Whether `container` is an id, which a runtime has a name for."""
+        return self.container is not None and _BARE.fullmatch(self.container) is not None
+
+
+@lru_cache(maxsize=1 << 16)
+def identity(path: str) -> CgroupIdentity:
+    """Return what the cgroup at `path` (from its hierarchy's root, as /proc/PID/cgroup has it) is.
+
+    Alike for v1 and v2. Of nested containers it is the innermost one, of nested systemds the
+    host's: a unit inside of a container is no unit of the host.
+    """
+    parts = [part for part in path.split("/") if part]
+    slice_, unit = _unit(parts)
+    return _Walk(parts).found(slice_, unit)
+
+
+def _unit(parts: list[str]) -> tuple[str | None, str | None]:
+    """Return (slice, unit) by systemd's rule: slices, then the unit; None: not of systemd."""
+    inside, at = _slices(parts, 0)
+    if at == len(parts):
+        return inside, None
+    if not _UNIT.fullmatch(parts[at]):
+        return inside, None
+    unit = parts[at].removeprefix("_")
+    if _MANAGER.fullmatch(unit):
+        _, own = _slices(parts, at + 1)
+        if own < len(parts) and _UNIT.fullmatch(parts[own]):
+            unit = parts[own].removeprefix("_")
+    return inside or ROOT_SLICE, unit
+
+
+def _slices(parts: list[str], at: int) -> tuple[str | None, int]:
+    """Return (innermost slice from `at` on, or None; place behind the slices)."""
+    found = None
+    while at < len(parts) and parts[at].endswith(".slice") and ":" not in parts[at]:
+        found = parts[at].removeprefix("_")
+        at += 1
+    return found, at
+
+
+def _unescaped(name: str) -> str:
+    r"""Return a unit's name with systemd's `\xHH` as what they stand for; not UTF-8: as it is."""
+    if not _ESCAPED.search(name):
+        return name
+    raw = _ESCAPED.sub(lambda m: chr(int(m[1], 16)), name.encode("utf-8").decode("latin-1"))
+    try:
+        return raw.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return name
+
+
+class _Walk:
+    """Reads a path's components from the outermost on, and keeps the innermost container."""
+
+    def __init__(self, parts: list[str]) -> None:
+        self._containers: list[tuple[str | None, str, bool]] = []
+        self._pod: str | None = None
+        self._qos: str | None = None
+        for at, part in enumerate(parts):
+            self._read(part, parts[at - 1] if at else "", parts[:at], parts[at + 1 : at + 2])
+
+    def found(self, slice_: str | None, unit: str | None) -> CgroupIdentity:
+        """Return what was found."""
+        *outer, (runtime, container, monitor) = self._containers or [(None, "", False)]
+        return CgroupIdentity(
+            unit,
+            slice_,
+            runtime,
+            container or None,
+            monitor,
+            self._pod,
+            self._qos,
+            tuple(name for _, name, _ in outer),
+        )
+
+    def _read(self, part: str, parent: str, above: list[str], below: list[str]) -> None:
+        """Take what one component says."""
+        if self._read_pod(part, parent, above, below):
+            return
+        if found := _PREFIXED.fullmatch(part):
+            prefix, container = found.groups()
+            self._enter(_RUNTIMES[prefix], container, prefix.endswith("-conmon"))
+        elif found := _UNRESOLVED.fullmatch(part):
+            inside, prefix, container = found.groups()
+            self._read_pod(inside, "", [], [])
+            self._enter(_RUNTIMES[prefix], container)
+        elif _BARE.fullmatch(part):
+            known = "docker" if parent == "docker" else None
+            if len(above) == 1 and parent in _CONTAINERD_NAMESPACES:
+                known = "containerd"
+            self._enter(known, part)
+        else:
+            self._read_named(part, parent, above)
+
+    def _read_pod(self, part: str, parent: str, above: list[str], below: list[str]) -> bool:
+        """Take a pod's component; return whether it is one."""
+        if found := _POD_SLICE.fullmatch(part):
+            self._pod, self._qos = found[2].replace("_", "-"), found[1] or "guaranteed"
+        elif "kubepods" in above and (found := _POD.fullmatch(part)):
+            self._pod = found[1]
+            self._qos = parent if parent in ("burstable", "besteffort") else "guaranteed"
+        elif found := _PODMAN_POD.fullmatch(part):
+            self._pod, self._qos = found[1], None
+        elif parent == "libpod_parent" and _BARE.fullmatch(part):
+            self._pod, self._qos = part, None
+        else:
+            return False
+        return True
+
+    def _read_named(self, part: str, parent: str, above: list[str]) -> None:
+        """Take the component of a container or guest that has a name in place of an id."""
+        outermost = len(above) == 1 or bool(self._containers)
+        if found := _LXC.fullmatch(part):
+            self._enter("lxc", found[2], found[1] == "monitor")
+        elif parent in ("lxc", "lxc.payload", "lxc.monitor") and outermost:
+            self._enter("lxc", part, parent == "lxc.monitor")
+        elif found := _LIBVIRT.fullmatch(part):
+            self._enter(found[3], found[2])
+        elif above[-2:] in (["libvirt", "qemu"], ["libvirt", "lxc"]) and len(above) == 2:
+            self._enter(parent, part)
+        elif parent == "qemu.slice" and part.endswith(".scope"):
+            self._enter("qemu", part.removesuffix(".scope"))
+        elif found := _MACHINE.fullmatch(part):
+            name = _unescaped(found[1])
+            domain = _DOMAIN.fullmatch(name)
+            self._enter(*((domain[1], domain[2]) if domain else ("nspawn", name)))
+        elif found := _NSPAWN.fullmatch(part):
+            self._enter("nspawn", _unescaped(found[1]))
+
+    def _enter(self, runtime: str | None, container: str, monitor: bool = False) -> None:
+        """Take a container; one below a cgroup of the same id or name is the same."""
+        if self._containers and self._containers[-1][1] == container:
+            self._containers.pop()
+        self._containers.append((runtime, container, monitor))
