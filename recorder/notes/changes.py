@@ -10,14 +10,21 @@ from biotrail.recorder.schema.payloads import Device
 class ChangeNotes:
     """Looks for changes when they are due; the writer thread does the looking."""
 
-    def __init__(self, devices: list[Device], files: FileWatch, writer: WriterThread) -> None:
+    def __init__(
+        self,
+        devices: list[Device],
+        seen: dict[str, str],
+        files: FileWatch,
+        writer: WriterThread,
+    ) -> None:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
+        `seen`: `hotplug.fingerprint` before these were looked up.
         The notes are written by `writer`, whose queue has the jobs when this returns.
         """
         self._writer = writer
-        self._devices = DeviceWatch(devices)
+        self._devices = DeviceWatch(devices, seen)
         self._cgroups = CgroupWatch()
         self._files = files
         writer.submit(writer.note("cgroups", self._cgroups.changes))

@@ -252,7 +252,7 @@ def start(
         loss=loss,
         intake=intake,
         loss_feed=LossFeed(probes, loss, writer),
-        changes=ChangeNotes(opened.header["devices"], opened.files, writer),
+        changes=ChangeNotes(opened.header["devices"], opened.seen, opened.files, writer),
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),

@@ -134,7 +134,8 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             continue
         if field == "cgroup" and value is None:
             value = group.name.get("cgroup_id") or None
-        cells.append("(unknown)" if value is None else str(value))
+        none = "(kernel thread)" if field == "call" else "(unknown)"
+        cells.append(none if value is None else str(value))
     return cells
 
 
