@@ -21,7 +21,7 @@ from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
-from biotrail.converters.inputs.opening import has_pointers, open_source
+from biotrail.converters.inputs.opening import has_pointers, open_source, says_time
 from biotrail.converters.inputs.windows import pieces, split_ready
 from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.lifecycles.cutting import (
@@ -93,6 +93,8 @@ class Trace:
         self.by_intervals = not self.context.is_light and (
             associate == "intervals" or (associate == "auto" and not has_pointers(self.reader))
         )
+        self.covered: tuple[int, int] | None = None
+        """(begin, end) of the windows of `lifecycles` so far, ns; None before the first."""
         self._reached = 0
         self._notes = 0
         self._losses = Losses(self.reader)
@@ -107,6 +109,14 @@ class Trace:
     def start(self) -> int:
         """Time (ns) when recording began, from which offsets count; 0 if the source has none."""
         return int(self.reader.header.get("clocks", {}).get("monotonic", 0))
+
+    @property
+    def says_time(self) -> bool:
+        """Whether the recording says from when to when it was (`inputs.opening.says_time`).
+
+        Otherwise all that is known of its time is its first and last event.
+        """
+        return says_time(self.reader)
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -140,11 +150,13 @@ class Trace:
         """
         pending = Events.empty()
         parts: list[Events] = []
-        waiting = complete_to = 0
+        waiting = complete_to = read_to = 0
         last = ENDLESS if self.span is None else self.span.end
+        edges = min(last, self._stopped() or ENDLESS)
         piece_size = window_events if small else sys.maxsize
         for part in self._parts(margin):
             self._add_part(part)
+            read_to = max(read_to, part.complete_to)
             parts.append(part.events)
             self.account.late += late_events(part.events, complete_to)
             waiting += len(part.events)
@@ -152,7 +164,7 @@ class Trace:
                 on_progress(part.offset)
             if waiting < window_events and not part.quiet:
                 continue
-            edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
+            edge = max(min(part.complete_to - HOLD_NS, edges), complete_to)
             *ready, pending, edge = split_ready([pending, *parts], edge, MOST_WAITING, self._kept)
             parts = []
             if not len(ready[0]) and not part.quiet:
@@ -165,8 +177,15 @@ class Trace:
         self.account.unknown = dict(self.reader.unknown)
         self.account.unreadable_bytes = self.reader.unreadable_bytes
         end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
+        if self.says_time:
+            end = max(end, self._stopped() or max(read_to, self.start))
         end = min(max(end, complete_to, self._reached), last)
         yield from pieces(self._complete_columns(pending), end, piece_size)
+
+    def _stopped(self) -> int | None:
+        """Return when recording ended (ns), by the END; None: not known, or not yet."""
+        time = (self.reader.end or {}).get("stopped", {}).get("monotonic")
+        return None if time is None else int(time)
 
     def _parts(self, margin: int) -> Iterator[Part]:
         """Yield the reader's parts (a chunk of a log each), with only the events within `span`.
@@ -232,7 +251,10 @@ class Trace:
             result.path = joiner.join(result, self.tasks, end, final)
             if end <= first:  # the window lies in the margin before the span
                 continue
-            window = self._close_window(result, max(begin, first), end)
+            shown = max(begin, first)
+            if shown >= 0:
+                self.covered = shown if self.covered is None else self.covered[0], end
+            window = self._close_window(result, shown, end)
             if on_window is not None:
                 on_window(result, window)
             del fresh, result  # a window's events are gone while it is used,
@@ -269,8 +291,9 @@ class Trace:
     ) -> Iterator[tuple[Events, Result, int, int]]:
         """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
 
-        windows: (events, end) as from `events`. begin: the end of the window before, first the time
-        of the first event or span. The result covers the new events and those kept from earlier
+        windows: (events, end) as from `events`. begin: the end of the window before, first the
+        beginning of the span or recording, or the time of the first event where that is not known
+        or later. The result covers the new events and those kept from earlier
         windows; of a light log, whose windows end before their newest events, a further one those
         kept. One window without new events follows the last, which closes all that is open. Adds
         thread names to `tasks` and, without pointers, sets `account.pairing`.
@@ -288,8 +311,10 @@ class Trace:
             self.tasks.add_records(fresh)
             if self.span is not None:
                 begin = max(begin, self.span.begin)
-            elif begin < 0 and len(fresh):
-                begin = int(fresh.ts[0])
+            elif begin < 0:
+                times = [int(fresh.ts[0])] if len(fresh) else []
+                times += [self.start] if self.says_time else []
+                begin = min(times, default=begin)
             block = without_sites(fresh)
             events = (identifier.identify(block) if identifier else block).behind(kept)
             if identifier:

@@ -143,6 +143,11 @@ def duration(nanoseconds: float) -> str:
     return f"{minutes} min {seconds} s"
 
 
+def since(nanoseconds: int) -> str:
+    """Return a time after the beginning as `duration` does, the beginning itself as `0 s`."""
+    return duration(nanoseconds) if nanoseconds else "0 s"
+
+
 def plural(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 event`, `2,000 events`.
 

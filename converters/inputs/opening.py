@@ -207,6 +207,15 @@ FORMATS: tuple[Format, ...] = (
 directory after directories of other formats."""
 
 
+def says_time(reader: Source) -> bool:
+    """Return whether a source says from when to when was recorded: biotrail's own logs do.
+
+    Other tools' clocks may be of their first event, and none of them has the end.
+    """
+    known = reader.header.get("backend", "core") in ("core", "bcc")
+    return known and "monotonic" in reader.header.get("clocks", {})
+
+
 def has_pointers(reader: Source) -> bool:
     """Return whether the source's events have kernel pointers.
 

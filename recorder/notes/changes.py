@@ -14,6 +14,7 @@ class ChangeNotes:
     def __init__(
         self,
         devices: list[Device],
+        seen: dict[str, str],
         files: FileWatch,
         writer: WriterThread,
         containers: ContainerWatch,
@@ -21,11 +22,12 @@ class ChangeNotes:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
-        `containers`: finds the names of the cgroups' containers, which are noted behind the
-        cgroups. The notes are written by `writer`, whose queue has the jobs when this returns.
+        `seen`: `hotplug.fingerprint` before these were looked up. `containers`: finds the names of
+        the cgroups' containers, which are noted behind the cgroups. The notes are written by
+        `writer`, whose queue has the jobs when this returns.
         """
         self._writer = writer
-        self._devices = DeviceWatch(devices)
+        self._devices = DeviceWatch(devices, seen)
         self._cgroups = CgroupWatch()
         self._files = files
         self._containers = containers

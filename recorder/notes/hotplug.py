@@ -72,11 +72,15 @@ class Periodic:
 class DeviceWatch(Periodic):
     """Finds devices that are new or changed since the header, or since the last look."""
 
-    def __init__(self, entries: list[Device]) -> None:
-        """`entries`: the header's device entries (host.devices.snapshot)."""
+    def __init__(self, entries: list[Device], seen: dict[str, str]) -> None:
+        """Take what is known of devices.
+
+        entries: the header's (host.devices.snapshot). seen: `fingerprint` before these were looked
+        up, so that no change since then is missed.
+        """
         super().__init__(DEVICE_PERIOD_NS)
         self._known = {int(entry["dev"]): entry for entry in entries}
-        self._seen = fingerprint()
+        self._seen = seen
 
     def changes(self) -> DevicesNote | None:
         """Return a `devices` note with the new and changed entries, and plan the next look.

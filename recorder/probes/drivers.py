@@ -5,6 +5,7 @@ Drivers are modules in most kernels, whose type information is not in the kernel
 5.10 nowhere. So their tracepoints are known by the kernel's symbols, and their programs are raw.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,17 @@ class Driver:
     name: str
     programs: dict[str, str]
     remedy: str
+    present: str | None = None
+    """Directory of sysfs that has an entry while a device has the driver; None: always there."""
+
+    def has_devices(self) -> bool:
+        """Return whether the host has devices of the driver, as far as sysfs tells."""
+        if self.present is None:
+            return True
+        try:
+            return bool(os.listdir(self.present))
+        except OSError:  # the module is not loaded
+            return False
 
 
 DRIVERS = (
@@ -40,6 +52,7 @@ DRIVERS = (
             "nvme_complete_rq": "bt_nvme_done",
         },
         "is the module nvme_core loaded?",
+        "/sys/class/nvme",
     ),
     Driver(
         "scsi",
@@ -50,6 +63,7 @@ DRIVERS = (
             "scsi_dispatch_cmd_timeout": "bt_scsi_late",
         },
         "is the module scsi_mod loaded?",
+        "/sys/class/scsi_device",
     ),
     Driver(
         "loop",
@@ -58,6 +72,7 @@ DRIVERS = (
     ),
 )
 """In the order of the `driver` field's numbers, from 1 on."""
+BY_NAME = {driver.name: driver for driver in DRIVERS}
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import cast
 
-from biotrail.recorder.host import devices, host
+from biotrail.recorder.host import host
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.payloads import (
     BackendFacts,
     Clock,
+    Device,
     EventFacts,
     FilterFacts,
     Header,
@@ -47,10 +48,13 @@ def header(
     files: Header,
     stacks: Stacks = Stacks.NONE,
     path: PathChoice = NO_PATH,
+    listed: list[Device],
 ) -> Header:
     """Return the header of a new log; the log writer adds the format's version.
 
-    The host, its kernel and its devices are looked up now. clock: read before the programs were
+    The host and its kernel are looked up now. listed: the devices (devices.snapshot), looked up
+    before the programs were attached: some sysfs attributes ask the device (a virtio disk's serial
+    number), which would be in the log. clock: read before the programs were
     attached, so that no event is older. kernel_enums: `op_enum` and `flag_bits` alone. command:
     biotrail's command line. stacks: which call stacks are recorded; "stacks" is no key if none.
     backend, files: keys of the header itself (Probes.backend_facts, FileWatch.facts). The other
@@ -65,7 +69,7 @@ def header(
         "host": cast(HostFacts, machine),
         "kernel": {**kernel, **kernel_enums},
         "clocks": clock,
-        "devices": devices.snapshot(),
+        "devices": listed,
         "command": list(command),
         "filters": filters,
         "events": events,

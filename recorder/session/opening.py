@@ -14,6 +14,7 @@ from biotrail.recorder.host.device_paths import with_paths
 from biotrail.recorder.notes import containers
 from biotrail.recorder.notes.containers import ContainerWatch
 from biotrail.recorder.notes.files import FileWatch
+from biotrail.recorder.notes.hotplug import fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Sink
 from biotrail.recorder.probes.backend import ProbeConfig, Probes
@@ -24,7 +25,7 @@ from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.payloads import Clock, DeviceFilter, Header, MissingTracepoint
+from biotrail.recorder.schema.payloads import Clock, Device, DeviceFilter, Header, MissingTracepoint
 from biotrail.recorder.session import facts, rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
@@ -55,6 +56,8 @@ class Opened:
 
     prepared: Prepared
     header: Header
+    seen: dict[str, str]
+    """`fingerprint` of the devices, from before those in the header were looked up."""
     sink: Sink
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
@@ -156,12 +159,14 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
     messages += _path_messages(options, probes)
+    seen = fingerprint()
+    listed = devices.snapshot()
     clock = clocks.reading()
     probes.attach()
     missing = _missing_tracepoints(options, probes)
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
-    header = _header(prepared, clock, files, missing, lacking)
+    header = _header(prepared, clock, listed, files, missing, lacking)
     names = containers.start(messages.append)
     if names is not None:
         stack.callback(names.close)
@@ -174,6 +179,7 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     return Opened(
         prepared,
         header,
+        seen,
         sink,
         stacks,
         files,
@@ -232,13 +238,15 @@ def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[Missing
 def _header(
     prepared: Prepared,
     clock: Clock,
+    listed: list[Device],
     files: FileWatch,
     missing: list[MissingTracepoint],
     lacking: list[Lack],
 ) -> Header:
-    """Return the log's header, for attached probes; host and devices are looked up now.
+    """Return the log's header, for attached probes; the host is looked up now.
 
-    `clock`: clock readings (name → ns) from before the programs were attached. `missing`,
+    `clock`: clock readings (name → ns) from before the programs were attached. `listed`: the
+    devices, likewise. `missing`,
     `lacking`: as in Opened. The event letters are those of attached programs, sorted; rings are
     {"levels": number, "bytes": one CPU's by level}.
     """
@@ -258,4 +266,5 @@ def _header(
         backend=probes.backend_facts(),
         rings={"levels": len(levels), "bytes": levels},
         rights=rights_kept.facts(lacking),
+        listed=listed,
     )

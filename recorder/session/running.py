@@ -252,7 +252,9 @@ def start(
         loss=loss,
         intake=intake,
         loss_feed=LossFeed(probes, loss, writer),
-        changes=ChangeNotes(opened.header["devices"], opened.files, writer, opened.containers),
+        changes=ChangeNotes(
+            opened.header["devices"], opened.seen, opened.files, writer, opened.containers
+        ),
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),

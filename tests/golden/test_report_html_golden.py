@@ -27,9 +27,8 @@ def test_the_data_of_a_page(name: str, tmp_path: Path, update: bool) -> None:
     # WHEN the data of its page is collected
     data = collect(lambda: Trace(str(log)))
     del data["words"], data["operations"]  # texts; what the report's JSON has, too
-    assert (
-        data.pop("report")["format"] == 1
-    )  # equal to --json: tests/unit/cli/reporting/test_report_html.py
+    report = data.pop("report")  # equal to --json: tests/unit/cli/reporting/test_report_html.py
+    assert report["format"] == 2
     # THEN it is as on file
     path = EXPECTED / f"{name}.json"
     told = one_line_each(json.dumps(data, indent=1)) + "\n"

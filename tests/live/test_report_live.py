@@ -126,3 +126,26 @@ def test_tries_that_fail_at_once_are_none_of_fios_ios(
         assert one["ios"] == job[one["operation"]]["total_ios"]
         assert one["bytes"] == job[one["operation"]]["io_bytes"]
     assert "AGAIN" not in told["total"]["errors"]
+
+
+def test_rates_are_of_the_recorded_time(loop_device: LoopDevice, tmp_path: Path) -> None:
+    # GIVEN a recording of one program's 100 writes with idle time before and after them
+    log = tmp_path / "idle.biotrail"
+    dd = f"dd if=/dev/zero of={loop_device.path} bs=4k count=100 oflag=direct status=none"
+    command = ["sh", "-c", f"sleep 0.5; {dd}; sleep 0.5"]
+    biotrail("record", "-q", "-d", loop_device.path, "--comm", "dd", "-o", log, "--", *command)
+    # WHEN it is reported on
+    found = json.loads(biotrail("report", "--json", log).stdout)
+    # THEN its time is that for which the recorder ran, within what attaching takes, and the rates
+    # are of that time
+    end = read(log).trace.reader.end
+    assert end is not None
+    assert found["time"]["span_ns"] >= end["seconds"] * 1e9 >= 1e9
+    writes = found["total"]["ios"]
+    assert writes >= 100
+    rate = writes * 1e9 / found["time"]["span_ns"]
+    assert found["total"]["ios_per_s"] == pytest.approx(rate, abs=1e-2)
+    # and the device was idle for most of it
+    [device] = found["devices"]
+    assert device["depth"]["queue"]["idle_ns"] >= 0.9e9
+    assert "mostly-idle" in {one["rule"] for one in found["verdict"]}

@@ -255,10 +255,12 @@ def write_log(
     chunks: int = 1,
     losses: Sequence[dict[str, Any]] = (),
     drop_pointers: bool = False,
+    stopped: int | None = None,
 ) -> Path:
     """Writes a sequence as a log of `chunks` chunks of about as many events each.
 
-    `losses` are loss windows as `LogWriter.write_loss` takes them, times absolute.
+    `stopped` is when the recorder stopped, if its end says so. `losses` are loss windows as
+    `LogWriter.write_loss` takes them, times absolute.
     """
     encoder, rings = encoding(drop_pointers=drop_pointers)
     encoded = [(event["cpu"], encoder.encode(event)) for event in events]
@@ -271,5 +273,6 @@ def write_log(
                 log.write_chunk(rings.segments(piece), clock(events[part[-1]]["ns"]))
         if losses:
             log.write_loss(list(losses))
-        log.close({"clocks": clock(last)})
+        end = {} if stopped is None else {"stopped": clock(stopped)}
+        log.close({"clocks": clock(max(last, stopped or 0)), **end})
     return path

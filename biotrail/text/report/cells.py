@@ -147,7 +147,8 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             value = _end(str(value))
         if field in OF_CGROUP:
             value = cgroup_cell(group.name, field)
-        cells.append("(unknown)" if value is None else str(value))
+        none = "(kernel thread)" if field == "call" else "(unknown)"
+        cells.append(none if value is None else str(value))
     return cells
 
 

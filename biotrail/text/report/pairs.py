@@ -93,7 +93,7 @@ def _intervals(report: Report, width: int, limit: int) -> RenderableType:
     """Return the table of pairs over time. limit: rows, 0: all."""
     rows = []
     for interval in report.intervals:
-        at = units.duration(interval.begin_ns - report.begin_ns)
+        at = units.since(interval.begin_ns - report.begin_ns)
         seconds = max(interval.end_ns - interval.begin_ns, 1) / 1e9
         if not interval.pairs:
             rows.append([at, _NONE, "", "", *([""] * len(TIMES))])

@@ -108,6 +108,7 @@ def _head(report: Report) -> list[str]:
     """Return lines on the recording and on what is left out of its figures."""
     span = units.duration(report.span_ns)
     total = report.total.bios.counters
+    span += " from the first event to the last" if report.of_events else ""
     found = [
         f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}",
     ]
@@ -214,7 +215,7 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
     fields = FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
     for interval in report.intervals:
-        at = units.duration(interval.begin_ns - report.begin_ns)
+        at = units.since(interval.begin_ns - report.begin_ns)
         if not interval.groups:
             rows.append([at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + len(TAIL)))])
         for group in in_order(interval.groups, order):

@@ -123,8 +123,9 @@ class SideReport:
     host: str
     kernel: str
     begin: str | None
-    """Wall-clock time of the first event, ISO 8601 in UTC; None: not known."""
+    """Wall-clock time of the beginning, ISO 8601 in UTC; None: not known."""
     span_ns: int
+    """Length of the recorded time (`extent.extent`)."""
     block_ns: int
     """Length of the blocks that were drawn; 0: the recording is too short for intervals."""
     blocks: int

@@ -109,7 +109,7 @@ class Slots:
     def times(self, end: int) -> I64:
         """Return the length of each slot in ns: int64 (slots,), `width` but for the last slot.
 
-        The slots cover `origin` to `end` (ns, time of the last event). The last slot has what is
+        The slots cover `origin` to `end` (ns). The last slot has what is
         left, which can be 0. Before the first window there is only one slot, of length 0.
         """
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
@@ -219,17 +219,17 @@ class Recording:
 
     @property
     def begin_ns(self) -> int:
-        """Time of the first event, ns; as `extent`."""
+        """ns when recording began; as `extent`."""
         return extent(self.trace)[0]
 
     @property
     def end_ns(self) -> int:
-        """Time of the last event, ns; as `extent`."""
+        """ns when recording ended; as `extent`."""
         return extent(self.trace)[1]
 
     @property
     def span_ns(self) -> int:
-        """ns from the first event to the last."""
+        """Length of the recorded time, ns."""
         return self.end_ns - self.begin_ns
 
     @property

@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First and last time of a trace's events."""
+"""From when to when a trace was recorded: the time that rates, shares and depths are of."""
 
 from biotrail.converters.pipeline import Trace
 
 
 def extent(trace: Trace) -> tuple[int, int]:
-    """Return (first, last): the times of a trace's first and last event in ns (CLOCK_MONOTONIC).
+    """Return (begin, end) of the time that a trace's figures are of, in ns (CLOCK_MONOTONIC).
 
-    Of a trace that was limited to a part of the log (a cut): the bounds of that part as far as it
-    was read. trace: read to its end. Without any event both are the time at which recording began,
-    by the log's header, or 0 if the header does not have that time.
+    When recording began and ended, whatever its filters left out; of a trace that was limited to a
+    part of the log (a cut) the bounds of that part as far as it was read; of a recording that does
+    not say (`Trace.says_time`), the times of its first and last event, both 0 without any. trace:
+    read to its end.
     """
     account = trace.account
+    if not of_events(trace) and trace.covered is not None:
+        return trace.covered
     if account.first_ns < 0:
         return trace.start, trace.start
     return account.first_ns, account.last_ns
 
 
-def begin_text(trace: Trace) -> str | None:
-    """Return the time of a trace's first event as UTC: `2024-05-01 12:00:00.123456Z`, or None.
+def of_events(trace: Trace) -> bool:
+    """Return whether `extent` is from the first to the last event, as the recording has no more."""
+    return not trace.says_time and trace.span is None
 
-    As `extent` has it: of a cut its begin, without events that of the recording. trace: read to its
-    end. None if that time is 0, or if the log has no clock reading to convert with.
+
+def begin_text(trace: Trace) -> str | None:
+    """Return where `extent` begins as UTC: `2024-05-01 12:00:00.123456Z`, or None.
+
+    trace: read to its end. None if that time is 0, or if the log has no clock reading to convert
+    with.
     """
     begin, _ = extent(trace)
     return trace.context.wall_clock(begin) if begin > 0 else None

@@ -29,9 +29,9 @@ class RecordingFacts:
     """Of its files together."""
     events: int
     begin: str | None
-    """Wall-clock time of the first event, UTC; None: not known."""
+    """Wall-clock time of the beginning, UTC; None: not known."""
     span_ns: int
-    """From the first event to the last."""
+    """Length of the recorded time (`extent.extent`)."""
     lost_records: int
     interrupted: bool
     """Whether the log has no end."""
@@ -149,7 +149,7 @@ class FleetReport:
     """Of these files."""
     events: int
     begin: str | None
-    """Wall-clock time of the first event of all, UTC; None: no recording has one."""
+    """Wall-clock time when the first of all began, UTC; None: no recording has one."""
 
     @property
     def outliers(self) -> list[Deviation]:

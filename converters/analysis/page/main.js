@@ -263,7 +263,7 @@ function start() {
   byId("title").textContent = printable(data.log_name);
   byId("about").append(
     printable(
-      `${log.host}${log.kernel ? `, kernel ${log.kernel}` : ""}; ${time.begin ? `from ${time.begin}, ` : ""}${format.ns(time.span_ns)}`,
+      `${log.host}${log.kernel ? `, kernel ${log.kernel}` : ""}; ${time.begin ? `from ${time.begin}, ` : ""}${format.ns(time.span_ns)}${time.of === "events" ? " from the first event to the last" : ""}`,
     ),
   );
   byId("foot").append(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from biotrail.converters.analysis.distributions.depth import Depth, Span
-from biotrail.converters.analysis.distributions.extent import begin_text, extent
+from biotrail.converters.analysis.distributions.extent import begin_text, extent, of_events
 from biotrail.converters.analysis.distributions.groups import (
     OTHERS,
     Group,
@@ -206,6 +206,7 @@ class Reporter:
             begin_ns=begin,
             end_ns=end,
             begin=begin_text(trace),
+            of_events=of_events(trace),
             total=total,
             devices=self._device_reports(trace, span),
             stacked=stacked_reports(self._stacked, context),
@@ -290,7 +291,7 @@ class Reporter:
         """Return all intervals of the time series up to the last one with I/O or pairs, in order.
 
         Empty if no time series was asked for, or no window had a begin. An interval that reaches
-        past `log_end` (ns, the last event) ends there, and its rates are per that shorter time.
+        past `log_end` (ns) ends there, and its rates are per that shorter time.
         Closes the series: figures are of the I/O that ended in an interval, grouped by `by` or by
         device and operation; depths are of each device.
         """
@@ -302,6 +303,8 @@ class Reporter:
             name = self._context.device_name(dev)
             queue, issued = device.queue, device.issued
             for place in {**queue.spans, **issued.spans}:
+                if self.begin + place * self._interval >= log_end:
+                    continue  # of no length, where the recording ends with an interval
                 one = _interval_depth(name, queue, issued, place)
                 if queue.high is not None or issued.high is not None:
                     one.high = _interval_depth(

@@ -170,7 +170,8 @@ def device_report(
     """Return the report of a device.
 
     dev: dev_t. device: its depths and patterns. flush: its flush requests and the bios that waited
-    for any; None: it had none, and `flushes` of the report is None. operations: the report of each
+    for any; None: it had none, and `flushes` of the report is None, as where the log has waits
+    alone: a filter by process leaves flush requests out. operations: the report of each
     operation; their sum is the total, which has no depths. events: letter → number of the device's
     events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time that
     rates are per. context: of the log, for names, `kind` ("" if not in the log) and the devices
@@ -196,7 +197,7 @@ def device_report(
         issued=depth_report(device.issued),
         q2q=pattern_report(device.queue_pattern),
         d2d=pattern_report(device.issue_pattern),
-        flushes=flush_report(flush) if flush else None,
+        flushes=flush_report(flush) if flush and flush.requests else None,
         completions=completions,
         drivers=drivers,
     )

@@ -151,13 +151,15 @@ class PathChoice:
     def messages(self) -> list[str]:
         """Return a message for each entry of `lacking`; [] if all that was asked for is recorded.
 
-        Where the part driver is recorded, also one for each driver whose steps are not.
+        Where the part driver is recorded, also one for each driver of the host's devices whose
+        steps are not.
         """
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
         if drivers.PART in self.parts:
             found += [
                 f"--path driver: requests of {name} have no steps: {why}"
                 for name, why in self.drivers.lacking
+                if drivers.BY_NAME[name].has_devices()
             ]
         return found
 

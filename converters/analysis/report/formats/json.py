@@ -49,6 +49,7 @@ def as_dict(report: Report) -> dict[str, Any]:
             "begin_ns": report.begin_ns,
             "end_ns": report.end_ns,
             "span_ns": span,
+            "of": "events" if report.of_events else "recording",
         },
         "percentiles": {
             "method": report.percentiles.method,

@@ -11,7 +11,7 @@ from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
 from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
 
-FORMAT = 1
+FORMAT = 2
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""
 
 Buckets = list[tuple[int, int, int]]
@@ -400,6 +400,9 @@ class Report:
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
     submissions: list[SubmissionReport] = field(default_factory=list)
     """io_uring and aio by operation, the most first; empty where none were recorded."""
+    of_events: bool = False
+    """Whether `begin_ns` and `end_ns` are the first and last event, as the recording does not say
+    from when to when it was."""
     submissions_unknown: int = 0
     pairs: list[PairReport] = field(default_factory=list)
     """As the log's header declares them; empty: none."""
@@ -407,5 +410,5 @@ class Report:
 
     @property
     def span_ns(self) -> int:
-        """Length of the log."""
+        """Length of the recorded time, which rates, shares and depths are of."""
         return self.end_ns - self.begin_ns

@@ -20,6 +20,7 @@ from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import Reporter, make_report
 from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
 from biotrail.converters.events.tables import NEVER, STAGE_NAMES, RequestKind, Stage
+from biotrail.converters.lifecycles.windows import restricted
 from biotrail.converters.pipeline import Trace
 from tests.scenarios import cases
 from tests.scenarios.tools import Tables, events_of, read
@@ -158,7 +159,7 @@ def test_depth_is_what_counting_by_hand_gives(name: str, tmp_path: Path) -> None
     captures.write_log(path, followed(name))
     tables, report = both(path)
     bios, requests = tables.bios, tables.requests
-    end = report.end_ns + 1
+    end = report.end_ns
     for device in report.devices:
         major, minor = map(int, device.dev.split(":"))
         dev = major << 20 | minor
@@ -206,6 +207,21 @@ def test_flushes_and_who_shared_them() -> None:
     waits = np.isin(tables.bio_stages.stage, [Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH])
     assert flushes.waits == int(waits.sum())
     assert sum(bios * n for bios, n in flushes.shared.items()) == flushes.waits - flushes.unmatched
+
+
+def test_waits_without_any_flush_request_have_no_row() -> None:
+    # GIVEN the sample log without its flush requests, as a filter by process leaves it
+    reporter = None
+    trace = Trace(SAMPLE)
+    for window in trace.lifecycles():
+        reporter = reporter or Reporter(trace.context)
+        kept = [np.ones(len(t), np.bool_) for t in (window.bios, window.open_bios)]
+        data, open_ = (t.kind != RequestKind.FLUSH for t in (window.requests, window.open_requests))
+        reporter.add(restricted(window, kept[0], data, kept[1], open_))
+    # WHEN it is reported on THEN no device has flushes, whoever waited for them
+    assert reporter is not None
+    assert sum(flush.waits for flush in reporter.flushes.values())
+    assert not [d for d in reporter.finish(trace).devices if d.flushes]
 
 
 def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:

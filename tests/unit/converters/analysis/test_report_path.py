@@ -132,7 +132,7 @@ def test_by_call(cli: Cli, tmp_path: Path) -> None:
         (None, 1),
     ]
     assert found["calls"] == []
-    assert "(unknown)" in cli("report", "--by", "call", path).out
+    assert "(kernel thread)" in cli("report", "--by", "call", path).out
 
 
 @pytest.fixture

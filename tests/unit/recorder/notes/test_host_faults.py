@@ -66,7 +66,7 @@ def test_among_thousands_of_devices_only_changed_ones_are_looked_at(
 
     monkeypatch.setattr(hotplug, "fingerprint", lambda: dict(seen))
     monkeypatch.setattr("biotrail.recorder.host.devices.snapshot", snapshot)
-    watch = DeviceWatch([])
+    watch = DeviceWatch([], hotplug.fingerprint())
     assert watch.changes() is None
     # WHEN one comes, one is set anew and one goes
     seen["7:5"], seen["8:1"] = "9", "2"

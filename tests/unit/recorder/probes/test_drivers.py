@@ -81,10 +81,15 @@ def test_without_any_driver_the_part_is_not_recorded() -> None:
     }
 
 
-def test_a_lacking_driver_is_named_while_others_are_recorded() -> None:
-    # GIVEN a kernel with SCSI alone WHEN the part is wanted
+@pytest.mark.parametrize("nvme", [True, False])
+def test_a_lacking_driver_is_named_while_others_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, nvme: bool
+) -> None:
+    # GIVEN a kernel with SCSI alone, a host with NVMe devices or without WHEN the part is wanted
+    have = {"/sys/class/nvme": ["nvme0"] if nvme else []}
+    monkeypatch.setattr("biotrail.recorder.probes.drivers.os.listdir", lambda path: have[path])
     path = choose_path(frozenset({"driver"}), None, False, of(DRIVERS[1]))  # type: ignore[arg-type]
-    # THEN the header has each driver, and messages name those without steps
+    # THEN the header has each driver, and messages name those of its devices that have no steps
     facts = path.facts()
     assert facts is not None
     assert facts["parts"] == ["driver"]
@@ -92,6 +97,6 @@ def test_a_lacking_driver_is_named_while_others_are_recorded() -> None:
     assert facts["drivers"]["scsi"] == ""
     assert "nvme_setup_cmd" in facts["drivers"]["nvme"]
     assert [message.split(":")[1] for message in path.messages()] == [
-        " requests of nvme have no steps",
+        *([" requests of nvme have no steps"] if nvme else []),
         " requests of loop have no steps",
     ]

@@ -2,6 +2,8 @@
 """What a recording resolves before it opens anything."""
 
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,3 +28,25 @@ def test_a_device_named_twice_hides_no_lower_device(monkeypatch: pytest.MonkeyPa
         {"disk": 7, "part": 0},
         {"disk": 6, "part": 0},
     ]
+
+
+def test_devices_are_asked_before_anything_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # GIVEN a device whose attributes ask the device, which is a request
+    probes = FakeProbes()
+    look = opening.devices.snapshot
+
+    def snapshot() -> list[Any]:
+        probes.calls.append("devices")
+        return look()
+
+    monkeypatch.setattr(opening.devices, "snapshot", snapshot)
+    # WHEN a recording is opened
+    with ExitStack() as stack, ExitStack() as undo:
+        prepared = opening.prepare(options(tmp_path / "log"), stack, probes)
+        opened = opening.open_recording(prepared, stack, undo)
+    # THEN devices were looked at once, before the programs were attached, and are in the header
+    assert probes.calls.index("devices") < probes.calls.index("attach")
+    assert probes.calls.count("devices") == 1
+    assert opened.header["devices"]
