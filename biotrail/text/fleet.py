@@ -13,6 +13,7 @@ from biotrail.text.report.cells import (
     TIMES,
     WORK,
     doubtful_lines,
+    ranges_text,
     stage_rows,
     tail,
     times,
@@ -57,7 +58,8 @@ def head(report: FleetReport) -> list[str]:
         f"from {report.begin or 'an unknown time'}; {units.duration(total.span_ns)} of recording "
         "in all, which rates are per",
         f"{units.plural(total.total.bios.counters['ios'], 'bio')}, "
-        f"{units.size(total.total.bios.counters['bytes'])}, "
+        f"{units.size(total.total.bios.counters['bytes'])}"
+        f"{ranges_text(total.total.bios.counters)}, "
         f"{units.plural(total.total.requests.counters['ios'], 'request')}",
     ]
     every = (total.total.bios, "of bios"), (total.total.requests, "of requests")

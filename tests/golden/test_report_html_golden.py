@@ -28,7 +28,7 @@ def test_the_data_of_a_page(name: str, tmp_path: Path, update: bool) -> None:
     data = collect(lambda: Trace(str(log)))
     del data["words"], data["operations"]  # texts; what the report's JSON has, too
     assert (
-        data.pop("report")["format"] == 1
+        data.pop("report")["format"] == 2
     )  # equal to --json: tests/unit/cli/reporting/test_report_html.py
     # THEN it is as on file
     path = EXPECTED / f"{name}.json"

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
+from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table
 
@@ -32,7 +33,9 @@ NONE = "-"
 IN_DOUBT = "in doubt (with: mean, p99)"
 """Head of the column of latencies in doubt, which are in no other figure: how many, and mean and
 p99 with them in."""
-TAIL = (Column("failed"), Column("tries", 2), Column(IN_DOUBT))
+RANGES = {name: name.removesuffix("_bytes") for name in CLEARED.values()}
+"""Counter of bytes that were acted on without moving data → head of its column."""
+TAIL = (*map(Column, RANGES.values()), Column("failed"), Column("tries", 2), Column(IN_DOUBT))
 """Columns that are shown if any row has something in them."""
 FIELDS = {
     "process": ("process", "pid"),
@@ -65,8 +68,14 @@ def work(group: GroupReport) -> list[str]:
         f"{group.ios_per_s:,.0f}",
         units.size(group.counters["bytes"]),
         units.size(group.bytes_per_s) + "/s",
-        mean_size(group.size),
+        mean_size(group.size if group.size.count else group.ranges),
     ]
+
+
+def ranges_text(counters: dict[str, int]) -> str:
+    """Return what was acted on without moving data, to follow other words; empty: nothing."""
+    found = ((counters[name], word) for name, word in RANGES.items())
+    return "".join(f", {units.size(size)} {word}" for size, word in found if size)
 
 
 def mean_size(values: Summary) -> str:
@@ -78,7 +87,8 @@ def tail(group: GroupReport) -> list[str]:
     """Return the cells of TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
-    return [failed or NONE, units.count(tries) if tries else NONE, _doubtful(group)]
+    ranges = [units.size(n) if (n := group.counters[name]) else NONE for name in RANGES]
+    return [*ranges, failed or NONE, units.count(tries) if tries else NONE, _doubtful(group)]
 
 
 def _doubtful(group: GroupReport) -> str:

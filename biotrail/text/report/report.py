@@ -15,6 +15,7 @@ from biotrail.text.report.cells import (
     WORK,
     doubtful_lines,
     name_cells,
+    ranges_text,
     stage_rows,
     tail,
     times,
@@ -112,7 +113,8 @@ def _head(report: Report) -> list[str]:
     if report.pairs and not report.devices:
         return found  # a recording of pairs alone
     found += [
-        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}, "
+        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}"
+        f"{ranges_text(total)}, "
         f"{units.plural(report.total.requests.counters['ios'], 'request')}",
     ]
     if total["tries"]:

@@ -12,6 +12,7 @@ from biotrail.converters.analysis.distributions.sketch import Distribution, add_
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Stage
+from biotrail.converters.lifecycles.operations import CLEARED
 
 MOST_GROUPS = 4096
 """Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
@@ -29,7 +30,9 @@ class Group:
     statuses: Counter[int] = field(default_factory=Counter)
     """Number of failed bios (requests) by status: blk_status_t, or a negative errno."""
     size: Distribution = field(default_factory=Distribution)
-    """Bytes."""
+    """Bytes of data."""
+    ranges: Distribution = field(default_factory=Distribution)
+    """Bytes of the ranges of operations of CLEARED, which move no data and are not in `size`."""
     latency: Distribution = field(default_factory=Distribution)
     """ns from Q (of requests: from allocation) to the completion."""
     doubtful: Distribution = field(default_factory=Distribution)
@@ -41,6 +44,11 @@ class Group:
         """Return the counter with a name of COUNTERS."""
         return int(self.counters[COUNTERS.index(name)])
 
+    @property
+    def length(self) -> int:
+        """Bytes of data and of ranges."""
+        return sum(self[name] for name in ("bytes", *CLEARED.values()))
+
     def merge(self, other: "Group") -> None:
         """Add the counters, statuses, sizes, latencies and stage times of another group.
 
@@ -49,6 +57,7 @@ class Group:
         self.counters += other.counters
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
+        self.ranges.merge(other.ranges)
         self.latency.merge(other.latency)
         self.doubtful.merge(other.doubtful)
         for stage, times in other.stages.items():
@@ -79,6 +88,8 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     for group, row in zip(groups, sums, strict=True):
         group.counters += row
     add_grouped(place, samples.size, [g.size for g in groups], negative=False)
+    if samples.ranges is not None:
+        add_grouped(place, samples.ranges, [g.ranges for g in groups], negative=False)
     add_grouped(place, samples.latency, [g.latency for g in groups], negative=False)
     if "doubtful" in samples.counters:
         add_grouped(place, samples.doubtful, [g.doubtful for g in groups], negative=False)

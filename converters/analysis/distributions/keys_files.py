@@ -10,8 +10,9 @@ from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.files import File
 from biotrail.converters.events.tables import I64, Bool, Lifecycles
+from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
 
-NO_DATA = frozenset({"flush", "discard", "secure_erase", "write_zeroes"})
+NO_DATA = frozenset({FLUSH, *CLEARED})
 """Operations whose bios carry no pages."""
 Name = Mapping[str, str | int | None]
 _EMPTY, _UNKNOWN, _FIRST = 0, 1, 2

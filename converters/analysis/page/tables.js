@@ -30,6 +30,24 @@ function tile(what, ...figures) {
   return el("div", { class: "tile" }, el("b", {}, ...figures), el("span", { class: "what" }, what));
 }
 
+/** Counters of bytes that were acted on without moving data, and what to call them. */
+const RANGES = [
+  ["discarded", "discarded_bytes"],
+  ["zeroed", "zeroed_bytes"],
+  ["erased", "erased_bytes"],
+];
+
+/** Returns the columns of RANGES that any row has something in. of: row → [group, its path]. */
+function rangeColumns(rows, of) {
+  return RANGES.filter(([, key]) => rows.some((row) => of(row)[0][key])).map(([title, key]) => [
+    title,
+    (row) => {
+      const [group, path] = of(row);
+      return group[key] ? figure(group[key], "bytes", `${path}.${key}`) : "–";
+    },
+  ]);
+}
+
 function summaryCard(view) {
   const { group, path } = view;
   const at = (key, kind) => figure(group[key], kind, `${path}.${key}`);
@@ -38,6 +56,7 @@ function summaryCard(view) {
   const tiles = [
     tile("I/Os (bios)", at("ios", "count")),
     tile("data", at("bytes", "bytes")),
+    ...RANGES.filter(([, key]) => group[key]).map(([title, key]) => tile(title, at(key, "bytes"))),
     tile("I/Os a second", at("ios_per_s", "rate")),
     tile("throughput", at("bytes_per_s", "byterate")),
     tile("median latency (Q2C)", latency("p50_ns")),
@@ -177,6 +196,7 @@ function groupTable(rows, path, names) {
       ["I/Os", bar],
       ["data", (row, place) => figure(row.bytes, "bytes", `${path}.${place}.bytes`)],
       ["data/s", (row, place) => figure(row.bytes_per_s, "byterate", `${path}.${place}.bytes_per_s`)],
+      ...rangeColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
       ...timeColumns((row) => [row.latency, `${path}.${at.get(row)}.latency`]),
       ["failed", (row, place) => (row.failed ? figure(row.failed, "count", `${path}.${place}.failed`) : "–")],
       ...doubtColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
@@ -246,6 +266,7 @@ function deviceCard() {
         ["I/Os", whole("ios", "count")],
         ["data", whole("bytes", "bytes")],
         ["data/s", whole("bytes_per_s", "byterate")],
+        ...rangeColumns(report.devices, (row) => [row.total, `devices.${report.devices.indexOf(row)}.total`]),
         ["in flight", deep("mean", "depth.queue.mean")],
         ["most", deep("count", "depth.queue.max")],
         ["in device", deep("mean", "depth.issued.mean")],

@@ -31,7 +31,7 @@ def test_text_json_and_csv_say_the_same(cli: Cli) -> None:
     # GIVEN the sample log WHEN it is reported on in three ways
     said, told = cli("report", SAMPLE).out, report_of(cli, SAMPLE)
     rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", SAMPLE).out)))
-    assert told["format"] == 1
+    assert told["format"] == 2
     for device in told["devices"]:
         for operation in device["operations"]:
             if not operation["ios"]:

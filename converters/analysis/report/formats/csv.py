@@ -11,6 +11,7 @@ from biotrail.converters.analysis.report.formats.csv_pairs import interval_pair_
 from biotrail.converters.analysis.report.formats.json_pairs import summary
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
+from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (
@@ -47,9 +48,10 @@ COLUMNS = (
     *LATER,
     *SCOPE,
     *DOUBTFUL,
+    *CLEARED.values(),
 )
 
-_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful")
+_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())
 """Counters that are columns of their own."""
 
 Line = dict[str, Any]

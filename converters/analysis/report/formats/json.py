@@ -117,7 +117,8 @@ def group(one: GroupReport) -> dict[str, Any]:
     """Return the figures of a group of bios (or requests) as a dict for json.dumps.
 
     Keys: the fields of the group's name, then ios, bytes, done_bytes, ios_per_s, bytes_per_s, each
-    other counter by its name, errors (status name → count), size (bytes) and latency (ns; each a
+    other counter by its name, errors (status name → count), size and ranges (bytes) and
+    latency (ns; each a
     summary with a histogram; that of the latency without those in doubt, with `with_doubtful`, the
     count, mean and p99 with them in, where there are any), and stages: a list of dicts with stage
     (its name), share (0 to 1) and the summary of its time (ns). `errors` is not copied.
@@ -133,6 +134,7 @@ def group(one: GroupReport) -> dict[str, Any]:
         **{name: count for name, count in counters.items() if name not in _NOT_EVENTS},
         "errors": one.errors,
         "size": {**summary(one.size, "bytes"), "histogram": buckets(one.sizes, "bytes")},
+        "ranges": {**summary(one.ranges, "bytes"), "histogram": buckets(one.range_sizes, "bytes")},
         "latency": {
             **summary(one.latency, "ns"),
             "histogram": buckets(one.latencies, "ns"),

@@ -11,7 +11,7 @@ from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
 from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
 
-FORMAT = 1
+FORMAT = 2
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""
 
 Buckets = list[tuple[int, int, int]]
@@ -31,9 +31,13 @@ class GroupReport:
     errors: dict[str, int]
     """Status name → number of bios or requests that failed with that status."""
     size: Summary
-    """bytes."""
+    """bytes of data."""
+    ranges: Summary
+    """bytes of the ranges that were discarded, zeroed or erased, which are not in `size`."""
     sizes: Buckets
     """Histogram of the sizes (bytes) by powers of two."""
+    range_sizes: Buckets
+    """Histogram of the ranges (bytes) by powers of two."""
     latency: Summary
     """ns from Q (of requests: from allocation) to completion, without those in doubt."""
     with_doubtful: Summary | None
