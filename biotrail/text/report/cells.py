@@ -29,6 +29,17 @@ WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
+GROUP_WORK = (
+    Column("I/Os"),
+    Column("I/O/s", 3),
+    Column("read", 1),
+    Column("written", 1),
+    Column("data/s", 4),
+    Column("size", 5),
+)
+"""The same of a group of a list, with reads beside writes."""
+TOTAL = (Column("total"), Column("share"))
+"""Sum of a group's times, and its share of all groups'."""
 NONE = "-"
 IN_DOUBT = "in doubt (with: mean, p99)"
 """Head of the column of latencies in doubt, which are in no other figure: how many, and mean and
@@ -76,6 +87,53 @@ def ranges_text(counters: dict[str, int]) -> str:
     """Return what was acted on without moving data, to follow other words; empty: nothing."""
     found = ((counters[name], word) for name, word in RANGES.items())
     return "".join(f", {units.size(size)} {word}" for size, word in found if size)
+
+
+def group_cells(group: GroupReport) -> list[str]:
+    """Return the cells of GROUP_WORK, TOTAL, TIMES and TAIL."""
+    count, rate, data, speed, size = work(group)
+    read = sum(one.bytes for one in group.operations if one.operation == "read")
+    moved = [data, NONE]
+    if group.operations:
+        moved = [units.size(n) if n else NONE for n in (read, group.counters["bytes"] - read)]
+    return [count, rate, *moved, speed, size, *total(group), *times(group.latency), *tail(group)]
+
+
+def total(group: GroupReport) -> list[str]:
+    """Return the cells of TOTAL."""
+    if not group.latency.count:
+        return [NONE] * len(TOTAL)
+    return [units.duration(group.latency.sum), f"{100 * group.share:.1f} %"]
+
+
+def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:
+    """Return a row of a list's table for each operation of a group that has several.
+
+    fields: cells of the group's name. The share is of the group's time.
+    """
+    if len(group.operations) < 2:
+        return []
+    rows = []
+    for one in group.operations:
+        size = units.size(one.bytes) if one.bytes else NONE
+        place = {"read": 0}.get(one.operation, 1)
+        moved = [NONE, NONE]
+        if one.operation not in CLEARED:
+            moved[place] = size
+        share = one.latency.sum / group.latency.sum if group.latency.sum else 0.0
+        ranges = [size if CLEARED.get(one.operation) == name else NONE for name in RANGES]
+        rows.append(
+            [
+                *[f"  {one.operation}", *([""] * (fields - 1))],
+                *[units.count(one.ios), "", *moved, ""],
+                units.size(one.bytes / one.ios) if one.bytes else NONE,
+                *[units.duration(one.latency.sum), f"({100 * share:.1f} %)"],
+                *times(one.latency),
+                *ranges,
+                *([NONE] * (len(TAIL) - len(ranges))),
+            ]
+        )
+    return rows
 
 
 def mean_size(values: Summary) -> str:

@@ -10,11 +10,15 @@ from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     FIELDS,
+    GROUP_WORK,
     TAIL,
     TIMES,
+    TOTAL,
     WORK,
     doubtful_lines,
+    group_cells,
     name_cells,
+    operation_rows,
     ranges_text,
     stage_rows,
     tail,
@@ -180,19 +184,32 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
 
 
 def _list(
-    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
+    title: str,
+    fields: Sequence[str],
+    groups: Sequence[GroupReport],
+    width: int,
+    limit: int,
+    *,
+    divided: bool = False,
 ) -> RenderableType:
-    """Return a table of groups with their latencies. limit: rows, 0: all."""
+    """Return a table of groups with their latencies.
+
+    limit: groups, 0: all. divided: whether rows of its operations stand below a group.
+    """
     shown, more = first(groups, limit)
-    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *tail(g)] for g in shown]
+    rows = []
+    for group in shown:
+        rows.append([*name_cells(group, fields), *group_cells(group)])
+        rows += operation_rows(group, len(fields)) if divided else []
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
-    return with_more(with_tail(title, [*columns, *WORK, *TIMES], rows, width), more)
+    columns += [*GROUP_WORK, *TOTAL, *TIMES]
+    return with_more(with_tail(title, columns, rows, width), more)
 
 
 def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of the groups of --by: latencies, then stages. limit: groups, 0: all."""
     fields = FIELDS[report.by or "device"]
-    yield _list(f"By {report.by}", fields, report.groups, width, limit)
+    yield _list(f"By {report.by}", fields, report.groups, width, limit, divided=True)
     shown, more = first(report.groups, limit)
     rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
     columns = [

@@ -181,6 +181,13 @@ function doubtColumns(rows, of) {
   ];
 }
 
+/** Returns the bytes that a group of a list read, or moved otherwise. */
+function moved(row, read) {
+  const all = row.by_operation || [];
+  const bytes = sum(all.filter((one) => one.operation === "read").map((one) => one.bytes));
+  return read ? bytes : row.bytes - bytes;
+}
+
 /** Returns a table of groups, with a bar behind each number of I/Os, relative to the largest one. */
 function groupTable(rows, path, names) {
   const most = Math.max(...rows.map((row) => row.ios), 1);
@@ -195,8 +202,16 @@ function groupTable(rows, path, names) {
       ...names,
       ["I/Os", bar],
       ["data", (row, place) => figure(row.bytes, "bytes", `${path}.${place}.bytes`)],
+      ["read", (row) => (moved(row, true) ? format.bytes(moved(row, true)) : "–")],
+      ["written", (row) => (moved(row, false) ? format.bytes(moved(row, false)) : "–")],
       ["data/s", (row, place) => figure(row.bytes_per_s, "byterate", `${path}.${place}.bytes_per_s`)],
       ...rangeColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
+      ["total", (row, place) => figure(row.latency.sum_ns, "ns", `${path}.${place}.latency.sum_ns`)],
+      [
+        "share",
+        (row, place) =>
+          row.time_share === undefined ? "–" : figure(row.time_share, "share", `${path}.${place}.time_share`),
+      ],
       ...timeColumns((row) => [row.latency, `${path}.${at.get(row)}.latency`]),
       ["failed", (row, place) => (row.failed ? figure(row.failed, "count", `${path}.${place}.failed`) : "–")],
       ...doubtColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),

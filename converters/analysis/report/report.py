@@ -45,7 +45,9 @@ from biotrail.converters.analysis.report.summaries import (
     operation_report,
     operation_reports,
     stacked_reports,
+    time_and_number,
     with_rates,
+    with_shares,
 )
 from biotrail.converters.analysis.report.tails.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
@@ -97,7 +99,9 @@ class Reporter:
             **({"files": ByPath(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
-        self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
+        self._groups = {
+            name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
+        }
         self._timeline = timeline
         self._devices = timeline.devices if timeline else Devices(interval)
         self._flushes = Flushes()
@@ -236,10 +240,10 @@ class Reporter:
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
-        """Return the reports of one list's groups, most I/Os first; CPUs by number, not known last.
+        """Return the reports of one list's groups, most time first; CPUs by number, not known last.
 
         which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`, also if that is
-        "cpu" most I/Os first). span: ns that rates are per. Groups whose codes turned out, later in
+        "cpu" most time first). span: ns that rates are per. Groups whose codes turned out, later in
         the log, to be the same group (`canonical`) are merged.
         """
         key = self._keys.get(which, self._chosen)
@@ -252,7 +256,8 @@ class Reporter:
             )
             for code, same in groups.items()
         ]
-        return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
+        with_shares(found)
+        return found if which == "cpus" else sorted(found, key=time_and_number)
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
         """Return the reports of the devices with I/O, those with most bios first.
@@ -315,6 +320,7 @@ class Reporter:
             begin = self.begin + place * self._interval
             end = min(begin + self._interval, max(log_end, begin))
             groups = self._series.closed.get(place, [])
+            with_shares(groups)
             if end - begin < self._interval:
                 groups = [with_rates(group, end - begin) for group in groups]
             depth = depths.get(place, [])

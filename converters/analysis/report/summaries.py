@@ -20,6 +20,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     DriverReport,
     FlushReport,
     GroupReport,
+    OperationFigures,
     OperationReport,
     PatternReport,
     StackedReport,
@@ -93,7 +94,31 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
             if (times := group.stages.get(stage)) is not None
         ],
         group=group,
+        operations=_operations(group, context),
     )
+
+
+def _operations(group: Group, context: Context) -> list[OperationFigures]:
+    """Return the figures of a group's operations, most time first."""
+    found = [
+        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
+        for op, one in sorted(group.operations.items())
+        if one.ios
+    ]
+    return sorted(found, key=lambda one: (-one.latency.sum, -one.ios))
+
+
+def time_and_number(one: GroupReport) -> tuple[int, int]:
+    """Return the key that sorts groups by their time, then by number of I/Os, most first."""
+    return -one.latency.sum, -one.counters["ios"]
+
+
+def with_shares(groups: Iterable[GroupReport]) -> None:
+    """Set the groups' shares of the time of all of them."""
+    groups = list(groups)
+    whole = sum(one.latency.sum for one in groups)
+    for one in groups:
+        one.share = one.latency.sum / whole if whole else 0.0
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:

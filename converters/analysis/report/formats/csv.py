@@ -132,6 +132,7 @@ def lines(report: Report) -> Iterator[Line]:
         for group in groups:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
+            yield from ({**whole, **line} for line in _operation_lines(section, group))
     yield from ({**whole, **line} for line in _path_lines(report))
     yield from ({**whole, **line} for line in pair_lines(report))
     for interval in report.intervals:
@@ -140,6 +141,23 @@ def lines(report: Report) -> Iterator[Line]:
                 times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
                 yield {"section": "intervals", **times, **line}
     yield from interval_pair_lines(report)
+
+
+def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
+    """Yield a line for each operation of a list's group; `share` is of the group's time."""
+    for one in group.operations:
+        time = group.latency.sum
+        yield {
+            "section": f"{section} by operation",
+            **group.name,
+            "operation": one.operation,
+            "of": "bios",
+            "stage": "Q2C",
+            "share": round(one.latency.sum / time, 6) if time else 0,
+            "ios": one.ios,
+            "bytes": one.bytes,
+            **summary(one.latency, "ns"),
+        }
 
 
 def _path_lines(report: Report) -> Iterator[Line]:

@@ -144,7 +144,25 @@ def group(one: GroupReport) -> dict[str, Any]:
             {"stage": s.stage, "share": round(s.share, 6), **summary(s.time, "ns")}
             for s in one.stages
         ],
+        **_in_list(one),
     }
+
+
+def _in_list(one: GroupReport) -> dict[str, Any]:
+    """Return what a group of a list has beside: its share of the time, and its operations."""
+    if not one.operations and not one.share:
+        return {}
+    operations = [
+        {
+            "operation": of.operation,
+            "ios": of.ios,
+            "bytes": of.bytes,
+            "latency": summary(of.latency, "ns"),
+        }
+        for of in one.operations
+    ]
+    divided = {"by_operation": operations} if operations else {}
+    return {"time_share": round(one.share, 6), **divided}
 
 
 def operation(one: OperationReport) -> dict[str, Any]:

@@ -19,6 +19,18 @@ Buckets = list[tuple[int, int, int]]
 
 
 @dataclass
+class OperationFigures:
+    """A group's bios of one operation."""
+
+    operation: str
+    ios: int
+    bytes: int
+    """Their length; of operations that move no data, that of their ranges."""
+    latency: Summary
+    """ns."""
+
+
+@dataclass
 class GroupReport:
     """Figures of the bios or requests of one group."""
 
@@ -48,6 +60,10 @@ class GroupReport:
     """Stages that occurred, in the order in which an I/O meets them."""
     group: Group = field(repr=False)
     """The group that the figures are of, for histograms and comparisons; empty in intervals."""
+    share: float = 0.0
+    """Share of its list's latencies, added up, 0 to 1; 0 where it is in no list."""
+    operations: list[OperationFigures] = field(default_factory=list)
+    """Of each operation, most time first; empty of requests, devices and intervals."""
 
 
 @dataclass

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of groups: their time and its share, reads beside writes, operations below a group."""
+
+from pathlib import Path
+
+import pytest
+
+from biotrail.converters.analysis.report.formats.csv import lines
+from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.pipeline import Trace
+from tests.support.cli_runner import Cli
+from tests.support.path_logs import MS, PathLog
+
+WRITE, FLUSH = 1, 1 | 1 << 18
+KIB = 1024
+
+
+def log(tmp_path: Path) -> Path:
+    """A process with one long read and a write, and one with three short writes."""
+    made = PathLog()
+    made.task(42, b"scan")
+    made.task(43, b"sync")
+    made.bio(MS, 8 * MS, tid=42, size=256 * KIB)
+    made.bio(2 * MS, 3 * MS, tid=42, opf=WRITE, size=4 * KIB)
+    for at in (4, 5, 6):
+        made.bio(at * MS, at * MS + MS // 2, tid=43, opf=WRITE, size=8 * KIB)
+    return made.write(tmp_path / "log.biotrail")
+
+
+def test_groups_have_their_time_its_share_and_their_operations(tmp_path: Path) -> None:
+    # GIVEN a log WHEN it is reported on by process
+    report = make_report(Trace(log(tmp_path)), by="process")
+    told = as_dict(report)
+    # THEN the one with most time is first, though it has fewer I/Os, with its share
+    for groups in (told["processes"], told["groups"]):
+        scan, sync = groups
+        assert (scan["process"], scan["latency"]["sum_ns"]) == ("scan", 8 * MS)
+        assert (sync["process"], sync["latency"]["sum_ns"]) == ("sync", 3 * MS // 2)
+        assert scan["time_share"] == pytest.approx(8 / 9.5, abs=1e-6)
+        assert scan["time_share"] + sync["time_share"] == pytest.approx(1)
+        # THEN each operation has figures of its own
+        found = [
+            (one["operation"], one["ios"], one["bytes"], one["latency"]["p99_ns"] >= 6 * MS)
+            for one in scan["by_operation"]
+        ]
+        assert found == [("read", 1, 256 * KIB, True), ("write", 1, 4 * KIB, False)]
+    by_operation = [
+        (line["process"], line["operation"], line["sum_ns"], line["share"])
+        for line in lines(report)
+        if line["section"] == "groups by operation"
+    ]
+    assert by_operation == [
+        ("scan", "read", 7 * MS, 0.875),
+        ("scan", "write", MS, 0.125),
+        ("sync", "write", 3 * MS // 2, 1),
+    ]
+
+
+def test_tables_have_reads_beside_writes(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a log WHEN its report by process is printed
+    text = cli("report", str(log(tmp_path)), "--by", "process").out
+    table = text.split("By process")[1].split("\n\n")[0].splitlines()
+    # THEN a group of several operations has a row of each below its own, with its share in it
+    rows = [line.split() for line in table[3:]]
+    assert [row[0] for row in rows] == ["scan", "read", "write", "sync"]
+    assert rows[0][4:8] == ["256.0", "KiB", "4.0", "KiB"]
+    assert "(87.5" in rows[1] and "(12.5" in rows[2]
+    assert "84.2" in rows[0] and "15.8" in rows[3]
