@@ -202,6 +202,10 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             continue
         if field == "cgroup" and value is None:
             value = group.name.get("cgroup_id") or None
+        if field == "process" and value is None and "writer" in group.name:
+            value = f"({group.name['writer']})"
+        if field == "pid" and value is None and "writer" in group.name:
+            value = NONE
         cells.append("(unknown)" if value is None else str(value))
     return cells
 

@@ -228,7 +228,7 @@ function named(key) {
     el(
       "td",
       { class: "name left", title: printable(known(row[key])) },
-      row.others ? "all others" : known(row[key]),
+      row.others ? "all others" : row[key] === null && row.writer ? row.writer : known(row[key]),
     );
 }
 

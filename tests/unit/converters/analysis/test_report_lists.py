@@ -2,6 +2,7 @@
 """Lists of groups: their time and its share, reads beside writes, operations below a group."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,16 @@ from biotrail.converters.analysis.report.formats.csv import lines
 from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP
+from biotrail.text.report.cells import FIELDS, name_cells
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import MS, PathLog
 
 WRITE, FLUSH = 1, 1 | 1 << 18
 KIB = 1024
+KWORKER = b"kworker/u8:1"
+EARLIER = (None, "dirtied before the recording, or not kept")
+UNKNOWN = (None, "not known")
 
 
 def log(tmp_path: Path) -> Path:
@@ -67,3 +73,35 @@ def test_tables_have_reads_beside_writes(tmp_path: Path, cli: Cli) -> None:
     assert rows[0][4:8] == ["256.0", "KiB", "4.0", "KiB"]
     assert "(87.5" in rows[1] and "(12.5" in rows[2]
     assert "84.2" in rows[0] and "15.8" in rows[3]
+
+
+@pytest.mark.parametrize(
+    ("bio", "expected"),
+    [
+        ({"opf": WRITE, "tid": 8, "flags": Q_FLAG_FILE}, EARLIER),
+        ({"opf": WRITE, "tid": 42, "flags": Q_FLAG_FILE}, EARLIER),
+        ({"opf": WRITE, "tid": 8, "flags": Q_FLAG_DEVICE}, EARLIER),
+        ({"opf": WRITE, "tid": 8, "flags": Q_FLAG_FILE, "dirtied": (9, 42, b"db")}, ("db", None)),
+        ({"opf": WRITE, "tid": 8, "flags": Q_FLAG_FILE, "dirtied": (9, 8, KWORKER)}, UNKNOWN),
+        ({"opf": WRITE, "tid": 42, "flags": Q_FLAG_SWAP}, UNKNOWN),
+        ({"opf": WRITE, "tid": 8}, UNKNOWN),
+        ({"opf": 0, "tid": 8}, UNKNOWN),
+        ({"opf": 0, "tid": 42, "flags": Q_FLAG_FILE}, ("scan", None)),
+        ({"opf": WRITE, "tid": 42}, ("scan", None)),
+    ],
+)
+def test_a_writer_is_known_or_said_not_to_be(
+    tmp_path: Path, bio: dict[str, Any], expected: tuple[str | None, str | None]
+) -> None:
+    # GIVEN a bio of a page cache, of swap, of direct I/O, by a worker or by a program
+    made = PathLog()
+    made.task(42, b"scan")
+    made.task(8, KWORKER)
+    made.bio(100, 200, **bio)
+    # WHEN it is grouped by writer THEN only who wrote or read for itself is named
+    report = make_report(Trace(made.write(tmp_path / "log")), by="writer")
+    [group] = as_dict(report)["groups"]
+    assert (group["process"], group.get("writer")) == expected
+    [cell, *_] = name_cells(report.groups[0], FIELDS["writer"])
+    process, why = expected
+    assert cell == (process or f"({why})")
