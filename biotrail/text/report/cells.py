@@ -12,6 +12,15 @@ from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
+_WITHOUT_FILE = {
+    "no data": "(no data)",
+    "no name": "(files without a name)",
+    "swap": "(swap)",
+    "journal": "(journal)",
+    "metadata": "(metadata)",
+    "no I/O": "(no file: queued no I/O)",
+}
+"""file_kind → what stands for a path."""
 PATH_WIDTH = 48
 """Most characters of a path; --json has the whole path."""
 TIMES = (
@@ -218,8 +227,7 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
     path, kind = group.name[field], group.name["file_kind"]
     if path is None:
         device = f"({group.name.get('device')}: metadata, or the device itself)"
-        known = {"device": device, "no data": "(no data)", "no name": "(files without a name)"}
-        return known.get(str(kind), NOT_KNOWN)
+        return device if kind == "device" else _WITHOUT_FILE.get(str(kind), NOT_KNOWN)
     text = str(path)
     text = text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
     inodes = int(group.name.get("inodes") or 0)

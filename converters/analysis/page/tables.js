@@ -238,6 +238,10 @@ function fileName(row) {
     device: `(${row.device}: metadata, or the device itself)`,
     "not known": "(file not known: direct I/O, buffers)",
     "no data": "(no data)",
+    "no I/O": "(no file: queued no I/O)",
+    swap: "(swap)",
+    journal: "(journal)",
+    metadata: "(metadata)",
   };
   const several = row.inodes > 1 ? ` (${format.count(row.inodes)} inodes)` : "";
   const path = row.file === null ? why[row.file_kind] : `${row.file}${several}`;

@@ -10,13 +10,15 @@ from biotrail.converters.analysis.report.formats.csv import lines
 from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.kernel_names import FLAGS as FLAG_BITS
 from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP
-from biotrail.text.report.cells import FIELDS, name_cells
+from biotrail.text.report.cells import FIELDS, NOT_KNOWN, name_cells
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import MS, PathLog
 
 WRITE, FLUSH = 1, 1 | 1 << 18
 KIB = 1024
+LOG = 1 << FLAG_BITS["META"] | 1 << FLAG_BITS["SYNC"] | 1 << FLAG_BITS["IDLE"]
 KWORKER = b"kworker/u8:1"
 EARLIER = (None, "dirtied before the recording, or not kept")
 UNKNOWN = (None, "not known")
@@ -105,3 +107,40 @@ def test_a_writer_is_known_or_said_not_to_be(
     [cell, *_] = name_cells(report.groups[0], FIELDS["writer"])
     process, why = expected
     assert cell == (process or f"({why})")
+
+
+@pytest.mark.parametrize(
+    ("bio", "kind", "cell"),
+    [
+        ({"opf": WRITE, "flags": Q_FLAG_SWAP}, "swap", "(swap)"),
+        ({"opf": WRITE | LOG}, "journal", "(journal)"),
+        ({"opf": 1 << 12}, "metadata", "(metadata)"),
+        ({"opf": 3}, "no data", "(no data)"),
+        ({"opf": WRITE}, "not known", NOT_KNOWN),
+    ],
+)
+def test_io_without_a_file_is_called_what_it_is(
+    tmp_path: Path, bio: dict[str, Any], kind: str, cell: str
+) -> None:
+    # GIVEN a bio that no file is known of, and whose purpose may be
+    made = PathLog()
+    made.bio(100, 200, **bio)
+    path = made.write(tmp_path / "log", files={})
+    for by in ("file", "inode", "dir"):
+        # WHEN it is grouped by file THEN the purpose is its name
+        [group] = make_report(Trace(path), by=by).groups
+        assert group.name["file_kind"] == kind
+        assert name_cells(group, FIELDS[by])[0] == cell
+
+
+def test_calls_that_queued_nothing_have_no_file(tmp_path: Path) -> None:
+    # GIVEN a timed call that waited without a bio, and one that queued one of no known file
+    made = PathLog()
+    made.task(42, b"cat")
+    made.returns(100, 5 * MS, blocked=4 * MS, queued=0, waits=1)
+    made.bio(6 * MS, 7 * MS, entry=6 * MS - 100)
+    made.returns(6 * MS - 100, 8 * MS, blocked=MS, queued=1)
+    # WHEN calls are grouped by file THEN each is called what it is
+    report = make_report(Trace(made.write(tmp_path / "log", files={})), by="file")
+    cells = {name_cells(one, FIELDS["file"])[0] for one in report.call_groups}
+    assert cells == {"(no file: queued no I/O)", NOT_KNOWN}
