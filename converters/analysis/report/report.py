@@ -37,6 +37,7 @@ from biotrail.converters.analysis.report.devices.drivers import Drivers
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
 from biotrail.converters.analysis.report.devices.held import HeldByLimit
 from biotrail.converters.analysis.report.devices.interrupts import Completions
+from biotrail.converters.analysis.report.devices.purposes import Purposes
 from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.pairs.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
@@ -106,6 +107,7 @@ class Reporter:
         self._devices = timeline.devices if timeline else Devices(interval)
         self._flushes = Flushes()
         self._stacked = Stacked()
+        self._purposes = Purposes()
         self._tails = Tails()
         self._calls = CallsByName(context)
         self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
@@ -160,6 +162,7 @@ class Reporter:
         self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window, self._context)
+        self._purposes.add(window, bios, self._context)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
         if self._call_groups is not None:
@@ -214,6 +217,7 @@ class Reporter:
             devices=self._device_reports(trace, span),
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
+            purposes=self._purposes.reports(context),
             processes=lists["processes"],
             cgroups=lists["cgroups"],
             cpus=lists["cpus"],

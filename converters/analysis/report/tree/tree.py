@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
+from biotrail.converters.analysis.report.devices.purposes import PurposeTime
 from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
@@ -412,6 +413,8 @@ class Report:
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
     held: list[HeldReport] = field(default_factory=list)
+    purposes: list[PurposeTime] = field(default_factory=list)
+    """What each device's bios were for, most time first."""
     waits_dropped: int = 0
     """Recorded waits that are not in `waits`, as their calls went on for too long."""
     commits: list[CommitReport] = field(default_factory=list)

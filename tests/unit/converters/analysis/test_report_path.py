@@ -205,7 +205,7 @@ def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None
     assert set(first) - {"process", "pid"} == set(found["calls"][0])
     # AND there is a table, and a section in the CSV
     text = cli("report", "--by", "process", two_groups).out
-    assert "Calls by process" in text
+    assert "Calls that queued I/O or waited, by process" in text
     lines = list(
         csv.DictReader(io.StringIO(cli("report", "--by", "process", "--csv", two_groups).out))
     )
