@@ -264,7 +264,7 @@ class Reporter:
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
-        """Return the reports of the devices with I/O, those with most bios first.
+        """Return the reports of the devices with I/O, those with most time first.
 
         With I/O: a bio or request ended on it, or is known to have begun. One without flush
         requests and waits for any has no `flushes`. I/O of the group OTHERS is in the total
@@ -293,7 +293,7 @@ class Reporter:
             )
             for dev in sorted(devices)
         ]
-        return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
+        return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
         """Return all intervals of the time series up to the last one with I/O or pairs, in order.

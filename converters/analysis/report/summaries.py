@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the plain tables of a report from accumulated figures."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from biotrail.converters.analysis.distributions.depth import Depth
@@ -106,6 +107,32 @@ def _operations(group: Group, context: Context) -> list[OperationFigures]:
         if one.ios
     ]
     return sorted(found, key=lambda one: (-one.latency.sum, -one.ios))
+
+
+def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
+    """Return the report of the sum of groups of a list, over the same time; at least one.
+
+    Without name, stages and operations.
+    """
+    whole = merged(one.group for one in groups)
+    return replace(
+        groups[0],
+        name={},
+        counters=dict(zip(COUNTERS, whole.counters.tolist(), strict=True)),
+        ios_per_s=sum(one.ios_per_s for one in groups),
+        bytes_per_s=sum(one.bytes_per_s for one in groups),
+        errors=dict(sum((Counter(one.errors) for one in groups), Counter())),
+        size=Summary.of(whole.size, low=True),
+        ranges=Summary.of(whole.ranges, low=True),
+        sizes=whole.size.log2(),
+        range_sizes=whole.ranges.log2(),
+        latency=Summary.of(whole.latency),
+        with_doubtful=with_doubtful(whole.latency, whole.doubtful),
+        latencies=whole.latency.log2(),
+        stages=[],
+        group=whole,
+        operations=[],
+    )
 
 
 def time_and_number(one: GroupReport) -> tuple[int, int]:

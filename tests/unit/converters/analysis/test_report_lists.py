@@ -11,10 +11,11 @@ from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS as FLAG_BITS
-from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP
+from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP, Kind
 from biotrail.text.report.cells import FIELDS, NOT_KNOWN, name_cells
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import MS, PathLog
+from tests.support.stack_logs import DEV
 
 WRITE, FLUSH = 1, 1 | 1 << 18
 KIB = 1024
@@ -144,3 +145,28 @@ def test_calls_that_queued_nothing_have_no_file(tmp_path: Path) -> None:
     report = make_report(Trace(made.write(tmp_path / "log", files={})), by="file")
     cells = {name_cells(one, FIELDS["file"])[0] for one in report.call_groups}
     assert cells == {"(no file: queued no I/O)", NOT_KNOWN}
+
+
+def test_many_devices_are_the_busiest_and_the_sum_of_the_rest(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN 20 devices with an I/O of 4 KiB each, of which later ones take longer
+    made = PathLog()
+    devices = [{"dev": DEV + place, "name": f"loop{place:02}"} for place in range(20)]
+    for place in range(20):
+        at, bio = place * 100 * MS, {"bio": (place + 1) << 6, "sector": 0, "dev": DEV + place}
+        made.add(Kind.Q, at, **bio, bytes=4 * KIB, part=DEV + place, tid=42)
+        made.add(Kind.BIO_COMPLETE, at + (place + 1) * MS, **bio)
+    path = made.write(tmp_path / "log", devices=devices)
+    # WHEN they are reported on
+    text = cli("report", path).out
+    table = text.split("(Q2C)")[1].split("\n\n")[0].splitlines()[3:]
+    # THEN the 15 with most time have a row, most first, and the others one row and no tables
+    assert [row.split()[0] for row in table[:-1]] == [f"loop{n:02}" for n in range(19, 4, -1)]
+    assert table[-1].startswith("(5 other devices)   all ")
+    assert [x for x in table[-1].split() if x in ("5", "20.0", "KiB")][:3] == ["5", "20.0", "KiB"]
+    assert "Where the time goes: loop04" not in text
+    assert "5 more devices with 7.1 % of the time of all: --limit 0 shows all" in text
+    # THEN all are shown on request, and JSON has all
+    assert "Where the time goes: loop04" in cli("report", "--limit", "0", path).out
+    assert [one["device"] for one in as_dict(make_report(Trace(path)))["devices"]] == [
+        f"loop{n:02}" for n in range(19, -1, -1)
+    ]
