@@ -7,6 +7,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.report.tree.tree import PurposeTime
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import OP_MASK, Lifecycles
@@ -16,18 +17,6 @@ DISCARD = "discard"
 _DISCARD = len(Purpose)
 _BITS = 8
 _NAMES = {**{int(one): name for one, name in PURPOSE_NAMES.items()}, _DISCARD: DISCARD}
-
-
-@dataclass
-class PurposeTime:
-    """Bios of one device that are for one thing."""
-
-    device: str
-    purpose: str
-    """A name of PURPOSE_NAMES, `discard`, or "no data"."""
-    ios: int
-    ns: int
-    """Sum of their times from Q to C, without those in doubt."""
 
 
 @dataclass

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
-from biotrail.converters.analysis.report.devices.purposes import PurposeTime
 from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
@@ -365,6 +364,18 @@ class Percentiles:
     """Largest error of a percentile, as a share of its value."""
     without: int = 0
     """Bios that are not in the percentiles of Q2C, because Q or C is not in the log."""
+
+
+@dataclass
+class PurposeTime:
+    """Bios of one device that are for one thing."""
+
+    device: str
+    purpose: str
+    """A name of purposes.PURPOSE_NAMES, `discard`, or "no data"."""
+    ios: int
+    ns: int
+    """Sum of their times from Q to C, without those in doubt."""
 
 
 @dataclass
