@@ -233,7 +233,7 @@ def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> St
         raise ConversionError(
             "this log has no call stacks: record again with biotrail record --stacks"
         )
-    table = StackTable(percentiles)
+    table = StackTable(trace.context, percentiles)
     for window in chosen(trace.lifecycles()):
         table.add(window)
     return table

@@ -11,11 +11,14 @@ from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     TIMES,
+    TOTAL,
     WORK,
     doubtful_lines,
+    ranges_text,
     stage_rows,
     tail,
     times,
+    total,
     with_tail,
     work,
 )
@@ -47,20 +50,21 @@ def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[Render
 
 def head(report: FleetReport) -> list[str]:
     """Return lines on what was read, and what was not."""
-    total = report.total
+    whole = report.total
     lost = sum(report.lost_records.values())
     found = [
         f"{units.plural(len(report.hosts), 'host')}, "
         f"{units.plural(len(report.recordings), 'recording')} of "
         f"{units.plural(report.files, 'file')}, {units.size(report.bytes)}, "
         f"{units.plural(report.events, 'event')}",
-        f"from {report.begin or 'an unknown time'}; {units.duration(total.span_ns)} of recording "
+        f"from {report.begin or 'an unknown time'}; {units.duration(whole.span_ns)} of recording "
         "in all, which rates are per",
-        f"{units.plural(total.total.bios.counters['ios'], 'bio')}, "
-        f"{units.size(total.total.bios.counters['bytes'])}, "
-        f"{units.plural(total.total.requests.counters['ios'], 'request')}",
+        f"{units.plural(whole.total.bios.counters['ios'], 'bio')}, "
+        f"{units.size(whole.total.bios.counters['bytes'])}"
+        f"{ranges_text(whole.total.bios.counters)}, "
+        f"{units.plural(whole.total.requests.counters['ios'], 'request')}",
     ]
-    every = (total.total.bios, "of bios"), (total.total.requests, "of requests")
+    every = (whole.total.bios, "of bios"), (whole.total.requests, "of requests")
     found += doubtful_lines(every)
     incomplete = len(report.incomplete)
     if incomplete or report.left_out:
@@ -114,12 +118,13 @@ def _groups(report: FleetReport, width: int, limit: int) -> RenderableType:
             "(others)" if one.rest else one.name,
             units.count(one.hosts),
             *work(one.total.bios),
+            *total(one.total.bios),
             *times(one.total.bios.latency),
             *tail(one.total.bios),
         ]
         for one in shown
     ]
-    columns = [Column(report.by, left=True), Column("hosts", 1), *WORK, *TIMES]
+    columns = [Column(report.by, left=True), Column("hosts", 1), *WORK, *TOTAL, *TIMES]
     return with_more(with_tail(f"By {report.by}", columns, rows, width), more)
 
 

@@ -6,9 +6,15 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
-from biotrail.converters.events.tables import OP_MASK, U8, U32, U64, Bool, RequestKind
+from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool, RequestKind
 
 FLUSH = "flush"
+CLEARED = {
+    "discard": "discarded_bytes",
+    "write_zeroes": "zeroed_bytes",
+    "secure_erase": "erased_bytes",
+}
+"""Operations that act on a range without moving data → name of the sum of their lengths."""
 
 
 def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
@@ -34,6 +40,16 @@ def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp],
         names = names if FLUSH in names else [*names, FLUSH]
         codes = np.where(flush, names.index(FLUSH), codes)
     return codes, names
+
+
+def transferred(context: Context, opf: U32, size: U32) -> I64:
+    """Return the bytes that each bio or request moves: int64 (n,), 0 for operations of CLEARED.
+
+    opf: bi_opf or cmd_flags. size: bytes. context: gives the operations' numbers.
+    """
+    codes, names = context.op_codes(opf)
+    moves = np.array([name not in CLEARED for name in names], dtype=np.bool_)
+    return np.where(moves[codes], size, 0).astype(np.int64)
 
 
 def request_kinds(opf: U32, sector: U64, context: Context) -> U8:

@@ -58,7 +58,7 @@ def figures(device: str | None, op: str | None, group: Group) -> Figures:
         device or OTHER,
         op or OTHER,
         group["ios"],
-        group["bytes"],
+        group.length,
         sum(group.statuses.values()),
         times(group.latency),
         {STAGE_NAMES[Stage(stage)]: times(one) for stage, one in sorted(group.stages.items())},

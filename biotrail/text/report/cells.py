@@ -7,10 +7,20 @@ from rich.table import Table
 
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
+from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
+_WITHOUT_FILE = {
+    "no data": "(no data)",
+    "no name": "(files without a name)",
+    "swap": "(swap)",
+    "journal": "(journal)",
+    "metadata": "(metadata)",
+    "no I/O": "(no file: queued no I/O)",
+}
+"""file_kind → what stands for a path."""
 PATH_WIDTH = 48
 """Most characters of a path; --json has the whole path."""
 TIMES = (
@@ -28,11 +38,24 @@ WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
+GROUP_WORK = (
+    Column("I/Os"),
+    Column("I/O/s", 3),
+    Column("read", 1),
+    Column("written", 1),
+    Column("data/s", 4),
+    Column("size", 5),
+)
+"""The same of a group of a list, with reads beside writes."""
+TOTAL = (Column("total"), Column("share"))
+"""Sum of a group's times, and its share of all groups'."""
 NONE = "-"
 IN_DOUBT = "in doubt (with: mean, p99)"
 """Head of the column of latencies in doubt, which are in no other figure: how many, and mean and
 p99 with them in."""
-TAIL = (Column("failed"), Column("tries", 2), Column(IN_DOUBT))
+RANGES = {name: name.removesuffix("_bytes") for name in CLEARED.values()}
+"""Counter of bytes that were acted on without moving data → head of its column."""
+TAIL = (*map(Column, RANGES.values()), Column("failed"), Column("tries", 2), Column(IN_DOUBT))
 """Columns that are shown if any row has something in them."""
 FIELDS = {
     "process": ("process", "pid"),
@@ -74,8 +97,61 @@ def work(group: GroupReport) -> list[str]:
         f"{group.ios_per_s:,.0f}",
         units.size(group.counters["bytes"]),
         units.size(group.bytes_per_s) + "/s",
-        mean_size(group.size),
+        mean_size(group.size if group.size.count else group.ranges),
     ]
+
+
+def ranges_text(counters: dict[str, int]) -> str:
+    """Return what was acted on without moving data, to follow other words; empty: nothing."""
+    found = ((counters[name], word) for name, word in RANGES.items())
+    return "".join(f", {units.size(size)} {word}" for size, word in found if size)
+
+
+def group_cells(group: GroupReport) -> list[str]:
+    """Return the cells of GROUP_WORK, TOTAL, TIMES and TAIL."""
+    count, rate, data, speed, size = work(group)
+    read = sum(one.bytes for one in group.operations if one.operation == "read")
+    moved = [data, NONE]
+    if group.operations:
+        moved = [units.size(n) if n else NONE for n in (read, group.counters["bytes"] - read)]
+    return [count, rate, *moved, speed, size, *total(group), *times(group.latency), *tail(group)]
+
+
+def total(group: GroupReport) -> list[str]:
+    """Return the cells of TOTAL."""
+    if not group.latency.count:
+        return [NONE] * len(TOTAL)
+    return [units.duration(group.latency.sum), f"{100 * group.share:.1f} %"]
+
+
+def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:
+    """Return a row of a list's table for each operation of a group that has several.
+
+    fields: cells of the group's name. The share is of the group's time.
+    """
+    if len(group.operations) < 2:
+        return []
+    rows = []
+    for one in group.operations:
+        size = units.size(one.bytes) if one.bytes else NONE
+        place = {"read": 0}.get(one.operation, 1)
+        moved = [NONE, NONE]
+        if one.operation not in CLEARED:
+            moved[place] = size
+        share = one.latency.sum / group.latency.sum if group.latency.sum else 0.0
+        ranges = [size if CLEARED.get(one.operation) == name else NONE for name in RANGES]
+        rows.append(
+            [
+                *[f"  {one.operation}", *([""] * (fields - 1))],
+                *[units.count(one.ios), "", *moved, ""],
+                units.size(one.bytes / one.ios) if one.bytes else NONE,
+                *[units.duration(one.latency.sum), f"({100 * share:.1f} %)"],
+                *times(one.latency),
+                *ranges,
+                *([NONE] * (len(TAIL) - len(ranges))),
+            ]
+        )
+    return rows
 
 
 def mean_size(values: Summary) -> str:
@@ -87,7 +163,8 @@ def tail(group: GroupReport) -> list[str]:
     """Return the cells of TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
-    return [failed or NONE, units.count(tries) if tries else NONE, _doubtful(group)]
+    ranges = [units.size(n) if (n := group.counters[name]) else NONE for name in RANGES]
+    return [*ranges, failed or NONE, units.count(tries) if tries else NONE, _doubtful(group)]
 
 
 def _doubtful(group: GroupReport) -> str:
@@ -147,6 +224,10 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             value = _end(str(value))
         if field in OF_CGROUP:
             value = cgroup_cell(group.name, field)
+        if field == "process" and value is None and "writer" in group.name:
+            value = f"({group.name['writer']})"
+        if field == "pid" and value is None and "writer" in group.name:
+            value = NONE
         none = "(kernel thread)" if field == "call" else "(unknown)"
         cells.append(none if value is None else str(value))
     return cells
@@ -201,8 +282,7 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
     path, kind = group.name[field], group.name["file_kind"]
     if path is None:
         device = f"({group.name.get('device')}: metadata, or the device itself)"
-        known = {"device": device, "no data": "(no data)", "no name": "(files without a name)"}
-        return known.get(str(kind), NOT_KNOWN)
+        return device if kind == "device" else _WITHOUT_FILE.get(str(kind), NOT_KNOWN)
     text = _end(str(path))
     inodes = int(group.name.get("inodes") or 0)
     several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""

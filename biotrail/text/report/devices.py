@@ -10,7 +10,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     DepthReport,
     DeviceReport,
     OperationReport,
-    Report,
+    StackedReport,
 )
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_lines, without_repeats
@@ -173,11 +173,11 @@ def _without(doubtful: int, what: str) -> list[str]:
     return [f"without {units.plural(doubtful, what)} in doubt"] if doubtful else []
 
 
-def stacked(report: Report, width: int) -> RenderableType:
+def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
     """Return the table of stacked devices: time above, in and below each lower device's bios."""
     rows = [
         row
-        for pair in report.stacked
+        for pair in pairs
         for name, values in (
             ("Q to Q below", pair.to_child),
             ("Q2C below", pair.child),
@@ -203,4 +203,4 @@ def stacked(report: Report, width: int) -> RenderableType:
         *TIMES,
     ]
     made = table("Stacked devices", columns, without_repeats(rows, 3), width)
-    return with_lines(made, _without(sum(p.doubtful for p in report.stacked), "lower bio"))
+    return with_lines(made, _without(sum(p.doubtful for p in pairs), "lower bio"))

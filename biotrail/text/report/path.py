@@ -22,21 +22,23 @@ PARTS = {
 }
 """Part of a call's time → head of its column, a share of the calls' time."""
 _NONE = "-"
+TITLE = "Calls that queued I/O or waited"
+"""Those served from the cache are in no table: count and bytes are not those of a program."""
 
 
 def calls(report: Report, width: int, limit: int) -> RenderableType:
     """Return the table of system calls with the parts of their time. limit: rows, 0: all."""
-    title = "Calls, from entry to return: running, waiting to run, blocked for I/O or otherwise"
+    title = f"{TITLE}, from entry to return: running, waiting to run, blocked for I/O or otherwise"
     if report.calls_until_ns is not None:
         timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
-        title = f"Calls, from entry to return, timed in the first {timed} only (--call-budget)"
+        title = f"{TITLE}, from entry to return, timed in the first {timed} only (--call-budget)"
     return _table(title, report.calls, (), width, limit)
 
 
 def call_groups(report: Report, width: int, limit: int) -> RenderableType:
     """Return the table of system calls by group of --by. limit: rows, 0: all."""
     fields = FIELDS[report.by or "process"]
-    return _table(f"Calls by {report.by}", report.call_groups, fields, width, limit)
+    return _table(f"{TITLE}, by {report.by}", report.call_groups, fields, width, limit)
 
 
 def _table(

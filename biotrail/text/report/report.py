@@ -2,21 +2,28 @@
 """Show a report in tables for people."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
+from biotrail.converters.analysis.report.summaries import group_sum
+from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     FIELDS,
+    GROUP_WORK,
     OF_CGROUP,
     TAIL,
     TIMES,
+    TOTAL,
     WORK,
     cgroup_words,
     doubtful_lines,
+    group_cells,
     name_cells,
+    operation_rows,
+    ranges_text,
     stage_rows,
     tail,
     times,
@@ -30,7 +37,7 @@ from biotrail.text.report.path import call_groups, calls, completions, drivers
 from biotrail.text.report.rows import in_order
 from biotrail.text.report.submissions import submissions
 from biotrail.text.report.waits import commits, waits
-from biotrail.text.rows import Order, first
+from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15
 """Rows of processes, cgroups and the like by default; the table says how many more there are."""
@@ -57,7 +64,7 @@ def parts(
     if report.pairs:
         yield from pair_parts(report, width, limit, most)
     if report.devices:
-        yield from _of_devices(report, width, limit or 0)
+        yield from _of_devices(report, width, limit)
     yield from _path(report, width, most)
     if not report.devices:
         return
@@ -70,24 +77,39 @@ def parts(
         yield _intervals(report, width, lines, order or Order.COUNT)
 
 
-def _of_devices(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield the tables of devices with I/O. limit: rows of the table of operations, 0: all."""
-    yield operations(report, width, limit)
+def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[RenderableType]:
+    """Yield the tables of devices with I/O, and below them how many devices are left out.
+
+    limit: devices that have rows and tables, and rows of the table of operations, 0: all; None: the
+    MOST_ROWS first devices, and the sum of the others in the table of operations.
+    """
+    devices, more = first(report.devices, MOST_ROWS if limit is None else limit)
+    if limit is None:
+        yield operations(replace(report, devices=devices), width, rest=report.devices[MOST_ROWS:])
+    else:
+        yield operations(report, width, limit)
     if report.held:
-        yield held(report, width, limit)
-    for device in report.devices:
+        yield held(report, width, limit or 0)
+    for device in devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)
         if any(way.steps for way in device.completions):
             yield completions(device, width)
         if any(one.steps for one in device.drivers):
             yield drivers(device, width)
-    yield queues(report.devices, width)
-    yield patterns(report.devices, width)
-    if any(device.flushes for device in report.devices):
-        yield flushes(report.devices, width)
+    yield queues(devices, width)
+    yield patterns(devices, width)
+    if any(device.flushes for device in devices):
+        yield flushes(devices, width)
     if report.stacked:
-        yield stacked(report, width)
+        names = {device.device for device in devices}
+        pairs = [pair for pair in report.stacked if {pair.device, pair.below} & names]
+        yield stacked(pairs, width)
+    if more:
+        whole = sum(device.total.bios.latency.sum for device in report.devices)
+        ns = sum(device.total.bios.latency.sum for device in report.devices[len(devices) :])
+        share = f"with {100 * ns / whole:.1f} % of the time of all" if whole else ""
+        yield block([left_out(more, "device", share)])
 
 
 def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
@@ -115,7 +137,8 @@ def _head(report: Report) -> list[str]:
     if report.pairs and not report.devices:
         return found  # a recording of pairs alone
     found += [
-        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}, "
+        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}"
+        f"{ranges_text(total)}, "
         f"{units.plural(report.total.requests.counters['ios'], 'request')}",
     ]
     if total["tries"]:
@@ -134,8 +157,13 @@ def _head(report: Report) -> list[str]:
     return [*found, *doubtful_lines(every)]
 
 
-def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
-    """Return the table of devices and operations, with their latencies. limit: rows, 0: all."""
+def operations(
+    report: Report, width: int, limit: int = 0, rest: Sequence[DeviceReport] = ()
+) -> RenderableType:
+    """Return the table of devices and operations, with their latencies.
+
+    limit: rows, 0: all. rest: devices whose sum is the last row.
+    """
     every = [
         [
             device.device,
@@ -149,6 +177,10 @@ def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
         if one.bios.counters["ios"] or one.bios.counters["tries"]
     ]
     rows, more = first(every, limit)
+    if rest:
+        whole = group_sum([device.total.bios for device in rest])
+        name = f"({units.plural(len(rest), 'other device')})"
+        rows.append([name, "all", *work(whole), *times(whole.latency), *tail(whole)])
     columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
     title = "From queue to completion (Q2C)"
     return with_more(with_tail(title, columns, without_repeats(rows, 1), width), more)
@@ -183,20 +215,33 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
 
 
 def _list(
-    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
+    title: str,
+    fields: Sequence[str],
+    groups: Sequence[GroupReport],
+    width: int,
+    limit: int,
+    *,
+    divided: bool = False,
 ) -> RenderableType:
-    """Return a table of groups with their latencies. limit: rows, 0: all."""
+    """Return a table of groups with their latencies.
+
+    limit: groups, 0: all. divided: whether rows of its operations stand below a group.
+    """
     shown, more = first(groups, limit)
-    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *tail(g)] for g in shown]
+    rows = []
+    for group in shown:
+        rows.append([*name_cells(group, fields), *group_cells(group)])
+        rows += operation_rows(group, len(fields)) if divided else []
     left = (fields[0], *OF_CGROUP)
     columns = [Column(field, left=field in left) for field in fields]
-    return with_more(with_tail(title, [*columns, *WORK, *TIMES], rows, width), more)
+    columns += [*GROUP_WORK, *TOTAL, *TIMES]
+    return with_more(with_tail(title, columns, rows, width), more)
 
 
 def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of the groups of --by: latencies, then stages. limit: groups, 0: all."""
     fields = FIELDS[report.by or "device"]
-    yield _list(f"By {report.by}", fields, report.groups, width, limit)
+    yield _list(f"By {report.by}", fields, report.groups, width, limit, divided=True)
     shown, more = first(report.groups, limit)
     rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
     columns = [

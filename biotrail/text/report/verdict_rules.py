@@ -41,6 +41,23 @@ SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
 DOUBTFUL_SHARE, DOUBTFUL_TIME = 0.01, 0.1
 HELD_SHARE = 0.25
+PURPOSE_SHARE = 0.5
+PURPOSES = {
+    "swap": (
+        "swap",
+        "memory: vmstat's si and so, and whose pages; docs/path.md, What a bio is for",
+    ),
+    "readahead": (
+        "readahead",
+        "read_ahead_kb, and who reads: --by file; docs/path.md, What a bio is for",
+    ),
+    "journal": ("the journal's", f"who calls fsync, and how often: {READING}, flush"),
+    "discard": (
+        "discards (trims)",
+        "the mount option discard, fstrim's timer, who removes files: --by process",
+    ),
+}
+"""Purposes that are spoken of: words, and what to look at next."""
 CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
 Found = tuple[str, str, dict[str, Any]]
 """Text, what to look at next, figures."""
@@ -89,6 +106,36 @@ def _held(report: Report) -> Found | None:
         **{"waited_ns": ns, "of_waited_ns": waited},
     }
     return text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Q2G", figures
+
+
+def _purpose(report: Report) -> Found | None:
+    """Swap, readahead, a journal or discards have PURPOSE_SHARE or more of a device's time."""
+    upper = {device.device for device in upper_devices(report)}
+    time: Counter[str] = Counter()
+    for one in report.purposes:
+        time[one.device] += one.ns
+    found = [
+        one
+        for one in report.purposes
+        if one.device in upper
+        and one.purpose in PURPOSES
+        and one.ns
+        and one.ns >= PURPOSE_SHARE * time[one.device]
+    ]
+    if not found:
+        return None
+    one = max(found, key=lambda each: each.ns)
+    share = one.ns / time[one.device]
+    what, next_ = PURPOSES[one.purpose]
+    text = f"{percent(share)} of the time of I/O on {one.device} is {what}"
+    text += f": {units.plural(one.ios, 'bio')}"
+    figures = {
+        "device": one.device,
+        "purpose": one.purpose,
+        "share": round(share, 6),
+        "count": one.ios,
+    }
+    return text, next_, figures
 
 
 def _main_part(report: Report) -> Found | None:
@@ -379,6 +426,7 @@ class Rule:
 RULES = (
     Rule("no-io", _no_io),
     Rule("held", _held),
+    Rule("purpose", _purpose),
     Rule("main-part", _main_part),
     Rule("spread", _spread),
     Rule("failed", _failed),

@@ -28,7 +28,7 @@ def calls(snapshot: Snapshot) -> Table:
             ]
         )
     columns = [
-        Column("calls", left=True),
+        Column("calls with I/O or waits", left=True),
         Column("calls/s"),
         Column("failed 1 min", 3),
         *TIMES,

@@ -11,7 +11,7 @@ from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree.tree import GroupReport, OperationReport
 from biotrail.text import units
 from biotrail.text.columns import Column, block
-from biotrail.text.report.cells import doubtful_lines, name_cells
+from biotrail.text.report.cells import doubtful_lines, name_cells, ranges_text
 from biotrail.text.report.rows import in_order, weight
 from biotrail.text.rows import Order, first
 from biotrail.text.top.calls import calls, slowest_calls
@@ -142,7 +142,8 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
     total = now.total.bios
     found = [
         f"biotrail top: {units.duration(now.end_ns - now.begin_ns)}: {total.ios_per_s:,.0f} I/O/s, "
-        f"{units.size(total.bytes_per_s)}/s, {units.count(total.counters['failed'])} failed; "
+        f"{units.size(total.bytes_per_s)}/s{ranges_text(total.counters)}, "
+        f"{units.count(total.counters['failed'])} failed; "
         f"recorder {100 * cost.recorder:.1f} %, top {100 * cost.top:.1f} % of a core; "
         f"lost {units.plural(snapshot.lost_records, 'event')}"
     ]

@@ -22,6 +22,7 @@ from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.report.summaries import STAGE_ORDER
 from biotrail.converters.analysis.report.tree.figures import with_doubtful
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
+from biotrail.converters.lifecycles.operations import CLEARED
 
 DRAWS = 1000
 CONFIDENCE = 0.95
@@ -236,10 +237,11 @@ def _counts(
     """
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
+    length = size + sum(side.counter(groups, name) for name in CLEARED.values())
     found = {
         "ios_per_s": ("1/s", per_second(ratio(ios, seconds, drawn), ios)),
         "bytes_per_s": ("bytes/s", per_second(ratio(size, seconds, drawn), ios)),
-        "mean_bytes": ("bytes", ratio(size, ios, drawn)),
+        "mean_bytes": ("bytes", ratio(length, ios, drawn)),
     }
     if of == "bios":
         for name, unit in _COUNTED.items():

@@ -11,13 +11,30 @@ from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, Stage
+from biotrail.converters.events.tables import I64, OP_MASK, Stage
+from biotrail.converters.lifecycles.operations import CLEARED
 
 MOST_GROUPS = 4096
 """Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
 OTHERS = -1
 """Code of the group that holds the I/O of all groups past the first MOST_GROUPS."""
 _STAGES = len(Stage)
+
+
+@dataclass
+class OfOperation:
+    """Figures of a group's bios of one operation."""
+
+    ios: int = 0
+    length: int = 0
+    """Bytes of data and of ranges."""
+    latency: Distribution = field(default_factory=Distribution)
+
+    def merge(self, other: "OfOperation") -> None:
+        """Add other figures, which are not changed."""
+        self.ios += other.ios
+        self.length += other.length
+        self.latency.merge(other.latency)
 
 
 @dataclass
@@ -29,17 +46,26 @@ class Group:
     statuses: Counter[int] = field(default_factory=Counter)
     """Number of failed bios (requests) by status: blk_status_t, or a negative errno."""
     size: Distribution = field(default_factory=Distribution)
-    """Bytes."""
+    """Bytes of data."""
+    ranges: Distribution = field(default_factory=Distribution)
+    """Bytes of the ranges of operations of CLEARED, which move no data and are not in `size`."""
     latency: Distribution = field(default_factory=Distribution)
     """ns from Q (of requests: from allocation) to the completion."""
     doubtful: Distribution = field(default_factory=Distribution)
     """Likewise of those whose latency is in doubt, which `latency` leaves out."""
     stages: dict[int, Distribution] = field(default_factory=dict)
     """Stage → ns that bios (requests) spent in that stage."""
+    operations: dict[int, OfOperation] = field(default_factory=dict)
+    """Number of the operation → figures; empty in groups of Groups that do not divide by it."""
 
     def __getitem__(self, name: str) -> int:
         """Return the counter with a name of COUNTERS."""
         return int(self.counters[COUNTERS.index(name)])
+
+    @property
+    def length(self) -> int:
+        """Bytes of data and of ranges."""
+        return sum(self[name] for name in ("bytes", *CLEARED.values()))
 
     def merge(self, other: "Group") -> None:
         """Add the counters, statuses, sizes, latencies and stage times of another group.
@@ -49,10 +75,13 @@ class Group:
         self.counters += other.counters
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
+        self.ranges.merge(other.ranges)
         self.latency.merge(other.latency)
         self.doubtful.merge(other.doubtful)
         for stage, times in other.stages.items():
             self.stages.setdefault(stage, Distribution()).merge(times)
+        for op, figures in other.operations.items():
+            self.operations.setdefault(op, OfOperation()).merge(figures)
 
 
 def merged(groups: Iterable[Group]) -> Group:
@@ -79,6 +108,8 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     for group, row in zip(groups, sums, strict=True):
         group.counters += row
     add_grouped(place, samples.size, [g.size for g in groups], negative=False)
+    if samples.ranges is not None:
+        add_grouped(place, samples.ranges, [g.ranges for g in groups], negative=False)
     add_grouped(place, samples.latency, [g.latency for g in groups], negative=False)
     if "doubtful" in samples.counters:
         add_grouped(place, samples.doubtful, [g.doubtful for g in groups], negative=False)
@@ -110,10 +141,12 @@ def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
 class Groups:
     """Groups by code, at most `most` of them besides OTHERS, so that memory is bounded."""
 
-    def __init__(self, most: int = MOST_GROUPS) -> None:
+    def __init__(self, most: int = MOST_GROUPS, *, by_operation: bool = False) -> None:
+        """Start without groups. by_operation: whether they are divided by operation, too."""
         self.by_code: dict[int, Group] = {}
         """Code → group; OTHERS (-1) once there were more codes than `most`."""
         self._most = most
+        self.by_operation = by_operation
 
     def merge(self, code: int, part: Group) -> None:
         """Add the figures of `part` to the group of `code`; a new code gets a group.
@@ -138,7 +171,9 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
         return
     place = rows = np.zeros(len(samples), dtype=np.int64)
     names = rows[:1]
-    for _, codes in ways:
+    divided = any(groups.by_operation for groups, _ in ways)
+    op = samples.place & OP_MASK
+    for codes in (*(codes for _, codes in ways), *([op] if divided else [])):
         if (codes == codes[0]).all():
             continue
         own, _, of = distinct_values(codes)
@@ -147,5 +182,7 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
     rows = rows[: len(names)]
     parts = gather(place, samples, len(rows))
     for groups, codes in ways:
-        for code, part in zip(codes[rows].tolist(), parts, strict=True):
+        for code, row, part in zip(codes[rows].tolist(), rows.tolist(), parts, strict=True):
+            of_op = OfOperation(part["ios"], part.length, part.latency)
+            part.operations = {int(op[row]): of_op} if groups.by_operation else {}
             groups.merge(code, part)

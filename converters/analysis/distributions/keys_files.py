@@ -9,19 +9,33 @@ import numpy as np
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.files import File
-from biotrail.converters.events.tables import I64, Bool, Lifecycles
+from biotrail.converters.events.tables import I64, Bios, Bool, Lifecycles
+from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
+from biotrail.converters.lifecycles.purposes import Purpose, purposes
 
-NO_DATA = frozenset({"flush", "discard", "secure_erase", "write_zeroes"})
+NO_DATA = frozenset({FLUSH, *CLEARED})
 """Operations whose bios carry no pages."""
 Name = Mapping[str, str | int | None]
-_EMPTY, _UNKNOWN, _FIRST = 0, 1, 2
-"""Codes of bios without data, of bios whose file is not known, and of the first file."""
+_KINDS = ("no data", "not known", "swap", "journal", "metadata", "no I/O")
+"""file_kind by code of what has no file; files follow."""
+_EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
+"""Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
+that queued no I/O."""
+_FIRST = len(_KINDS)
+"""Code of the first file."""
+_PURPOSES = {
+    Purpose.NONE: _EMPTY,
+    Purpose.SWAP: _SWAP,
+    Purpose.JOURNAL: _JOURNAL,
+    Purpose.METADATA: _METADATA,
+}
+_OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)], np.int64)
+"""Purpose → code of its bios without a file."""
 
 
 def _without(code: int) -> Name:
-    """Return the name's fields for a group without a file: code _EMPTY or _UNKNOWN."""
-    kind = "no data" if code == _EMPTY else "not known"
-    return {"file": None, "file_kind": kind, "file_dev": None, "inode": None}
+    """Return the name's fields for a group without a file: a code below _FIRST."""
+    return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
 
 
 def _kind(file: File) -> str:
@@ -34,7 +48,7 @@ def _kind(file: File) -> str:
 class ByInode:
     """Key: inode of the file whose pages the bio carries. Codes: row in Context.files, + _FIRST.
 
-    Bios without a file: _EMPTY (no data) or _UNKNOWN.
+    Bios without a file: a code below _FIRST, by what they are for.
     """
 
     def __init__(self, context: Context) -> None:
@@ -43,21 +57,26 @@ class ByInode:
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key."""
         row = window.bios.file.astype(np.int64)
-        missing = np.where(self._carries_nothing(window), _EMPTY, _UNKNOWN)
-        return np.where(row >= 0, row + _FIRST, missing)
+        found = row + _FIRST
+        missing = np.flatnonzero(row < 0)
+        if len(missing):
+            bios = window.bios if len(missing) == len(row) else window.bios.take(missing)
+            found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self._context)]
+            found[missing[self._carries_nothing(bios)]] = _EMPTY
+        return found
 
-    def _carries_nothing(self, window: Lifecycles) -> Bool:
-        """Mark the window's bios without pages: flush, discard and the like, or 0 bytes."""
-        operations, names = self._context.op_codes(window.bios.opf)
+    def _carries_nothing(self, bios: Bios) -> Bool:
+        """Mark the bios without pages: flush, discard and the like, or 0 bytes."""
+        operations, names = self._context.op_codes(bios.opf)
         empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
-        return np.asarray(empty | (window.bios.bytes == 0), dtype=np.bool_)
+        return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
 
     def name(self, code: int) -> Name:
         """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
 
         code: as of `codes`. file: path. file_kind: "file"; "no name" (`file` then says the inode);
-        "device" (a block device's own pages: file and inode are None, and `device` names it); "no
-        data" or "not known" (the bio has no file: all others are None). file_dev: major:minor of
+        "device" (a block device's own pages: file and inode are None, and `device` names it); or
+        one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
         the file system, or of the device.
         """
         if code < _FIRST:
@@ -95,7 +114,7 @@ class ByPath(ByInode):
 
         The same path on two devices has two codes. A new path gets the next code; so does the
         stand-in (`inode N of …`) of a file whose path is not known yet. Bios without a file have
-        _EMPTY or _UNKNOWN, as by ByInode. Adds to `_codes` and `_inodes`, and lengthens `_of_row`
+        codes below _FIRST, as by ByInode. Adds to `_codes` and `_inodes`, and lengthens `_of_row`
         where Context.files has grown. samples: not used.
         """
         inodes = super().codes(window, samples)

@@ -8,15 +8,32 @@ import numpy as np
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles, known_id
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    OP_MASK,
+    Bool,
+    Lifecycles,
+    PageKind,
+    known_id,
+)
 
 Name = Mapping[str, str | int | None]
 _Writer = tuple[int, str, int]
-_UNKNOWN = (-1, "")
+_UNKNOWN = (-1, "not known")
+_EARLIER = (-1, "dirtied before the recording, or not kept")
+"""Writers that are not known, and why; the reason stands where others have the thread's name."""
+_OTHERS_PAGES = (
+    ((int(PageKind.FILE), int(PageKind.DEVICE)), _EARLIER),
+    ((int(PageKind.SWAP),), _UNKNOWN),
+)
+"""Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
+_WORKERS = "kworker/"
+"""Beginning of the names of the kernel's workers, which write what others asked for."""
 
 
 class ByWriter:
-    """Key: the task that dirtied the page which the bio writes back; else who queued the bio."""
+    """Key: the task that dirtied the page which is written back; else who queued for itself."""
 
     def __init__(self, context: Context) -> None:
         """Start without writers. context: the log's, for the paths of cgroups."""
@@ -31,17 +48,22 @@ class ByWriter:
         bio's first page, they are that thread's, with the cgroup that it was in then (where that is
         not known, the one that is charged for the bio); else the submitting thread's, with the
         cgroup that is charged. So the reader is charged for reads, readahead and pages that it
-        swaps in. A new writer gets the next code. samples: not used.
+        swaps in. Who writes back a page of the cache, or swaps one out, is not its writer, and a
+        worker of the kernel acts for others: then the writer is not known. A new writer gets the
+        next code. samples: not used.
         """
         bios, tasks = window.bios, window.tasks
         pairs = np.empty(len(bios), np.dtype([("task", "<i8"), ("cgroup", "<u8")]))
         pairs["task"], pairs["cgroup"] = bios.task, bios.cgroup
         distinct, place = np.unique(pairs, return_inverse=True)
         of_pair = [
-            (*((int(tasks.tgid[t]), str(tasks.comm[t])) if t >= 0 else _UNKNOWN), cgroup)
+            (*_who(*((int(tasks.tgid[t]), str(tasks.comm[t])) if t >= 0 else _UNKNOWN)), cgroup)
             for t, cgroup in distinct.tolist()
         ]
         found = self._codes_of(of_pair)[place]
+        for kinds, why in _OTHERS_PAGES:
+            rows = np.flatnonzero(self._writes(window) & np.isin(bios.page, kinds))
+            found[rows] = self._codes_of([(*why, one) for one in bios.cgroup[rows].tolist()])
         if window.path is None:
             return found
         paths = window.path.bios
@@ -53,8 +75,14 @@ class ByWriter:
         cgroup = paths.dirty_cgroup[row]
         cgroup = np.where(cgroup == 0, bios.cgroup[dirtied], cgroup)
         who = zip(paths.dirty_pid[row].tolist(), comms, cgroup.tolist(), strict=True)
-        found[dirtied] = self._codes_of(list(who))
+        found[dirtied] = self._codes_of([(*_who(pid, comm), group) for pid, comm, group in who])
         return found
+
+    def _writes(self, window: Lifecycles) -> Bool:
+        """Mark the window's bios that write data."""
+        op = (window.bios.opf & OP_MASK).astype(np.int64)
+        writes = [self._context.op_number(name) for name in ("write", "zone_append")]
+        return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
 
     def _codes_of(self, writers: list[_Writer]) -> I64:
         """Return the writers' codes; a new writer gets the next code."""
@@ -66,14 +94,21 @@ class ByWriter:
     def name(self, code: int) -> Name:
         """Return the name of a group: `process`, `pid`, `cgroup` and `cgroup_id`.
 
-        process and pid are None where the submitter is not known. cgroup: path, None if not in the
-        log; cgroup_id: 0 if not known.
+        process and pid are None where the writer is not known; `writer` then says why. cgroup:
+        path, None if not in the log; cgroup_id: 0 if not known.
         """
         pid, comm, cgroup = self._writers[code]
         known = pid >= 0
+        why = {} if known else {"writer": comm}
         return {
+            **why,
             "process": comm if known else None,
             "pid": known_id(pid) if known else None,
             "cgroup": self._context.cgroups.get(cgroup),
             "cgroup_id": cgroup,
         }
+
+
+def _who(pid: int, comm: str) -> tuple[int, str]:
+    """Return the task; _UNKNOWN for a worker of the kernel, which acts for others."""
+    return _UNKNOWN if comm.startswith(_WORKERS) else (pid, comm)

@@ -22,13 +22,14 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
+from biotrail.converters.lifecycles.operations import CLEARED
 
 FLAGS = ("SYNC", "META", "FUA", "PREFLUSH", "RAHEAD", "NOWAIT")
 """REQ_ flags for which reports count the I/Os that have them."""
 
 COUNTERS = (
     "ios",
-    "bytes",  # length at Q (of requests: at the first D)
+    "bytes",  # of data to move: length at Q (of requests: at the first D), but of no CLEARED
     "done_bytes",  # completed without error
     "ended",  # beginning and completion are in the log
     "doubtful",  # ended, but the latency is in doubt (`Bios.doubtful`), and in no distribution
@@ -42,6 +43,7 @@ COUNTERS = (
     *(certainty.name.lower() for certainty in Certainty),
     "tries",
     "tried_bytes",
+    *CLEARED.values(),  # lengths of ranges that were discarded, zeroed or erased: no data moves
 )
 """Names of `Samples.counters`, the same for bios and requests. A try (tries.py) counts only in
 tries and tried_bytes."""
@@ -63,7 +65,7 @@ class Samples:
     """Name of COUNTERS → what each row adds to the counter: bool or integers, (n,). A counter to
     which no row adds anything may be absent."""
     size: I64
-    """(n,): bytes; NOT_COUNTED for a try."""
+    """(n,): bytes of data; NOT_COUNTED for a try, and for a row of `ranges`."""
     status: I64
     """(n,): blk_status_t or negative errno; 0 good, not known, or a try."""
     latency: I64
@@ -79,6 +81,9 @@ class Samples:
     """(m,): Stage."""
     stage_ns: I64
     """(m,): duration of the stage, ns."""
+    ranges: I64 | None = None
+    """(n,): bytes of the range that an operation of CLEARED acts on, NOT_COUNTED for other rows;
+    None: there is none."""
 
     def __len__(self) -> int:
         return len(self.place)
@@ -101,6 +106,7 @@ class Samples:
             stage_owner=renumbered[self.stage_owner[kept]],
             stage=self.stage[kept],
             stage_ns=self.stage_ns[kept],
+            ranges=None if self.ranges is None else self.ranges[rows],
         )
 
 
@@ -188,11 +194,33 @@ def _samples(
         stage=stages.stage,
         stage_ns=stages.end - stages.start,
     )
+    samples = _with_ranges(samples, context)
     doubtful = table.doubtful & ended
     if doubtful.any():
         samples = _with_doubtful(samples, doubtful)
     tried = tries(context, table)
     return _with_tries(samples, tried) if tried.any() else samples
+
+
+def _with_ranges(samples: Samples, context: Context) -> Samples:
+    """Return the samples with the lengths of operations of CLEARED apart from data.
+
+    They are in the counter of their operation and in `ranges`, not in bytes, done_bytes and size.
+    """
+    op = samples.place & OP_MASK
+    present = np.flatnonzero(np.bincount(op)) if len(op) else op
+    counters, ranges, size = dict(samples.counters), samples.ranges, samples.size
+    for number in present.tolist():
+        name = CLEARED.get(context.op_name(number))
+        if name is None:
+            continue
+        mine = op == number
+        counters[name] = np.where(mine, samples.size, 0)
+        for moved in ("bytes", "done_bytes"):
+            counters[moved] = np.where(mine, 0, counters[moved])
+        ranges = np.where(mine, samples.size, NOT_COUNTED if ranges is None else ranges)
+        size = np.where(mine, NOT_COUNTED, size)
+    return replace(samples, counters=counters, ranges=ranges, size=size)
 
 
 def _with_doubtful(samples: Samples, doubtful: Bool) -> Samples:
@@ -217,7 +245,10 @@ def _with_tries(samples: Samples, tried: Bool) -> Samples:
     """
     counters = {name: np.where(tried, 0, column) for name, column in samples.counters.items()}
     counters["tries"] = tried
-    counters["tried_bytes"] = np.where(tried, samples.size, 0)
+    length = samples.size
+    if samples.ranges is not None:
+        length = np.maximum(length, samples.ranges)
+    counters["tried_bytes"] = np.where(tried, length, 0)
     kept = ~tried[samples.stage_owner]
     return replace(
         samples,
@@ -229,6 +260,7 @@ def _with_tries(samples: Samples, tried: Bool) -> Samples:
         stage_owner=samples.stage_owner[kept],
         stage=samples.stage[kept],
         stage_ns=samples.stage_ns[kept],
+        ranges=None if samples.ranges is None else np.where(tried, NOT_COUNTED, samples.ranges),
     )
 
 

@@ -17,6 +17,8 @@ from biotrail.converters.analysis.report.summaries import (
     flush_report,
     operation_report,
     pattern_report,
+    time_and_number,
+    with_shares,
 )
 from biotrail.converters.events.context import Context
 
@@ -63,10 +65,11 @@ def make_report(part: Part, by: str, confidence: float) -> FleetReport:
     """
     groups = [*part.closed, *(_group(name, sums) for name, sums in part.groups.items())]
     hosts = sorted(part.hosts, key=lambda one: one.host)
+    with_shares(one.total.bios for one in groups)
     return FleetReport(
         by=by,
         total=fleet_group("", part.whole),
-        groups=sorted(groups, key=lambda g: (g.rest, -g.total.bios.counters["ios"], g.name)),
+        groups=sorted(groups, key=lambda g: (g.rest, *time_and_number(g.total.bios), g.name)),
         hosts=hosts,
         recordings=sorted(part.recordings, key=lambda r: (r.host, r.begin or "", r.files)),
         deviations=deviations(hosts, confidence),

@@ -12,7 +12,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     PatternReport,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Format number of the JSON. Later versions may add keys without changing the number."""
 
 

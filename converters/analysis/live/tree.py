@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport, OperationReport
 
-FORMAT = 1
+FORMAT = 2
 """Format number of the JSON. Later versions may add keys without changing the number."""
 
 

@@ -48,7 +48,7 @@ ROOM = {
     "series": 780_000,
     "depths": 300_000,
     "operations": 150_000,
-    "slow": 475_000,
+    "slow": 465_000,
     "words": 50_000,
     "filters": 5_000,
     "verdict": 10_000,

@@ -130,6 +130,9 @@ function groupCard() {
     column("hosts", "count", "hosts"),
     column("I/Os", "count", "total.ios"),
     column("data", "bytes", "total.bytes"),
+    ...["discarded", "zeroed", "erased"]
+      .filter((what) => report.groups.some((row) => row.total[`${what}_bytes`]))
+      .map((what) => column(what, "bytes", `total.${what}_bytes`)),
     column("mean", "ns", "total.latency.mean_ns"),
     column("p50", "ns", "total.latency.p50_ns"),
     column("p99", "ns", "total.latency.p99_ns"),

@@ -138,9 +138,10 @@ function chartCards(view) {
   const course = courseOf(view.device, view.operation);
   const width = `columns of ${format.ns(timeline.interval_ns)}`;
   const timed = view.groups.map((one) => one.group).filter((one) => one.latency.count);
+  const lengths = (of) => (of.size.count ? of.size : of.ranges).histogram;
   const sizes = [
-    { name: "bios", colour: PALETTE[0], buckets: group.size.histogram },
-    { name: "requests", colour: PALETTE[1], buckets: group.requests.size.histogram },
+    { name: "bios", colour: PALETTE[0], buckets: lengths(group) },
+    { name: "requests", colour: PALETTE[1], buckets: lengths(group.requests) },
   ];
   const latencies = [
     { name: "bios, Q to C", colour: PALETTE[0], buckets: group.latency.histogram },

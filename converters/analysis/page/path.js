@@ -46,7 +46,7 @@ function callsCard() {
     call[key] ? figure(call[key], kind, `calls.${place}.${key}`) : "–";
   const until = report.calls_until_ns;
   const notes = [
-    "From entry to return; the parts of a call's time add up to it. Of all devices and operations.",
+    "From entry to return, without calls that were served from the cache; the parts of a call's time add up to it. Of all devices and operations.",
     until === null
       ? ""
       : `Timed in the first ${format.ns(Math.max(until - report.time.begin_ns, 0))} only (--call-budget).`,
@@ -54,7 +54,7 @@ function callsCard() {
   ];
   const at = new Map(report.calls.map((call, place) => [call, place]));
   return card(
-    "System calls",
+    "System calls that queued I/O or waited",
     notes.filter(Boolean).join(" "),
     "wide",
     bars.length

@@ -30,6 +30,24 @@ function tile(what, ...figures) {
   return el("div", { class: "tile" }, el("b", {}, ...figures), el("span", { class: "what" }, what));
 }
 
+/** Counters of bytes that were acted on without moving data, and what to call them. */
+const RANGES = [
+  ["discarded", "discarded_bytes"],
+  ["zeroed", "zeroed_bytes"],
+  ["erased", "erased_bytes"],
+];
+
+/** Returns the columns of RANGES that any row has something in. of: row → [group, its path]. */
+function rangeColumns(rows, of) {
+  return RANGES.filter(([, key]) => rows.some((row) => of(row)[0][key])).map(([title, key]) => [
+    title,
+    (row) => {
+      const [group, path] = of(row);
+      return group[key] ? figure(group[key], "bytes", `${path}.${key}`) : "–";
+    },
+  ]);
+}
+
 function summaryCard(view) {
   const { group, path } = view;
   const at = (key, kind) => figure(group[key], kind, `${path}.${key}`);
@@ -38,6 +56,7 @@ function summaryCard(view) {
   const tiles = [
     tile("I/Os (bios)", at("ios", "count")),
     tile("data", at("bytes", "bytes")),
+    ...RANGES.filter(([, key]) => group[key]).map(([title, key]) => tile(title, at(key, "bytes"))),
     tile("I/Os a second", at("ios_per_s", "rate")),
     tile("throughput", at("bytes_per_s", "byterate")),
     tile("median latency (Q2C)", latency("p50_ns")),
@@ -162,6 +181,13 @@ function doubtColumns(rows, of) {
   ];
 }
 
+/** Returns the bytes that a group of a list read, or moved otherwise. */
+function moved(row, read) {
+  const all = row.by_operation || [];
+  const bytes = sum(all.filter((one) => one.operation === "read").map((one) => one.bytes));
+  return read ? bytes : row.bytes - bytes;
+}
+
 /** Returns a table of groups, with a bar behind each number of I/Os, relative to the largest one. */
 function groupTable(rows, path, names) {
   const most = Math.max(...rows.map((row) => row.ios), 1);
@@ -176,7 +202,16 @@ function groupTable(rows, path, names) {
       ...names,
       ["I/Os", bar],
       ["data", (row, place) => figure(row.bytes, "bytes", `${path}.${place}.bytes`)],
+      ["read", (row) => (moved(row, true) ? format.bytes(moved(row, true)) : "–")],
+      ["written", (row) => (moved(row, false) ? format.bytes(moved(row, false)) : "–")],
       ["data/s", (row, place) => figure(row.bytes_per_s, "byterate", `${path}.${place}.bytes_per_s`)],
+      ...rangeColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
+      ["total", (row, place) => figure(row.latency.sum_ns, "ns", `${path}.${place}.latency.sum_ns`)],
+      [
+        "share",
+        (row, place) =>
+          row.time_share === undefined ? "–" : figure(row.time_share, "share", `${path}.${place}.time_share`),
+      ],
       ...timeColumns((row) => [row.latency, `${path}.${at.get(row)}.latency`]),
       ["failed", (row, place) => (row.failed ? figure(row.failed, "count", `${path}.${place}.failed`) : "–")],
       ...doubtColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
@@ -193,7 +228,7 @@ function named(key) {
     el(
       "td",
       { class: "name left", title: printable(known(row[key])) },
-      row.others ? "all others" : known(row[key]),
+      row.others ? "all others" : row[key] === null && row.writer ? row.writer : known(row[key]),
     );
 }
 
@@ -203,6 +238,10 @@ function fileName(row) {
     device: `(${row.device}: metadata, or the device itself)`,
     "not known": "(file not known: direct I/O, buffers)",
     "no data": "(no data)",
+    "no I/O": "(no file: queued no I/O)",
+    swap: "(swap)",
+    journal: "(journal)",
+    metadata: "(metadata)",
   };
   const several = row.inodes > 1 ? ` (${format.count(row.inodes)} inodes)` : "";
   const path = row.file === null ? why[row.file_kind] : `${row.file}${several}`;
@@ -246,6 +285,7 @@ function deviceCard() {
         ["I/Os", whole("ios", "count")],
         ["data", whole("bytes", "bytes")],
         ["data/s", whole("bytes_per_s", "byterate")],
+        ...rangeColumns(report.devices, (row) => [row.total, `devices.${report.devices.indexOf(row)}.total`]),
         ["in flight", deep("mean", "depth.queue.mean")],
         ["most", deep("count", "depth.queue.max")],
         ["in device", deep("mean", "depth.issued.mean")],

@@ -37,6 +37,7 @@ from biotrail.converters.analysis.report.devices.drivers import Drivers
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
 from biotrail.converters.analysis.report.devices.held import HeldByLimit
 from biotrail.converters.analysis.report.devices.interrupts import Completions
+from biotrail.converters.analysis.report.devices.purposes import Purposes
 from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.pairs.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
@@ -45,7 +46,9 @@ from biotrail.converters.analysis.report.summaries import (
     operation_report,
     operation_reports,
     stacked_reports,
+    time_and_number,
     with_rates,
+    with_shares,
 )
 from biotrail.converters.analysis.report.tails.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
@@ -97,11 +100,14 @@ class Reporter:
             **({"files": ByPath(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
-        self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
+        self._groups = {
+            name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
+        }
         self._timeline = timeline
         self._devices = timeline.devices if timeline else Devices(interval)
         self._flushes = Flushes()
         self._stacked = Stacked()
+        self._purposes = Purposes()
         self._tails = Tails()
         self._calls = CallsByName(context)
         self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
@@ -156,6 +162,7 @@ class Reporter:
         self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window, self._context)
+        self._purposes.add(window, bios, self._context)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
         if self._call_groups is not None:
@@ -211,6 +218,7 @@ class Reporter:
             devices=self._device_reports(trace, span),
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
+            purposes=self._purposes.reports(context),
             processes=lists["processes"],
             cgroups=lists["cgroups"],
             cpus=lists["cpus"],
@@ -237,10 +245,10 @@ class Reporter:
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
-        """Return the reports of one list's groups, most I/Os first; CPUs by number, not known last.
+        """Return the reports of one list's groups, most time first; CPUs by number, not known last.
 
         which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`, also if that is
-        "cpu" most I/Os first). span: ns that rates are per. Groups whose codes turned out, later in
+        "cpu" most time first). span: ns that rates are per. Groups whose codes turned out, later in
         the log, to be the same group (`canonical`) are merged.
         """
         key = self._keys.get(which, self._chosen)
@@ -253,10 +261,11 @@ class Reporter:
             )
             for code, same in groups.items()
         ]
-        return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
+        with_shares(found)
+        return found if which == "cpus" else sorted(found, key=time_and_number)
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
-        """Return the reports of the devices with I/O, those with most bios first.
+        """Return the reports of the devices with I/O, those with most time first.
 
         With I/O: a bio or request ended on it, or is known to have begun. One without flush
         requests and waits for any has no `flushes`. I/O of the group OTHERS is in the total
@@ -285,7 +294,7 @@ class Reporter:
             )
             for dev in sorted(devices)
         ]
-        return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
+        return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
         """Return all intervals of the time series up to the last one with I/O or pairs, in order.
@@ -318,6 +327,7 @@ class Reporter:
             begin = self.begin + place * self._interval
             end = min(begin + self._interval, max(log_end, begin))
             groups = self._series.closed.get(place, [])
+            with_shares(groups)
             if end - begin < self._interval:
                 groups = [with_rates(group, end - begin) for group in groups]
             depth = depths.get(place, [])

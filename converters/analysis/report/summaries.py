@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the plain tables of a report from accumulated figures."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from biotrail.converters.analysis.distributions.depth import Depth
@@ -20,6 +21,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     DriverReport,
     FlushReport,
     GroupReport,
+    OperationFigures,
     OperationReport,
     PatternReport,
     StackedReport,
@@ -82,7 +84,9 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
         errors={context.status_name(status): count for status, count in known},
         size=Summary.of(group.size, low=True),
+        ranges=Summary.of(group.ranges, low=True),
         sizes=group.size.log2(),
+        range_sizes=group.ranges.log2(),
         latency=Summary.of(group.latency),
         with_doubtful=with_doubtful(group.latency, group.doubtful),
         latencies=group.latency.log2(),
@@ -92,7 +96,57 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
             if (times := group.stages.get(stage)) is not None
         ],
         group=group,
+        operations=_operations(group, context),
     )
+
+
+def _operations(group: Group, context: Context) -> list[OperationFigures]:
+    """Return the figures of a group's operations, most time first."""
+    found = [
+        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
+        for op, one in sorted(group.operations.items())
+        if one.ios
+    ]
+    return sorted(found, key=lambda one: (-one.latency.sum, -one.ios))
+
+
+def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
+    """Return the report of the sum of groups of a list, over the same time; at least one.
+
+    Without name, stages and operations.
+    """
+    whole = merged(one.group for one in groups)
+    return replace(
+        groups[0],
+        name={},
+        counters=dict(zip(COUNTERS, whole.counters.tolist(), strict=True)),
+        ios_per_s=sum(one.ios_per_s for one in groups),
+        bytes_per_s=sum(one.bytes_per_s for one in groups),
+        errors=dict(sum((Counter(one.errors) for one in groups), Counter())),
+        size=Summary.of(whole.size, low=True),
+        ranges=Summary.of(whole.ranges, low=True),
+        sizes=whole.size.log2(),
+        range_sizes=whole.ranges.log2(),
+        latency=Summary.of(whole.latency),
+        with_doubtful=with_doubtful(whole.latency, whole.doubtful),
+        latencies=whole.latency.log2(),
+        stages=[],
+        group=whole,
+        operations=[],
+    )
+
+
+def time_and_number(one: GroupReport) -> tuple[int, int]:
+    """Return the key that sorts groups by their time, then by number of I/Os, most first."""
+    return -one.latency.sum, -one.counters["ios"]
+
+
+def with_shares(groups: Iterable[GroupReport]) -> None:
+    """Set the groups' shares of the time of all of them."""
+    groups = list(groups)
+    whole = sum(one.latency.sum for one in groups)
+    for one in groups:
+        one.share = one.latency.sum / whole if whole else 0.0
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:

@@ -16,6 +16,7 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import LARGEST_ERRNO
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, U32, Lifecycles
+from biotrail.converters.lifecycles.operations import transferred
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -147,7 +148,9 @@ class SlowestCalls:
         call = self._call_of(bios.tid, entry)
         for one in np.unique(call[call >= 0]).tolist():
             slow, rows = self.found[one], np.flatnonzero(call == one)
-            slow.bio_bytes += int(bios.bytes[rows].sum(dtype=np.int64))
+            slow.bio_bytes += int(
+                transferred(trace.context, bios.opf[rows], bios.bytes[rows]).sum()
+            )
             files = [file_path(trace.context, row) for row in np.unique(bios.file[rows]).tolist()]
             slow.files = sorted({*slow.files, *(f for f in files if f is not None)})[:MOST_FILES]
             slow.bios, left = _slowest(slow.bios, window, rows, trace.context, end)

@@ -22,6 +22,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Tasks,
 )
+from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.converters.lifecycles.windows import sure_complete
 
 FOREVER = np.iinfo(np.int64).max
@@ -371,11 +372,12 @@ class _Others:
             return
         at = np.flatnonzero(rows)
         group.ios += len(at)
-        group.bytes += int(self.bios.bytes[at].sum(dtype=np.int64))
         for code, number in Counter(self.codes[at].tolist()).items():
             share = group.operations.setdefault(self.names[code], Share())
+            length = int(self.bios.bytes[at[self.codes[at] == code]].sum(dtype=np.int64))
             share.ios += number
-            share.bytes += int(self.bios.bytes[at[self.codes[at] == code]].sum(dtype=np.int64))
+            share.bytes += length
+            group.bytes += 0 if self.names[code] in CLEARED else length
         for task, number in Counter(self.bios.task[at].tolist()).items():
             comm = str(self.tasks.comm[task]) if task >= 0 else UNKNOWN_TASK
             group.tasks[comm] = group.tasks.get(comm, 0) + number

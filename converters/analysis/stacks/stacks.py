@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
+from biotrail.converters.lifecycles.operations import transferred
 
 BUCKETS = 64
 """Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
@@ -38,6 +40,7 @@ class Callers:
     """Row in Trace.stacks; -1: no stack was recorded."""
     bios: int = 0
     bytes: int = 0
+    """Data that they move: no ranges that are discarded, zeroed or erased."""
     ended: int = 0
     """Bios with a latency: both Q and C are in the log."""
     doubtful: int = 0
@@ -74,8 +77,13 @@ class Callers:
 class StackTable:
     """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
 
-    def __init__(self, percentiles: bool = False) -> None:
-        """Start without bios. percentiles: whether each Callers' `times` are kept, too."""
+    def __init__(self, context: Context, percentiles: bool = False) -> None:
+        """Start without bios.
+
+        context: the log's. percentiles: whether each Callers' `times` are
+        kept, too.
+        """
+        self._context = context
         self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
         """(stack, task), rows or -1 each → figures, without comm."""
@@ -110,7 +118,7 @@ class StackTable:
         doubtful = np.bincount(group[ended & bios.doubtful], minlength=len(keys))
         ended &= ~bios.doubtful
         count = np.bincount(group)
-        size = _sums(group, bios.bytes.astype(np.int64), len(keys))
+        size = _sums(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
         times = _sums(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)

@@ -242,8 +242,8 @@ def test_metrics_count_it_beside_the_histograms() -> None:
 
 def test_call_stacks_do_not_weigh_it() -> None:
     # GIVEN the log's I/O by call stack WHEN it is added up
-    table = StackTable()
-    _, read = windows()
+    trace, read = windows()
+    table = StackTable(trace.context)
     for window in read:
         table.add(window)
     # THEN the thread has its bios, without a latency

@@ -12,7 +12,14 @@ from biotrail.converters.analysis.distributions.call_figures import (
     named,
 )
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
-from biotrail.converters.analysis.distributions.keys import KEYS, Key, canonical, name_of
+from biotrail.converters.analysis.distributions.keys import (
+    KEYS,
+    OF_FILES,
+    Key,
+    canonical,
+    name_of,
+)
+from biotrail.converters.analysis.distributions.keys_files import NO_IO
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.report.calls.calls import report_of
 from biotrail.converters.analysis.report.tree.tree import CallReport
@@ -33,7 +40,8 @@ class CallsByGroup:
 
     A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
     what it is) of the first one, by the file of the first one that has a file. A call without such
-    a bio is in the group of what is not known.
+    a bio is in the group of what is not known; by file, one without any bio in that of calls
+    without I/O.
     """
 
     def __init__(self, context: Context, by: str) -> None:
@@ -41,6 +49,7 @@ class CallsByGroup:
         self._context = context
         self._key: Key = KEYS[by](context)
         self._first = FirstBios()
+        self._files = by in OF_FILES
         self._figures: dict[tuple[int, int], CallFigures] = {}
         """(code of the group, code of name and I/O) → figures."""
 
@@ -62,6 +71,8 @@ class CallsByGroup:
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
+        if self._files:
+            group = np.where((file < 0) & (calls.bios == 0), NO_IO, group)
         for one, what, rows in by_pair(group, coded(calls)):
             known = (one, what) in self._figures or len(self._figures) < MOST_GROUPS
             figures = self._figures.setdefault((one if known else OTHERS, what), CallFigures())

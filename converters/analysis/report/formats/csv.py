@@ -12,6 +12,7 @@ from biotrail.converters.analysis.report.formats.json_pairs import summary
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
 from biotrail.converters.events import cgroup_names
+from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (
@@ -21,7 +22,7 @@ NAMES = (
 SCOPE = ("filters", "cut", "chosen")
 """Columns that say which I/O was recorded and which part of the log was read; the same in every
 line."""
-LATER = ("dir", "inodes", "call", "pair", "by", "key")
+LATER = ("dir", "inodes", "call", "pair", "by", "key", "writer")
 """Name columns added in later versions, behind the others so that those keep their places."""
 DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 """Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99
@@ -51,9 +52,10 @@ COLUMNS = (
     *SCOPE,
     *DOUBTFUL,
     *CGROUPS,
+    *CLEARED.values(),
 )
 
-_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful")
+_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())
 """Counters that are columns of their own."""
 
 Line = dict[str, Any]
@@ -134,6 +136,7 @@ def lines(report: Report) -> Iterator[Line]:
         for group in groups:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
+            yield from ({**whole, **line} for line in _operation_lines(section, group))
     yield from ({**whole, **line} for line in _path_lines(report))
     yield from ({**whole, **line} for line in pair_lines(report))
     for interval in report.intervals:
@@ -142,6 +145,23 @@ def lines(report: Report) -> Iterator[Line]:
                 times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
                 yield {"section": "intervals", **times, **line}
     yield from interval_pair_lines(report)
+
+
+def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
+    """Yield a line for each operation of a list's group; `share` is of the group's time."""
+    for one in group.operations:
+        time = group.latency.sum
+        yield {
+            "section": f"{section} by operation",
+            **group.name,
+            "operation": one.operation,
+            "of": "bios",
+            "stage": "Q2C",
+            "share": round(one.latency.sum / time, 6) if time else 0,
+            "ios": one.ios,
+            "bytes": one.bytes,
+            **summary(one.latency, "ns"),
+        }
 
 
 def _path_lines(report: Report) -> Iterator[Line]:

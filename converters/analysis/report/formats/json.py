@@ -118,7 +118,8 @@ def group(one: GroupReport) -> dict[str, Any]:
     """Return the figures of a group of bios (or requests) as a dict for json.dumps.
 
     Keys: the fields of the group's name, then ios, bytes, done_bytes, ios_per_s, bytes_per_s, each
-    other counter by its name, errors (status name → count), size (bytes) and latency (ns; each a
+    other counter by its name, errors (status name → count), size and ranges (bytes) and
+    latency (ns; each a
     summary with a histogram; that of the latency without those in doubt, with `with_doubtful`, the
     count, mean and p99 with them in, where there are any), and stages: a list of dicts with stage
     (its name), share (0 to 1) and the summary of its time (ns). `errors` is not copied.
@@ -134,6 +135,7 @@ def group(one: GroupReport) -> dict[str, Any]:
         **{name: count for name, count in counters.items() if name not in _NOT_EVENTS},
         "errors": one.errors,
         "size": {**summary(one.size, "bytes"), "histogram": buckets(one.sizes, "bytes")},
+        "ranges": {**summary(one.ranges, "bytes"), "histogram": buckets(one.range_sizes, "bytes")},
         "latency": {
             **summary(one.latency, "ns"),
             "histogram": buckets(one.latencies, "ns"),
@@ -143,7 +145,25 @@ def group(one: GroupReport) -> dict[str, Any]:
             {"stage": s.stage, "share": round(s.share, 6), **summary(s.time, "ns")}
             for s in one.stages
         ],
+        **_in_list(one),
     }
+
+
+def _in_list(one: GroupReport) -> dict[str, Any]:
+    """Return what a group of a list has beside: its share of the time, and its operations."""
+    if not one.operations and not one.share:
+        return {}
+    operations = [
+        {
+            "operation": of.operation,
+            "ios": of.ios,
+            "bytes": of.bytes,
+            "latency": summary(of.latency, "ns"),
+        }
+        for of in one.operations
+    ]
+    divided = {"by_operation": operations} if operations else {}
+    return {"time_share": round(one.share, 6), **divided}
 
 
 def operation(one: OperationReport) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles
+from biotrail.converters.lifecycles.operations import transferred
 
 NOT_KNOWN = -1
 """Bytes beside a bio whose Q is not in the log."""
@@ -32,7 +33,8 @@ class Beside:
         """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
 
         Beside a bio are the bios of other operations on the same device that were in flight when it
-        was queued: with Q at or before that time, and C after it or not yet; not those without a Q
+        was queued, with the data that they move: with Q at or before that time, and C after it or
+        not yet; not those without a Q
         in the log, or given up in this window without a C. The sum of their lengths is made in the
         window in which the bio was queued, and kept in `_number` and `_found` while it is in
         flight. NOT_KNOWN: the bio's Q is not in the log (or before a cut). context: the log's, for
@@ -48,27 +50,29 @@ class Beside:
         ended = np.where(over | (both.complete != NEVER), both.complete, _FAR)
         place = both.dev.astype(np.int64) << 8 | operations_of(both, context)
         asked = np.flatnonzero(begun)
-        found[asked] = _beside(place, both, ended, asked)
+        size = transferred(context, both.opf, both.bytes)
+        found[asked] = _beside(place, both, size, ended, asked)
         order = np.argsort(window.open_bios.number)
         self._number = window.open_bios.number[order]
         self._found = found[~over][order]
         return found[over]
 
 
-def _beside(place: I64, bios: Bios, ended: I64, asked: I64) -> I64:
+def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
     """Return the bytes of other operations in flight on the device at the Q of the asked rows.
 
-    place: per bio (n,): its device << 8 | operation. ended: ns (n,), _FAR: not yet; NEVER: counts
-    as not in flight. asked: rows (m,), with a Q; the result is by these.
+    place: per bio (n,): its device << 8 | operation. size: bytes that it moves (n,). ended: ns
+    (n,), _FAR: not yet; NEVER: counts as not in flight. asked: rows (m,), with a Q; the
+    result is by these.
     """
     names, _, of = distinct_values(place)
     devices, _, device = distinct_values(names >> 8)
     if len(devices) == len(names):  # no device has several operations
         return np.zeros(len(asked), np.int64)
     if loops is None:
-        return _beside_sorted(place, bios, ended, asked)
+        return _beside_sorted(place, bios, size, ended, asked)
     queued = np.flatnonzero(bios.queue != NEVER)
-    size = np.where(ended != NEVER, bios.bytes, 0).astype(np.int64, copy=False)
+    size = np.where(ended != NEVER, size, 0)
     over = np.where(ended != NEVER, ended, _FAR)
     queued = queued[np.argsort(bios.queue[queued], kind="stable")]
     order = queued[np.argsort(over[queued])]
@@ -88,18 +92,18 @@ def _beside(place: I64, bios: Bios, ended: I64, asked: I64) -> I64:
     return found[asked]
 
 
-def _beside_sorted(place: I64, bios: Bios, ended: I64, asked: I64) -> I64:
+def _beside_sorted(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
     """Do as `_beside`, by a sort for each device and operation."""
     found = np.zeros(len(bios), np.int64)
     for dev in np.unique(place[asked] >> 8).tolist():
         here = np.flatnonzero((place >> 8 == dev) & (bios.queue != NEVER) & (ended != NEVER))
         mine = asked[place[asked] >> 8 == dev]
-        size = bios.bytes[here].astype(np.int64)
-        whole = _in_flight(bios.queue[here], ended[here], size, bios.queue[mine])
+        sizes = size[here]
+        whole = _in_flight(bios.queue[here], ended[here], sizes, bios.queue[mine])
         for one in np.unique(place[mine]).tolist():
             rows, at = place[here] == one, place[mine] == one
             times = bios.queue[mine[at]]
-            own = _in_flight(bios.queue[here[rows]], ended[here[rows]], size[rows], times)
+            own = _in_flight(bios.queue[here[rows]], ended[here[rows]], sizes[rows], times)
             found[mine[at]] = whole[at] - own
     return found[asked]
 

@@ -19,6 +19,18 @@ Buckets = list[tuple[int, int, int]]
 
 
 @dataclass
+class OperationFigures:
+    """A group's bios of one operation."""
+
+    operation: str
+    ios: int
+    bytes: int
+    """Their length; of operations that move no data, that of their ranges."""
+    latency: Summary
+    """ns."""
+
+
+@dataclass
 class GroupReport:
     """Figures of the bios or requests of one group."""
 
@@ -31,9 +43,13 @@ class GroupReport:
     errors: dict[str, int]
     """Status name → number of bios or requests that failed with that status."""
     size: Summary
-    """bytes."""
+    """bytes of data."""
+    ranges: Summary
+    """bytes of the ranges that were discarded, zeroed or erased, which are not in `size`."""
     sizes: Buckets
     """Histogram of the sizes (bytes) by powers of two."""
+    range_sizes: Buckets
+    """Histogram of the ranges (bytes) by powers of two."""
     latency: Summary
     """ns from Q (of requests: from allocation) to completion, without those in doubt."""
     with_doubtful: Summary | None
@@ -44,6 +60,10 @@ class GroupReport:
     """Stages that occurred, in the order in which an I/O meets them."""
     group: Group = field(repr=False)
     """The group that the figures are of, for histograms and comparisons; empty in intervals."""
+    share: float = 0.0
+    """Share of its list's latencies, added up, 0 to 1; 0 where it is in no list."""
+    operations: list[OperationFigures] = field(default_factory=list)
+    """Of each operation, most time first; empty of requests, devices and intervals."""
 
 
 @dataclass
@@ -347,6 +367,18 @@ class Percentiles:
 
 
 @dataclass
+class PurposeTime:
+    """Bios of one device that are for one thing."""
+
+    device: str
+    purpose: str
+    """A name of purposes.PURPOSE_NAMES, `discard`, or "no data"."""
+    ios: int
+    ns: int
+    """Sum of their times from Q to C, without those in doubt."""
+
+
+@dataclass
 class Report:
     """The whole report. Times are CLOCK_MONOTONIC of the recording host."""
 
@@ -392,6 +424,8 @@ class Report:
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
     held: list[HeldReport] = field(default_factory=list)
+    purposes: list[PurposeTime] = field(default_factory=list)
+    """What each device's bios were for, most time first."""
     waits_dropped: int = 0
     """Recorded waits that are not in `waits`, as their calls went on for too long."""
     commits: list[CommitReport] = field(default_factory=list)

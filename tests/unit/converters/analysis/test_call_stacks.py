@@ -56,7 +56,8 @@ def sample(path: Path) -> Path:
 
 
 def table_of(path: Path) -> tuple[StackTable, Trace]:
-    trace, table = Trace(path), StackTable()
+    trace = Trace(path)
+    table = StackTable(trace.context)
     for window in trace.lifecycles():
         table.add(window)
     return table, trace
@@ -94,7 +95,8 @@ def test_bios_and_bytes_add_up(tmp_path: Path) -> None:
 def test_a_window_may_end_anywhere(tmp_path: Path) -> None:
     # GIVEN the same log  WHEN it is read two events at a time
     path = sample(tmp_path / "x.biotrail")
-    trace, table = Trace(path), StackTable()
+    trace = Trace(path)
+    table = StackTable(trace.context)
     for window in trace.lifecycles(window_events=2):
         table.add(window)
     # THEN the sums are the same

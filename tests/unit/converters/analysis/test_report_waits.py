@@ -110,5 +110,5 @@ def test_threads_without_io_have_their_calls(cli: Cli, tmp_path: Path) -> None:
     text = cli("report", "--comm", "writer", path).out
     # THEN its calls and waits are there
     assert "0 bios" in text
-    assert "Calls, from entry to return" in text
+    assert "Calls that queued I/O or waited, from entry to return" in text
     assert "page read" in text

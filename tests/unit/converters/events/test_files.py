@@ -148,13 +148,13 @@ def test_report_by_file(tmp_path: Path, cli: Cli) -> None:
     rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "file", "--csv", path).out)))
     # THEN bios and bytes are those of each file, and what has none says why
     groups = [(g["file"], g["file_kind"], g["inode"], g["ios"], g["bytes"]) for g in told["groups"]]
-    assert groups == [
+    assert set(groups) == {
         ("/srv/db/table", "file", 12, 2, 12288),
         (None, "no data", None, 1, 0),
         (None, "not known", None, 1, 4096),
         ("/srv/wal", "file", 13, 1, 4096),
         (None, "device", None, 1, 4096),
-    ]
+    }
     assert sum(g["bytes"] for g in told["groups"]) == told["total"]["bytes"]
     assert told["files"] == told["groups"]
     whole = [r for r in rows if r["section"] == "groups" and r["stage"] == "Q2C"]

@@ -14,6 +14,8 @@ from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import HeldReport, Report
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.kernel_names import FLAGS
+from biotrail.recorder.schema.records import Q_FLAG_SWAP
 from biotrail.text.report import verdict
 from biotrail.text.report.verdict import Sentence
 from biotrail.text.report.verdict_rules import RULES
@@ -21,6 +23,7 @@ from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
+from tests.support.path_logs import MS, PathLog
 from tests.support.paths import DATA, ROOT
 from tests.support.perf_files import Perf
 
@@ -283,6 +286,38 @@ def test_a_device_that_is_mostly_idle(tmp_path: Path) -> None:
     assert idle["mostly-idle"].figures["share"] == pytest.approx(200 / 1100, abs=1e-3)
     assert "vda had I/O in flight for 18 % of the time" in idle["mostly-idle"].text
     assert "mostly-idle" not in said(report_of(tmp_path, [io(1, 0), io(2, 101)]))
+
+
+LOG = 1 << FLAGS["META"] | 1 << FLAGS["SYNC"] | 1 << FLAGS["IDLE"]
+
+
+@pytest.mark.parametrize(
+    ("bio", "purpose", "said"),
+    [
+        ({"opf": 1, "flags": Q_FLAG_SWAP}, "swap", "is swap: 1 bio"),
+        ({"opf": 1 << FLAGS["RAHEAD"]}, "readahead", "is readahead: 1 bio"),
+        ({"opf": 1 | LOG}, "journal", "is the journal's: 1 bio"),
+        ({"opf": 3}, "discard", "is discards (trims): 1 bio"),
+        ({"opf": 1}, None, ""),
+    ],
+)
+def test_a_sentence_says_what_most_io_is_for(
+    tmp_path: Path, bio: dict[str, Any], purpose: str | None, said: str
+) -> None:
+    # GIVEN a bio for some purpose, and one of data with less or with more of the device's time
+    for end, holds in ((7 * MS, True), (60 * MS, False)):
+        made = PathLog()
+        made.bio(MS, 9 * MS, **bio)
+        made.bio(2 * MS, end)
+        # WHEN the report is put in sentences
+        found = verdict.verdict(make_report(Trace(made.write(tmp_path / "log"))))
+        # THEN one names the purpose where it has half of the device's time or more
+        told = {one.rule: one for one in found}
+        assert ("purpose" in told) == (holds and purpose is not None)
+        if "purpose" in told:
+            figures = told["purpose"].figures
+            assert (figures["purpose"], figures["share"]) == (purpose, round(8 / 13, 6))
+            assert said in told["purpose"].text
 
 
 def test_every_rule_is_tried_here() -> None:
