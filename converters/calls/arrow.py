@@ -41,7 +41,9 @@ CALLS = (
     Column("runnable_ns", pa.int64(), "ns", "ready to run, without a CPU"),
     Column("own_io_ns", pa.int64(), "ns", "blocked, with a bio of its own in flight"),
     Column("other_io_ns", pa.int64(), "ns", "blocked in state D without one, or for I/O it reaps"),
-    Column("otherwise_ns", pa.int64(), "ns", "blocked otherwise: a lock, a pipe, a timer"),
+    Column(
+        "otherwise_ns", pa.int64(), "ns", "blocked otherwise: a pipe, a timer, a socket's lock, RCU"
+    ),
     Column("undivided_ns", pa.int64(), "ns", "all of it, where waits were not recorded"),
     Column("own", pa.bool_(), "", "call of the recording itself"),
 )

@@ -14,6 +14,7 @@ import numpy as np
 from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.held import HeldWaits
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
+from biotrail.converters.calls.reason_rules import NOT_IO
 from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _UNINTERRUPTIBLE = 2
 """TASK_UNINTERRUPTIBLE (include/linux/sched.h); TASK_KILLABLE has this bit too."""
+_NOT_IO = np.array(sorted(NOT_IO), dtype=np.uint8)
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
 _URING_THREADS = "iou-"
 """Beginning of the names of io_uring's own threads, which queue bios outside of any call."""
@@ -103,8 +105,8 @@ class CallDivider:
         )
         key_before, _, _, key_wait, key_call = keys.of
         spans = _spans(keys, before, closed, still)
-        waits = self._with_causes(path.waits, spans, key_wait)
-        waits.reason = self._reasons.of(waits.stack)
+        reasoned = replace(path.waits, reason=self._reasons.of(path.waits.stack))
+        waits = self._with_causes(reasoned, spans, key_wait)
         waits.commit, waits.commit_dev = self._commits.of(waits, path.commits)
         own_io, other_io = np.zeros((2, len(keys.tid)), dtype=np.int64)
         np.add.at(own_io, key_before, before.own_io)
@@ -123,16 +125,18 @@ class CallDivider:
     def _with_causes(self, waits: Waits, spans: "list[_Spans]", key_wait: I64) -> Waits:
         """Return a copy of the waits with `cause` and `own`.
 
-        OWN_IO: a bio of the wait's call was queued before the wait began (`out`) and ended after.
-        Else OTHER_IO in an uninterruptible state, OTHERWISE in any other. own: the call had queued
-        bios by `out`, and all are the recording's own. spans: of all bios, and of those not the
-        recording's own. key_wait: key of each wait's call.
+        OTHERWISE: for what its `reason` says is no I/O (NOT_IO). Else OWN_IO: a bio of the wait's
+        call was queued before the wait began (`out`) and ended after. Else OTHER_IO in an
+        uninterruptible state, OTHERWISE in any other. own: the call had queued bios by `out`, and
+        all are the recording's own. spans: of all bios, and of those not the recording's own.
+        key_wait: key of each wait's call.
         """
         ends, others = (latest_end(*of, key_wait, waits.out) for of in spans)
         uninterruptible = (waits.state & _UNINTERRUPTIBLE) != 0
         cause = np.where(uninterruptible, WaitCause.OTHER_IO, WaitCause.OTHERWISE)
-        cause = np.where(ends > waits.out, WaitCause.OWN_IO, cause).astype(np.uint8)
-        return replace(waits, cause=cause, own=(ends != NEVER) & (others == NEVER))
+        cause = np.where(ends > waits.out, WaitCause.OWN_IO, cause)
+        cause = np.where(np.isin(waits.reason, _NOT_IO), WaitCause.OTHERWISE, cause)
+        return replace(waits, cause=cause.astype(np.uint8), own=(ends != NEVER) & (others == NEVER))
 
     def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaps: Bool) -> Calls:
         """Return a copy of the calls with their parts, which add up to exit - entry.

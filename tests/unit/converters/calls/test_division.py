@@ -23,6 +23,7 @@ from tests.support.path_logs import (
     IO_SUBMIT,
     MS,
     PREAD,
+    WITH_REASONS,
     PathLog,
 )
 from tests.support.stack_logs import START
@@ -82,6 +83,25 @@ def test_an_fsync_that_waits_for_the_journal() -> None:
         "other_io": 400,
         "otherwise": 10,
     }
+
+
+@pytest.mark.parametrize("lock", ["__lock_sock", "synchronize_rcu", "down_read vm_mmap_pgoff"])
+@pytest.mark.parametrize("state", [1, 2])
+def test_what_no_io_ends_is_otherwise(lock: str, state: int) -> None:
+    # GIVEN a call in state D whose stack says that it waits for no I/O, before it queues a bio, and
+    # with that in flight
+    log = PathLog()
+    log.waits(100, 110, 150, 150, state=state, stack=7)
+    log.bio(160, 500, entry=100)
+    log.waits(100, 170, 400, 400, state=state, stack=7)
+    log.waits(100, 410, 510, 510, state=state, stack=8)
+    log.returns(100, 600, blocked=40 + 230 + 100, queued=1)
+    stacks = {"7": ("schedule", *lock.split()), "8": ("schedule", "submit_bio_wait")}
+    frames = {number: [[name, "", 1] for name in names] for number, names in stacks.items()}
+    # WHEN its time is divided  THEN only the wait for the bio is for I/O
+    calls, waits = read(log.data((), WITH_REASONS, {"stacks": {"wait": frames}}))
+    assert waits.cause.tolist() == [OTHERWISE, OTHERWISE, OWN]
+    assert parts(calls) == {"running": 130, "own_io": 100, "otherwise": 270}
 
 
 def test_another_threads_bio_is_not_its_own() -> None:
