@@ -181,14 +181,15 @@ _PIPES = (
 _ADDRESS_SPACES = (
     "mmap_read_lock mmap_read_lock_killable mmap_write_lock mmap_write_lock_killable "
     "vm_mmap_pgoff __vm_munmap vm_munmap do_madvise madvise_lock do_mprotect_pkey do_mlock "
-    "__mm_populate do_user_addr_fault exc_page_fault lock_mm_and_find_vma get_mmap_lock_carefully do_page_fault "
-    "dup_mmap dup_mm exec_mmap begin_new_exec setup_arg_pages vm_brk_flags exit_mm do_exit "
-    "exit_mmap __do_sys_brk __se_sys_brk __x64_sys_brk __arm64_sys_brk __do_sys_mremap "
-    "__se_sys_mremap __x64_sys_mremap __arm64_sys_mremap do_mremap __do_sys_msync "
-    "__se_sys_msync __x64_sys_msync __arm64_sys_msync __get_user_pages_locked "
-    "get_user_pages_unlocked __gup_longterm_locked gup_fast_fallback internal_get_user_pages_fast "
-    "__access_remote_vm access_remote_vm ksys_shmdt do_shmat apply_mlockall_flags "
-    "show_smaps_rollup pagemap_read userfaultfd_register do_mincore sys_mincore"
+    "__mm_populate do_user_addr_fault exc_page_fault lock_mm_and_find_vma "
+    "get_mmap_lock_carefully do_page_fault dup_mmap dup_mm exec_mmap begin_new_exec "
+    "setup_arg_pages vm_brk_flags exit_mm do_exit exit_mmap __do_sys_brk __se_sys_brk "
+    "__x64_sys_brk __arm64_sys_brk __do_sys_mremap __se_sys_mremap __x64_sys_mremap "
+    "__arm64_sys_mremap do_mremap __do_sys_msync __se_sys_msync __x64_sys_msync "
+    "__arm64_sys_msync __get_user_pages_locked get_user_pages_unlocked __gup_longterm_locked "
+    "gup_fast_fallback internal_get_user_pages_fast __access_remote_vm access_remote_vm "
+    "ksys_shmdt do_shmat apply_mlockall_flags show_smaps_rollup pagemap_read "
+    "userfaultfd_register do_mincore sys_mincore"
 )
 _MOUNTS = (
     "namespace_lock namespace_unlock lock_mount do_lock_mount attach_recursive_mnt path_umount "
