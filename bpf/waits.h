@@ -122,6 +122,17 @@ static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct
 	return 0;
 }
 
+/* Writes the TASK record of the running thread, which wakes another one, if it is not cached. */
+static __always_inline void bt_name_waker(void)
+{
+	struct bt_writer w;
+
+	if (!bt_begin(&w, BT_TASK))
+		return;
+	bt_task(&w);
+	bt_end(&w);
+}
+
 static __always_inline int on_waking(struct task_struct *task)
 {
 	__u32 tid = task->pid;
@@ -133,6 +144,9 @@ static __always_inline int on_waking(struct task_struct *task)
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_here();
 	slot->waking = bt_now();
+	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
+	if (slot->waker && bt_wait_counts(slot, slot->state) && !bt_is_of_others(slot))
+		bt_name_waker();
 	return 0;
 }
 
