@@ -3,8 +3,9 @@
  * System calls. A CALL record behind Q has the running call's number and arguments, from the
  * registers that the thread had when it entered the kernel (bpf_task_pt_regs(), since 5.15). If
  * calls are timed, a RETURN record is written when a call ends that queued a bio, waited in state
- * D, reaped I/O after a wait, or took longer than path.over_ns; unless it queued bios, and the
- * filters left out all of them.
+ * D, reaped I/O after a wait, or took longer than path.over_ns, but for those that wait by their
+ * nature (path.idles); unless it queued bios, and the filters left out all of them. A call in which
+ * its thread ends (exit_group) does not return: it ends where the thread leaves its CPU for good.
  */
 #ifndef BIOTRAIL_CALLS_H
 #define BIOTRAIL_CALLS_H
@@ -89,8 +90,6 @@ static __always_inline int on_sys_enter(__u64 number)
 	__u32 tid;
 
 	runs->calls++;
-	if (!bt_names(path.timed, number))
-		return 0;
 	ids = bpf_get_current_pid_tgid();
 	if (!bt_call_wanted(ids))
 		return 0;
@@ -114,17 +113,22 @@ static __always_inline int on_sys_enter(__u64 number)
 	return 0;
 }
 
-/* Whether a call that took `took` ns is recorded. */
+/*
+ * Whether a call that took `took` ns is recorded. 32-bit programs' calls have other numbers than
+ * those whose bits are set.
+ */
 static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took)
 {
-	if (slot->bios || slot->uninterruptible || took > path.over_ns)
+	if (slot->bios || slot->uninterruptible)
+		return true;
+	if (took > path.over_ns && (!bt_names(path.idles, slot->number) || bt_is_foreign()))
 		return true;
 	return slot->waits && bt_names(path.reaps, slot->number);
 }
 
-static __always_inline int on_sys_exit(const void *regs, __u64 result)
+/* The running thread's call ends. regs: those at its entry; NULL: not known. */
+static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 tid)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
 	struct bt_call_slot *slot = bt_call_slot(tid);
 	struct bt_regs now = {};
 	struct bt_return *r;
@@ -144,7 +148,8 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 	bt_task(&w);
 	r = bt_reserve(&w, BT_RETURN, sizeof(*r));
 	if (r) {
-		bt_read_regs(&now, regs);
+		if (regs)
+			bt_read_regs(&now, regs);
 		r->entry = slot->entry;
 		r->blocked = slot->blocked;
 		r->runnable = slot->runnable;
@@ -160,6 +165,11 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 	}
 	bt_end(&w);
 	return 0;
+}
+
+static __always_inline int on_sys_exit(const void *regs, __u64 result)
+{
+	return bt_call_ends(regs, result, bpf_get_current_pid_tgid());
 }
 
 #endif

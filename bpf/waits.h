@@ -11,6 +11,7 @@
 #include "wait_stacks.h"
 
 #define BT_UNINTERRUPTIBLE 2 /* TASK_UNINTERRUPTIBLE, include/linux/sched.h */
+#define BT_DEAD 0x80 /* TASK_DEAD: the thread has ended */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -53,6 +54,10 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 
 	if (!bt_is_inside(slot, tid))
 		return;
+	if (!preempt && state & BT_DEAD) {
+		bt_call_ends(NULL, 0, tid);
+		return;
+	}
 	slot->out = bt_now();
 	slot->waking = 0;
 	slot->state = preempt ? 0 : state;
