@@ -10,6 +10,7 @@
 #ifndef BIOTRAIL_CALLS_H
 #define BIOTRAIL_CALLS_H
 
+#include "files.h"
 #include "follow.h"
 #include "path.h"
 #include "registers.h"
@@ -126,6 +127,46 @@ static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took
 	return slot->waits && bt_names(path.reaps, slot->number);
 }
 
+/*
+ * Writes the CALL_FILE record of a call whose RETURN record was just written: the file, directory or
+ * block device that is open as `fd`. Not inlined, as bt_put_file().
+ */
+static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd)
+{
+	struct inode *inode = NULL;
+	struct file *file = NULL;
+	struct bt_call_file *r;
+	struct bt_host host;
+	__u32 type;
+	__u64 at;
+
+	if (!bt_tells_files() ||
+	    !bpf_core_enum_value_exists(enum bpf_func_id___task,
+					BPF_FUNC_get_current_task_btf___task))
+		return 0;
+	at = bt_open_file(fd);
+	if (!at || !bt_host_at(bt_read_u64(at + bpf_core_field_offset(file->f_inode)), &host))
+		return 0;
+	type = host.mode & BT_MODE_TYPE;
+	if (type == BT_MODE_BLOCK) {
+		host.inode = bt_read_u32(host.address + bpf_core_field_offset(inode->i_rdev));
+		host.dev = 0;
+	} else if (type == BT_MODE_FILE || type == BT_MODE_DIRECTORY) {
+		bt_name_file(w, &host);
+	} else {
+		return 0;
+	}
+	r = bt_reserve(w, BT_CALL_FILE, sizeof(*r));
+	if (!r)
+		return 0;
+	r->inode = host.inode;
+	r->dev = host.dev;
+	r->generation = host.generation;
+	r->tid = tid;
+	r->reserved = 0;
+	return 0;
+}
+
 /* The running thread's call ends. regs: those at its entry; NULL: not known. */
 static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 tid)
 {
@@ -162,6 +203,8 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 		r->foreign = bt_is_foreign();
 		r->queued = slot->bios > BT_MANY ? BT_MANY : slot->bios;
 		r->waits = slot->waits > BT_OFTEN ? BT_OFTEN : slot->waits;
+		if (config.files && regs && !r->foreign && bt_names(path.fds, slot->number))
+			bt_put_call_file(&w, tid, now.args[0]);
 	}
 	bt_end(&w);
 	return 0;

@@ -148,6 +148,7 @@ PATH = Struct(
         Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
         Member("dirty_shift", "u64", "64 less the bits of a slot's number in bt_dirty_slots"),
+        Member("fds", "u64", "bit per call whose first argument is its file", "BT_CALL_WORDS"),
     ),
 )
 ENTERED = Struct(

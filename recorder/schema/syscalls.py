@@ -156,6 +156,18 @@ IDLE_CALLS = frozenset(
 """Calls that wait by their nature, for a time, an event, a child or a peer: they are recorded only
 if they queue bios or wait in state D, not because they take long."""
 
+FD_CALLS = frozenset(
+    (
+        *("read", "pread64", "readv", "preadv", "preadv2", "readahead", "fadvise64"),
+        *("write", "pwrite64", "writev", "pwritev", "pwritev2", "copy_file_range"),
+        *("fsync", "fdatasync", "syncfs", "sync_file_range", "fallocate", "ftruncate"),
+        *("getdents", "getdents64", "ioctl", "fcntl", "flock", "lseek", "fstat", "fstatfs"),
+        *("fchmod", "fchown", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr"),
+    )
+)
+"""Calls whose first argument is the descriptor of the file that they are for, and is open still
+when they return."""
+
 READS_OF_FD = frozenset({"read", "pread64", "readv", "preadv", "preadv2"})
 """Calls that read the file that is open as their first argument."""
 WRITES_OF_FD = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})

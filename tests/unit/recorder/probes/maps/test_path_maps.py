@@ -326,6 +326,7 @@ def test_calls_are_told_apart_by_their_numbers(monkeypatch: pytest.MonkeyPatch) 
     known = {syscalls.call_name(number, "x86_64") for number in range(512)}
     assert bits(section.idles) == syscalls.IDLE_CALLS & known
     assert bits(section.reaps) == syscalls.REAPING_CALLS
+    assert bits(section.fds) == syscalls.FD_CALLS
 
 
 def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
