@@ -3,12 +3,14 @@
  * System calls. A CALL record behind Q has the running call's number and arguments, from the
  * registers that the thread had when it entered the kernel (bpf_task_pt_regs(), since 5.15). If
  * calls are timed, a RETURN record is written when a call ends that queued a bio, waited in state
- * D, reaped I/O after a wait, or took longer than path.over_ns; unless it queued bios, and the
- * filters left out all of them.
+ * D, reaped I/O after a wait, or took longer than path.over_ns, but for those that wait by their
+ * nature (path.idles); unless it queued bios, and the filters left out all of them. A call in which
+ * its thread ends (exit_group) does not return: it ends where the thread leaves its CPU for good.
  */
 #ifndef BIOTRAIL_CALLS_H
 #define BIOTRAIL_CALLS_H
 
+#include "files.h"
 #include "follow.h"
 #include "path.h"
 #include "registers.h"
@@ -89,8 +91,6 @@ static __always_inline int on_sys_enter(__u64 number)
 	__u32 tid;
 
 	runs->calls++;
-	if (!bt_names(path.timed, number))
-		return 0;
 	ids = bpf_get_current_pid_tgid();
 	if (!bt_call_wanted(ids))
 		return 0;
@@ -114,17 +114,62 @@ static __always_inline int on_sys_enter(__u64 number)
 	return 0;
 }
 
-/* Whether a call that took `took` ns is recorded. */
+/*
+ * Whether a call that took `took` ns is recorded. 32-bit programs' calls have other numbers than
+ * those whose bits are set.
+ */
 static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took)
 {
-	if (slot->bios || slot->uninterruptible || took > path.over_ns)
+	if (slot->bios || slot->uninterruptible)
+		return true;
+	if (took > path.over_ns && (!bt_names(path.idles, slot->number) || bt_is_foreign()))
 		return true;
 	return slot->waits && bt_names(path.reaps, slot->number);
 }
 
-static __always_inline int on_sys_exit(const void *regs, __u64 result)
+/*
+ * Writes the CALL_FILE record of a call whose RETURN record was just written: the file, directory or
+ * block device that is open as `fd`. Not inlined, as bt_put_file().
+ */
+static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
+	struct inode *inode = NULL;
+	struct file *file = NULL;
+	struct bt_call_file *r;
+	struct bt_host host;
+	__u32 type;
+	__u64 at;
+
+	if (!bt_tells_files() ||
+	    !bpf_core_enum_value_exists(enum bpf_func_id___task,
+					BPF_FUNC_get_current_task_btf___task))
+		return 0;
+	at = bt_open_file(fd);
+	if (!at || !bt_host_at(bt_read_u64(at + bpf_core_field_offset(file->f_inode)), &host))
+		return 0;
+	type = host.mode & BT_MODE_TYPE;
+	if (type == BT_MODE_BLOCK) {
+		host.inode = bt_read_u32(host.address + bpf_core_field_offset(inode->i_rdev));
+		host.dev = 0;
+	} else if (type == BT_MODE_FILE || type == BT_MODE_DIRECTORY) {
+		bt_name_file(w, &host);
+	} else {
+		return 0;
+	}
+	r = bt_reserve(w, BT_CALL_FILE, sizeof(*r));
+	if (!r)
+		return 0;
+	r->inode = host.inode;
+	r->dev = host.dev;
+	r->generation = host.generation;
+	r->tid = tid;
+	r->reserved = 0;
+	return 0;
+}
+
+/* The running thread's call ends. regs: those at its entry; NULL: not known. */
+static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 tid)
+{
 	struct bt_call_slot *slot = bt_call_slot(tid);
 	struct bt_regs now = {};
 	struct bt_return *r;
@@ -144,7 +189,8 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 	bt_task(&w);
 	r = bt_reserve(&w, BT_RETURN, sizeof(*r));
 	if (r) {
-		bt_read_regs(&now, regs);
+		if (regs)
+			bt_read_regs(&now, regs);
 		r->entry = slot->entry;
 		r->blocked = slot->blocked;
 		r->runnable = slot->runnable;
@@ -157,9 +203,16 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 		r->foreign = bt_is_foreign();
 		r->queued = slot->bios > BT_MANY ? BT_MANY : slot->bios;
 		r->waits = slot->waits > BT_OFTEN ? BT_OFTEN : slot->waits;
+		if (config.files && regs && !r->foreign && bt_names(path.fds, slot->number))
+			bt_put_call_file(&w, tid, now.args[0]);
 	}
 	bt_end(&w);
 	return 0;
+}
+
+static __always_inline int on_sys_exit(const void *regs, __u64 result)
+{
+	return bt_call_ends(regs, result, bpf_get_current_pid_tgid());
 }
 
 #endif

@@ -15,6 +15,7 @@
 #define BT_MODE_TYPE 0170000 /* S_IFMT, include/uapi/linux/stat.h */
 #define BT_MODE_BLOCK 0060000 /* S_IFBLK */
 #define BT_MODE_FILE 0100000 /* S_IFREG */
+#define BT_MODE_DIRECTORY 0040000 /* S_IFDIR */
 #define BT_OP_WRITES 1 /* op_is_write(): odd operations move data to the device */
 #define BT_BTRFS_MAGIC 0x9123683EUL /* BTRFS_SUPER_MAGIC, include/uapi/linux/magic.h */
 #define BT_BTRFS_MAIN 5 /* BTRFS_FS_TREE_OBJECTID: the subvolume that every btrfs has */

@@ -12,7 +12,7 @@
 #include "shared.h"
 
 #define BT_CALL_SLOT_BITS 16 /* the loader sets 2^16 entries if calls are timed */
-#define BT_CALL_NUMBERS (BT_CALL_WORDS * 64) /* that bt_path.timed and .reaps can name */
+#define BT_CALL_NUMBERS (BT_CALL_WORDS * 64) /* that bt_path.idles and .reaps can name */
 #define BT_CALL_ARGS 4
 #define BT_PAGE_FAULT (-1) /* number of a call: the thread entered the kernel by a fault */
 #define BT_NO_CALL (-2) /* a kernel thread, or a kernel that tells no registers */

@@ -50,6 +50,7 @@ enum bt_kind {
 	BT_HELD = 37,
 	BT_CALL = 22,
 	BT_RETURN = 23,
+	BT_CALL_FILE = 38,
 	BT_WAIT = 24,
 	BT_INTERRUPT = 25,
 	BT_DIRTIED = 26,
@@ -566,6 +567,23 @@ _Static_assert(__builtin_offsetof(struct bt_return, number) == 56, "bt_return.nu
 _Static_assert(__builtin_offsetof(struct bt_return, queued) == 60, "bt_return.queued");
 _Static_assert(__builtin_offsetof(struct bt_return, waits) == 62, "bt_return.waits");
 _Static_assert(__builtin_offsetof(struct bt_return, foreign) == 63, "bt_return.foreign");
+
+/* k sys_exit: The file of a call's descriptor: follows its return with the same head time and thread. */
+struct bt_call_file {
+	__u64 head;
+	__u64 inode;
+	__u32 dev;
+	__u32 generation;
+	__u32 tid;
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_call_file) == 32, "size of bt_call_file");
+_Static_assert(__builtin_offsetof(struct bt_call_file, head) == 0, "bt_call_file.head");
+_Static_assert(__builtin_offsetof(struct bt_call_file, inode) == 8, "bt_call_file.inode");
+_Static_assert(__builtin_offsetof(struct bt_call_file, dev) == 16, "bt_call_file.dev");
+_Static_assert(__builtin_offsetof(struct bt_call_file, generation) == 20, "bt_call_file.generation");
+_Static_assert(__builtin_offsetof(struct bt_call_file, tid) == 24, "bt_call_file.tid");
+_Static_assert(__builtin_offsetof(struct bt_call_file, reserved) == 28, "bt_call_file.reserved");
 
 /* w sched_switch: A thread inside a timed call runs again after a wait (--path wait). */
 struct bt_wait {

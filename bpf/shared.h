@@ -209,13 +209,14 @@ struct bt_path {
 	__u32 driver; /* DRIVER records behind C */
 	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
 	__u32 unified; /* block I/O is charged in cgroup v2's hierarchy, not in v1's */
-	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
-	__u64 timed[BT_CALL_WORDS]; /* bit per system call that is timed */
+	__u64 over_ns; /* a call that took longer is recorded without I/O too */
+	__u64 idles[BT_CALL_WORDS]; /* bit per call that waits by its nature */
 	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
 	__u64 dirty_shift; /* 64 less the bits of a slot's number in bt_dirty_slots */
+	__u64 fds[BT_CALL_WORDS]; /* bit per call whose first argument is its file */
 };
-_Static_assert(sizeof(struct bt_path) == 192, "size");
+_Static_assert(sizeof(struct bt_path) == 256, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -227,10 +228,11 @@ _Static_assert(__builtin_offsetof(struct bt_path, driver) == 28, "driver");
 _Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 32, "block_softirq");
 _Static_assert(__builtin_offsetof(struct bt_path, unified) == 36, "unified");
 _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
-_Static_assert(__builtin_offsetof(struct bt_path, timed) == 48, "timed");
+_Static_assert(__builtin_offsetof(struct bt_path, idles) == 48, "idles");
 _Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 184, "dirty_shift");
+_Static_assert(__builtin_offsetof(struct bt_path, fds) == 192, "fds");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {

@@ -11,6 +11,7 @@
 #include "wait_stacks.h"
 
 #define BT_UNINTERRUPTIBLE 2 /* TASK_UNINTERRUPTIBLE, include/linux/sched.h */
+#define BT_DEAD 0x80 /* TASK_DEAD: the thread has ended */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -53,6 +54,10 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 
 	if (!bt_is_inside(slot, tid))
 		return;
+	if (!preempt && state & BT_DEAD) {
+		bt_call_ends(NULL, 0, tid);
+		return;
+	}
 	slot->out = bt_now();
 	slot->waking = 0;
 	slot->state = preempt ? 0 : state;
@@ -122,6 +127,17 @@ static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct
 	return 0;
 }
 
+/* Writes the TASK record of the running thread, which wakes another one, if it is not cached. */
+static __always_inline void bt_name_waker(void)
+{
+	struct bt_writer w;
+
+	if (!bt_begin(&w, BT_TASK))
+		return;
+	bt_task(&w);
+	bt_end(&w);
+}
+
 static __always_inline int on_waking(struct task_struct *task)
 {
 	__u32 tid = task->pid;
@@ -133,6 +149,9 @@ static __always_inline int on_waking(struct task_struct *task)
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_here();
 	slot->waking = bt_now();
+	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
+	if (slot->waker && bt_wait_counts(slot, slot->state) && !bt_is_of_others(slot))
+		bt_name_waker();
 	return 0;
 }
 

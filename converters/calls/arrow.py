@@ -35,13 +35,16 @@ CALLS = (
     Column("arg0", pa.uint32(), "", "argument 0, low 32 bits: mostly the file descriptor"),
     Column("arg2", pa.uint32(), "", "argument 2, low 32 bits: mostly the length in bytes"),
     Column("arg3", pa.uint64(), "", "argument 3, such as the offset of pread64"),
+    Column("file", NAME, "", "path of the file that its descriptor is; null: not recorded, none"),
     Column("bios", pa.uint16(), "", "bios that it queued; 65535: that many or more"),
     Column("waits", pa.uint16(), "", "times that it left its CPU to wait; 255: that often or more"),
     Column("running_ns", pa.int64(), "ns", "on a CPU; the parts add up to duration_ns"),
     Column("runnable_ns", pa.int64(), "ns", "ready to run, without a CPU"),
     Column("own_io_ns", pa.int64(), "ns", "blocked, with a bio of its own in flight"),
     Column("other_io_ns", pa.int64(), "ns", "blocked in state D without one, or for I/O it reaps"),
-    Column("otherwise_ns", pa.int64(), "ns", "blocked otherwise: a lock, a pipe, a timer"),
+    Column(
+        "otherwise_ns", pa.int64(), "ns", "blocked otherwise: a pipe, a timer, a socket's lock, RCU"
+    ),
     Column("undivided_ns", pa.int64(), "ns", "all of it, where waits were not recorded"),
     Column("own", pa.bool_(), "", "call of the recording itself"),
 )
@@ -108,6 +111,7 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
         "duration_ns": pa.array(calls.exit - calls.entry, mask=unknown),
         "result": calls.result,
         "error": named(calls.result, name_of_error),
+        "file": named(calls.file, lambda row: context.files[row].path if row >= 0 else None),
         **{name: getattr(calls, name) for name in ("arg0", "arg2", "arg3", "bios", "waits", "own")},
         **{f"{part}_ns": pa.array(getattr(calls, part), mask=unknown) for part in _PARTS},
     }

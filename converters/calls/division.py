@@ -13,7 +13,9 @@ import numpy as np
 
 from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.held import HeldWaits
+from biotrail.converters.calls.in_flight import InFlight
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
+from biotrail.converters.calls.reason_rules import NOT_IO
 from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
@@ -22,7 +24,6 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     Bios,
-    Bool,
     Lifecycles,
     Table,
     Tasks,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _UNINTERRUPTIBLE = 2
 """TASK_UNINTERRUPTIBLE (include/linux/sched.h); TASK_KILLABLE has this bit too."""
+_NOT_IO = np.array(sorted(NOT_IO), dtype=np.uint8)
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
 _URING_THREADS = "iou-"
 """Beginning of the names of io_uring's own threads, which queue bios outside of any call."""
@@ -60,8 +62,8 @@ class _Unreturned(Table):
 class CallDivider:
     """Divides the time of the calls of a log, window after window, in order.
 
-    Between windows it keeps a row for each thread that is or was inside a call, and a time for each
-    process that submits I/O by io_submit or io_uring.
+    Between windows it keeps a row for each thread that is or was inside a call, and of each process
+    that submits I/O by io_submit or io_uring when such I/O was in flight.
     """
 
     def __init__(self, context: Context) -> None:
@@ -71,8 +73,8 @@ class CallDivider:
         """
         none = np.zeros(0, dtype=np.int64)
         self._unreturned = _Unreturned(none, none, none, none, none, none)
-        self._submitted: dict[int, int] = {}
-        """Process id → latest end (ns) of the bios submitted by it that ended."""
+        self._submitted = InFlight()
+        """Of bios that ended."""
         self._divides = "wait" in context.path_parts
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_SUBMITTING, context.machine)
@@ -103,8 +105,8 @@ class CallDivider:
         )
         key_before, _, _, key_wait, key_call = keys.of
         spans = _spans(keys, before, closed, still)
-        waits = self._with_causes(path.waits, spans, key_wait)
-        waits.reason = self._reasons.of(waits.stack)
+        reasoned = replace(path.waits, reason=self._reasons.of(path.waits.stack))
+        waits = self._with_causes(reasoned, spans, key_wait)
         waits.commit, waits.commit_dev = self._commits.of(waits, path.commits)
         own_io, other_io = np.zeros((2, len(keys.tid)), dtype=np.int64)
         np.add.at(own_io, key_before, before.own_io)
@@ -113,7 +115,7 @@ class CallDivider:
             rows = np.flatnonzero(waits.cause == cause)
             np.add.at(sums, key_wait[rows], waits.woken[rows] - waits.out[rows])
         calls = self._with_parts(
-            path.calls, own_io[key_call], other_io[key_call], self._reaps(window, names.table())
+            path.calls, own_io[key_call], other_io[key_call], self._reaped(window, names.table())
         )
         latest = [latest_end(*of, key_call, calls.exit) != NEVER for of in spans]
         calls.own = latest[0] & ~latest[1]
@@ -123,25 +125,28 @@ class CallDivider:
     def _with_causes(self, waits: Waits, spans: "list[_Spans]", key_wait: I64) -> Waits:
         """Return a copy of the waits with `cause` and `own`.
 
-        OWN_IO: a bio of the wait's call was queued before the wait began (`out`) and ended after.
-        Else OTHER_IO in an uninterruptible state, OTHERWISE in any other. own: the call had queued
-        bios by `out`, and all are the recording's own. spans: of all bios, and of those not the
-        recording's own. key_wait: key of each wait's call.
+        OTHERWISE: for what its `reason` says is no I/O (NOT_IO). Else OWN_IO: a bio of the wait's
+        call was queued before the wait began (`out`) and ended after. Else OTHER_IO in an
+        uninterruptible state, OTHERWISE in any other. own: the call had queued bios by `out`, and
+        all are the recording's own. spans: of all bios, and of those not the recording's own.
+        key_wait: key of each wait's call.
         """
         ends, others = (latest_end(*of, key_wait, waits.out) for of in spans)
         uninterruptible = (waits.state & _UNINTERRUPTIBLE) != 0
         cause = np.where(uninterruptible, WaitCause.OTHER_IO, WaitCause.OTHERWISE)
-        cause = np.where(ends > waits.out, WaitCause.OWN_IO, cause).astype(np.uint8)
-        return replace(waits, cause=cause, own=(ends != NEVER) & (others == NEVER))
+        cause = np.where(ends > waits.out, WaitCause.OWN_IO, cause)
+        cause = np.where(np.isin(waits.reason, _NOT_IO), WaitCause.OTHERWISE, cause)
+        return replace(waits, cause=cause.astype(np.uint8), own=(ends != NEVER) & (others == NEVER))
 
-    def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaps: Bool) -> Calls:
+    def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaped: I64) -> Calls:
         """Return a copy of the calls with their parts, which add up to exit - entry.
 
         These are runnable, own_io, other_io, otherwise (the last three: `blocked`), running (the
         rest); if waits were not recorded, all of a call is undivided. Parts too large are cut, in
         the order blocked, runnable, own_io, other_io. All are 0 where the entry is not known.
-        own_io, other_io: ns of each call's waits by cause. reaps: calls of which all that is
-        blocked, but not own_io, counts as other_io.
+        own_io, other_io: ns of each call's waits by cause. reaped: ns with I/O in flight that the
+        call reaps: own_io and other_io together are so long, or as long as it was blocked if that
+        is less; own_io comes first. NEVER: it reaps nothing.
         """
         known = calls.entry != NEVER
         lasted = np.where(known, np.maximum(calls.exit - calls.entry, 0), 0)
@@ -149,8 +154,9 @@ class CallDivider:
         undivided, left = (none, lasted) if self._divides else (lasted, none)
         blocked = np.clip(calls.blocked, 0, left)
         runnable = np.clip(calls.runnable, 0, left - blocked)
-        own_io = np.clip(own_io, 0, blocked)
-        other_io = np.where(reaps, blocked - own_io, np.clip(other_io, 0, blocked - own_io))
+        io = np.where(reaped == NEVER, blocked, np.minimum(reaped, blocked))
+        own_io = np.clip(own_io, 0, io)
+        other_io = np.where(reaped == NEVER, np.clip(other_io, 0, io - own_io), io - own_io)
         return replace(
             calls,
             blocked=blocked,
@@ -162,35 +168,25 @@ class CallDivider:
             undivided=undivided,
         )
 
-    def _reaps(self, window: "Lifecycles | Result", tasks: Tasks) -> Bool:
-        """Mark the window's calls that reap I/O while such I/O was in flight: bool (n,).
+    def _reaped(self, window: "Lifecycles | Result", tasks: Tasks) -> I64:
+        """Return for how many ns I/O was in flight that each of the window's calls reaps: (n,).
 
-        These are REAPING_CALLS of a process of which a bio, queued by io_submit, io_uring_enter or
-        a thread of io_uring, was queued before the call's end and ended after its entry. Never
-        marked: calls of 32-bit programs, and of threads without a name. Adds the bios that ended to
-        `_submitted`.
+        That is I/O of which a bio was queued by io_submit, io_uring_enter or a thread of io_uring,
+        by any thread of the call's process. NEVER for calls that are none of REAPING_CALLS, of
+        32-bit programs, of threads without a name, and without an entry. Adds the bios that ended
+        to `_submitted`.
         """
         assert window.path is not None
         calls, path = window.path.calls, window.path
-        found = np.zeros(len(calls), dtype=np.bool_)
+        found = np.full(len(calls), NEVER, dtype=np.int64)
         asking = np.isin(calls.number, self._reaping) & ~calls.foreign & (calls.task >= 0)
-        asked = np.flatnonzero(asking)
-        closed = self._submitted_bios(window.bios, path.bios, tasks)
-        still = self._submitted_bios(window.open_bios, path.open_bios, tasks)
+        asked = np.flatnonzero(asking & (calls.entry != NEVER))
+        self._submitted.add(*self._submitted_bios(window.bios, path.bios, tasks))
         if len(asked):
-            before = np.array(list(self._submitted.items()), dtype=np.int64).reshape(-1, 2)
-            pid = np.concatenate([closed[0], still[0], before[:, 0]])
-            start = np.concatenate([closed[1], still[1], np.full(len(before), NEVER)])
-            end = np.concatenate([closed[2], still[2], before[:, 1]])
-            by = tasks.tgid[calls.task[asked]].astype(np.int64)
-            _, code = np.unique(np.concatenate([pid, by]), return_inverse=True)
-            latest = latest_end(code[: len(pid)], start, end, code[len(pid) :], calls.exit[asked])
-            found[asked] = latest > calls.entry[asked]
-        processes, code = np.unique(closed[0], return_inverse=True)
-        last = np.full(len(processes), NEVER, dtype=np.int64)
-        np.maximum.at(last, code, closed[2])
-        for one, ended in zip(processes.tolist(), last.tolist(), strict=True):
-            self._submitted[one] = max(ended, self._submitted.get(one, NEVER))
+            still = self._submitted_bios(window.open_bios, path.open_bios, tasks)
+            process = tasks.tgid[calls.task[asked]].astype(np.int64)
+            times = process, calls.entry[asked], calls.exit[asked]
+            found[asked] = self._submitted.within(times, *still)
         return found
 
     def _submitted_bios(self, bios: Bios, paths: BioPaths, tasks: Tasks) -> tuple[I64, I64, I64]:

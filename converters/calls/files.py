@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the file that a call read or wrote: that of the bios which it queued."""
+"""Find the file that a call is for: that of its descriptor, else of the bios which it queued."""
 
 from dataclasses import dataclass
 
@@ -44,12 +44,13 @@ class CallFiles:
         """Of bios that ended, of calls that have not returned."""
 
     def of(self, window: Lifecycles, calls: Calls) -> I64:
-        """Return per call (n,) the row in `Context.files` of the file of its bios, -1: not known.
+        """Return per call (n,) the row in `Context.files` of its file, -1: not known.
 
-        A call whose bios (of this window and earlier ones) are of several files, or of none that is
-        known, has none; bios without a known file do not count. All are -1 if the window has no
-        path. window: the log's next, in order. calls: those that return in it, which are forgotten
-        then; what is known of others is kept.
+        That is its descriptor's, where the log has it; else its bios'. A call whose bios (of this
+        window and earlier ones) are of several files, or of none that is known, has none; bios
+        without a known file do not count. Without tables of the path in the window all are -1.
+        window: the log's next, in order. calls: those that return in it, which are forgotten then;
+        what is known of others is kept.
         """
         if window.path is None:
             return np.full(len(calls), -1, dtype=np.int64)
@@ -67,4 +68,4 @@ class CallFiles:
         stays = np.flatnonzero(~returned[keys.of[1][: len(kept)]])
         self._kept = kept.take(stays[-_MOST_KEPT:])
         found = np.where(least == most, most, -1)
-        return found[keys.of[0]]
+        return np.where(calls.file >= 0, calls.file, found[keys.of[0]])

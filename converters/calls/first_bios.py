@@ -55,9 +55,9 @@ class FirstBios:
 
         cgroup: id that the call's first bio (by Q, or when a limit began to hold it) is charged to;
         0: the call queued and waited for no bio, or none whose entry time is in the log. file: row
-        in Context.files of the first bio that has one; -1: none. Bios of earlier windows count;
-        what is known of a thread's newest call is kept until it returns. window: the log's next
-        one, with tables of the path.
+        in Context.files of the call's descriptor, else of the first bio that has one; -1: none.
+        Bios of earlier windows count; what is known of a thread's newest call is kept until it
+        returns. window: the log's next one, with tables of the path.
         """
         assert window.path is not None
         path, calls = window.path, window.path.calls
@@ -80,4 +80,4 @@ class FirstBios:
         kept[key_call] = False
         columns = (keys.tid, keys.entry, queue, cgroup, file)
         self._before = _Found(*(column[kept] for column in columns))
-        return cgroup[key_call], file[key_call]
+        return cgroup[key_call], np.where(calls.file >= 0, calls.file, file[key_call])

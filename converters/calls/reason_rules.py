@@ -39,6 +39,23 @@ class WaitReason(IntEnum):
     IO_COST = 23
     IO_LATENCY = 24
     WRITE_BACK_LIMIT = 25
+    SOCKET = 26
+    PIPE = 27
+    MEMORY_MAP = 28
+    MOUNTS = 29
+    CGROUP = 30
+    RCU = 31
+    PROCESS = 32
+    SCHEDULER = 33
+
+
+NOT_IO = frozenset(
+    (
+        *(WaitReason.SOCKET, WaitReason.PIPE, WaitReason.MEMORY_MAP, WaitReason.MOUNTS),
+        *(WaitReason.CGROUP, WaitReason.RCU, WaitReason.PROCESS, WaitReason.SCHEDULER),
+    )
+)
+"""Reasons of waits that no I/O ends, though the thread may be in state D: no device is asked."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,18 @@ REASONS = {
         "file server", "an answer of a file server, or of a program (FUSE)"
     ),
     WaitReason.FREE_SPACE: ReasonText("free space", "the file system's reservation of space"),
+    WaitReason.SOCKET: ReasonText("socket", "no I/O: a lock of a socket or of the network"),
+    WaitReason.PIPE: ReasonText("pipe", "no I/O: a lock of a pipe, a terminal or an epoll"),
+    WaitReason.MEMORY_MAP: ReasonText("mmap_lock", "no I/O: the lock of an address space"),
+    WaitReason.MOUNTS: ReasonText("mounts", "no I/O: the lock of the table of mounts"),
+    WaitReason.CGROUP: ReasonText("cgroup", "no I/O: a lock of cgroups, or their freezer"),
+    WaitReason.RCU: ReasonText("RCU", "no I/O: the end of a grace period"),
+    WaitReason.PROCESS: ReasonText(
+        "process", "no I/O: another process or thread: vfork, a core dump, a helper, the freezer"
+    ),
+    WaitReason.SCHEDULER: ReasonText(
+        "scheduler", "no I/O: work on another CPU, such as a move to it at exec"
+    ),
 }
 """Name and meaning of each reason, in the order of docs/path.md."""
 
@@ -136,6 +165,44 @@ _DIRECTORIES = (
     "lookup_slow __lookup_slow open_last_lookups path_openat filename_create lock_rename "
     "do_renameat2 do_unlinkat do_rmdir iterate_dir filename_unlinkat filename_rmdir start_dirop "
     "__start_dirop"
+)
+_SOCKETS = (
+    "unix_stream_read_generic unix_stream_sendmsg unix_stream_read_actor __unix_dgram_recvmsg "
+    "unix_dgram_recvmsg unix_dgram_sendmsg unix_release_sock rtnl_lock rtnl_lock_killable "
+    "netlink_dump __netlink_dump_start genl_lock genl_rcv genl_rcv_msg"
+)
+_PIPES = (
+    "pipe_read pipe_write anon_pipe_read anon_pipe_write fifo_pipe_read fifo_pipe_write pipe_lock "
+    "pipe_lock_nested pipe_double_lock pipe_release pipe_fcntl pipe_ioctl pipe_wait_readable "
+    "pipe_wait_writable fifo_open tty_lock tty_lock_interruptible tty_write_lock file_tty_write "
+    "n_tty_write n_tty_read do_epoll_ctl ep_send_events ep_scan_ready_list ep_start_scan "
+    "eventpoll_release_file ep_clear_and_put"
+)
+_ADDRESS_SPACES = (
+    "mmap_read_lock mmap_read_lock_killable mmap_write_lock mmap_write_lock_killable "
+    "vm_mmap_pgoff __vm_munmap vm_munmap do_madvise madvise_lock do_mprotect_pkey do_mlock "
+    "__mm_populate do_user_addr_fault exc_page_fault lock_mm_and_find_vma "
+    "get_mmap_lock_carefully do_page_fault dup_mmap dup_mm exec_mmap begin_new_exec "
+    "setup_arg_pages vm_brk_flags exit_mm do_exit exit_mmap __do_sys_brk __se_sys_brk "
+    "__x64_sys_brk __arm64_sys_brk __do_sys_mremap __se_sys_mremap __x64_sys_mremap "
+    "__arm64_sys_mremap do_mremap __do_sys_msync __se_sys_msync __x64_sys_msync "
+    "__arm64_sys_msync __get_user_pages_locked get_user_pages_unlocked __gup_longterm_locked "
+    "gup_fast_fallback internal_get_user_pages_fast __access_remote_vm access_remote_vm "
+    "ksys_shmdt do_shmat apply_mlockall_flags show_smaps_rollup pagemap_read "
+    "userfaultfd_register do_mincore sys_mincore"
+)
+_MOUNTS = (
+    "namespace_lock namespace_unlock lock_mount do_lock_mount attach_recursive_mnt path_umount "
+    "do_umount copy_mnt_ns do_move_mount do_loopback do_add_mount"
+)
+_CGROUPS = (
+    "cgroup_lock cgroup_kn_lock_live cgroup_lock_and_drain_offline cgroup_procs_write_start "
+    "cgroup_attach_lock cgroup_attach_permissions cgroup_attach_task_all __cgroup_procs_write "
+    "cgroup_procs_write __cgroup1_procs_write cgroup1_procs_write cgroup_threads_write "
+    "cgroup_mkdir cgroup_rmdir cgroup_can_fork cgroup_css_set_fork "
+    "cgroup_threadgroup_change_begin cgroup_get_tree cgroup1_get_tree cgroup1_root_to_use "
+    "cgroup_show_path proc_cgroup_show copy_process exit_signals de_thread cpuset_write_resmask "
+    "cpuset_lock cpuset_attach"
 )
 _IO_LATENCY = "blkcg_iolatency_throttle __blkcg_iolatency_throttle"
 _WRITE_BACK_LIMIT = "wbt_wait __wbt_wait"
@@ -321,6 +388,11 @@ RULES: tuple[Rule, ...] = (
         _LOCKS,
         callers=_DIRECTORIES,
     ),
+    Rule(WaitReason.SOCKET, "all", _LOCKS, callers=_SOCKETS),
+    Rule(WaitReason.PIPE, "all", _LOCKS, callers=_PIPES),
+    Rule(WaitReason.CGROUP, "all", _LOCKS, callers=_CGROUPS),
+    Rule(WaitReason.MEMORY_MAP, "all", _LOCKS, callers=_ADDRESS_SPACES),
+    Rule(WaitReason.MOUNTS, "all", _LOCKS, callers=_MOUNTS),
     Rule(
         WaitReason.LOCK,
         "all",
@@ -343,6 +415,62 @@ RULES: tuple[Rule, ...] = (
         WaitReason.FREE_SPACE,
         "all: btrfs",
         "handle_reserve_ticket wait_reserve_ticket btrfs_reserve_metadata_bytes",
+    ),
+    Rule(
+        WaitReason.SOCKET,
+        "all",
+        "__lock_sock __lock_sock_fast lock_sock_nested lock_sock_fast sk_wait_data "
+        "sk_stream_wait_memory sk_stream_wait_connect sk_stream_wait_close inet_csk_accept "
+        "inet_wait_for_connect tcp_recvmsg_locked tcp_sendmsg_locked __skb_wait_for_more_packets "
+        "sock_alloc_send_pskb unix_stream_data_wait unix_wait_for_peer netlink_table_grab",
+    ),
+    Rule(
+        WaitReason.PIPE,
+        "all",
+        "__ldsem_down_read_nested ldsem_down_read ldsem_down_write __ldsem_down_write_nested "
+        "tty_wait_until_sent",
+    ),
+    Rule(
+        WaitReason.RCU,
+        "all",
+        "synchronize_rcu synchronize_rcu_normal synchronize_rcu_expedited __wait_rcu_gp "
+        "exp_funnel_lock rcu_barrier rcu_sync_enter rcu_sync_dtor synchronize_srcu "
+        "__synchronize_srcu synchronize_srcu_expedited srcu_barrier synchronize_net "
+        "synchronize_rcu_tasks synchronize_rcu_tasks_generic synchronize_rcu_tasks_rude "
+        "synchronize_rcu_tasks_trace cond_synchronize_rcu cond_synchronize_rcu_expedited",
+    ),
+    Rule(
+        WaitReason.MEMORY_MAP,
+        "per-VMA locks: since 6.4",
+        "vma_start_write __vma_start_write __vma_enter_locked vma_mark_detached "
+        "__vma_exclude_readers_for_detach userfaultfd_unmap_complete",
+    ),
+    Rule(
+        WaitReason.CGROUP,
+        "all",
+        "cgroup_enter_frozen cgroup_freezer_migrate_task cgroup_leave_frozen "
+        "cgroup_lock_and_drain_offline",
+    ),
+    Rule(
+        WaitReason.PROCESS,
+        "all: vfork; the compiler may have inlined who waits",
+        "__wait_for_common do_wait_for_common wait_for_completion_state "
+        "wait_for_completion_killable",
+        callers="wait_for_vfork_done kernel_clone _do_fork coredump_wait do_coredump vfs_coredump",
+    ),
+    Rule(
+        WaitReason.PROCESS,
+        "all",
+        "wait_for_vfork_done coredump_wait call_usermodehelper_exec "
+        "kthread_stop kthread_park __kthread_create_on_node kthread_create_on_node "
+        "__refrigerator do_freezer_trap zap_pid_ns_processes ptrace_stop de_thread",
+    ),
+    Rule(
+        WaitReason.SCHEDULER,
+        "all",
+        "stop_one_cpu stop_two_cpus stop_machine stop_machine_cpuslocked stop_cpus __stop_cpus "
+        "sched_exec affine_move_task __set_cpus_allowed_ptr set_cpus_allowed_ptr "
+        "lru_add_drain_all __lru_add_drain_all schedule_on_each_cpu",
     ),
 )
 """In this order rules with the same function are tried."""

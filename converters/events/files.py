@@ -190,22 +190,48 @@ class FileNames:
 
 
 def attach_files(events: Events, names: FileNames) -> None:
-    """Set `events.file` to each Q's row in `names`, by its FILE record; -1 in all other rows.
+    """Set `events.file` of each Q and RETURN to a row in `names`, by its FILE or CALL_FILE record.
 
-    First adds the FILE_NAME records of `events` to `names`. `events.file` is left as it is if there
-    are no FILE records; a FILE whose Q is not in `events` is ignored. `events` must hold all events
-    of each time, so that a Q and its FILE are together.
+    -1 in all other rows. First adds the FILE_NAME records of `events` to `names`. `events.file` is
+    left as it is if there are no such records; one whose Q or RETURN is not in `events` is ignored.
+    `events` must hold all events of each time, so that an event and its file are together.
     """
     names.add_records(events)
-    rows = events.rows(Kind.FILE)
-    if not len(rows):
+    rows, of_calls = events.rows(Kind.FILE), events.rows(Kind.CALL_FILE)
+    if not len(rows) and not len(of_calls):
         return
-    queued = queued_of(events, rows)
-    file_rows = rows[queued >= 0]
     files = np.full(len(events), NO_FILE, dtype=np.int32)
-    columns = [events.field(Kind.FILE, name, file_rows) for name in ("inode", "dev", "generation")]
-    files[queued[queued >= 0]] = names.rows(*columns)
+    for kind, found, event in (
+        (Kind.FILE, rows, queued_of(events, rows)),
+        (Kind.CALL_FILE, of_calls, _returns_of(events, of_calls)),
+    ):
+        at = found[event >= 0]
+        columns = [events.field(kind, name, at) for name in ("inode", "dev", "generation")]
+        files[event[event >= 0]] = names.rows(*columns)
     events.file = files
+
+
+def _returns_of(events: Events, rows: I64) -> I64:
+    """Return the row of the RETURN that each CALL_FILE record follows, (n,); -1: none.
+
+    It has the record's time and thread, as two threads may return in the same nanosecond. rows: of
+    CALL_FILE records.
+    """
+    returns = events.rows(Kind.RETURN)
+    found = np.full(len(rows), -1, dtype=np.int64)
+    if not len(rows) or not len(returns):
+        return found
+    tids = events.field(Kind.RETURN, "tid", returns).astype(np.int64)
+    order = np.lexsort((tids, events.ts[returns]))
+    times, tids = events.ts[returns][order], tids[order]
+    asked = events.field(Kind.CALL_FILE, "tid", rows).astype(np.int64)
+    first = np.searchsorted(times, events.ts[rows], side="left")
+    stop = np.searchsorted(times, events.ts[rows], side="right")
+    for ahead in range(int((stop - first).max(initial=0))):
+        place = np.minimum(first + ahead, len(order) - 1)
+        same = (first + ahead < stop) & (tids[place] == asked)
+        found[same] = returns[order[place[same]]]
+    return found
 
 
 def files_of(events: Events, queued: EventRows, upper: I64) -> I32:

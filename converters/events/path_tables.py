@@ -115,6 +115,8 @@ class Calls(Table):
     """Argument 3, such as the offset (bytes) of pread64."""
     cpu: U16
     """CPU of the return."""
+    file: I32
+    """Row in `Context.files` of the file that its descriptor is; -1: not known."""
     running: I64
     """ns on a CPU. With `runnable` and the four columns below it adds up to exit - entry; all are 0
     where the entry is not known. `converters.calls` sets these five columns and `own`."""

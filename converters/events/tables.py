@@ -350,7 +350,8 @@ class WaitCause(IntEnum):
     """What a thread inside a call waited for."""
 
     OTHERWISE = 0
-    """In another state than D, without a bio of the call in flight: a lock, a pipe, memory."""
+    """In another state than D, without a bio of the call in flight: a pipe, a timer. Or for what
+    no I/O ends, by the stack (`NOT_IO`): a socket's lock, RCU."""
     OWN_IO = 1
     """A bio in flight that the call itself had queued."""
     OTHER_IO = 2

@@ -146,6 +146,7 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
         arg2=column("length").astype(np.uint32),
         arg3=column("offset").astype(np.uint64),
         cpu=events.cpu[rows],
+        file=events.file[rows] if events.file is not None else np.full(len(rows), -1, np.int32),
         running=unset,
         own_io=unset,
         other_io=unset,

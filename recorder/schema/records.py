@@ -127,6 +127,7 @@ class Kind(IntEnum):
     FILE_NAME = 34
     COMMIT = 36
     HELD = 37
+    CALL_FILE = 38
     HIT = 40
     PAIR = 41
     PAD = 255
@@ -526,6 +527,22 @@ RECORDS: tuple[Record, ...] = (
             Field("queued", "u16", "bios", "bios that it queued; 65535: that many or more"),
             Field("waits", "u8", "", "times that it left its CPU to wait; 255: that often or more"),
             _FOREIGN,
+        ),
+        part="time",
+    ),
+    Record(
+        Kind.CALL_FILE,
+        "k",
+        "call file",
+        "sys_exit",
+        "The file of a call's descriptor: follows its return with the same head time and thread.",
+        (
+            HEAD,
+            Field("inode", "u64", "", "inode of the open file; of a block device: dev_t"),
+            Field("dev", "u32", "dev_t", "s_dev of the file system; 0: a block device"),
+            _GENERATION,
+            _TID,
+            Field("reserved", "u32", "", "zero"),
         ),
         part="time",
     ),

@@ -143,11 +143,12 @@ PATH = Struct(
         Member("driver", "u32", "DRIVER records behind C"),
         Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
         Member("unified", "u32", "block I/O is charged in cgroup v2's hierarchy, not in v1's"),
-        Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
-        Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
+        Member("over_ns", "u64", "a call that took longer is recorded without I/O too"),
+        Member("idles", "u64", "bit per call that waits by its nature", "BT_CALL_WORDS"),
         Member("loop_complete", "u64", "address of lo_rw_aio_complete() of the loop driver"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
         Member("dirty_shift", "u64", "64 less the bits of a slot's number in bt_dirty_slots"),
+        Member("fds", "u64", "bit per call whose first argument is its file", "BT_CALL_WORDS"),
     ),
 )
 ENTERED = Struct(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System calls by number, as the kernels of x86-64 and arm64 number them; which of them do I/O.
+"""System calls by number, as the kernels of x86-64 and arm64 number them; what some of them do.
 
 Numbers are never reused by the kernel, so one table serves every version; a number that is not
 here belongs to a kernel newer than the table.
@@ -57,7 +57,10 @@ _X86_RUNS = (
         "fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd "
         "faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd "
         "landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret "
-        "process_mrelease futex_waitv set_mempolicy_home_node",
+        "process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 "
+        "map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount "
+        "lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat "
+        "listxattrat removexattrat open_tree_attr file_getattr file_setattr",
     ),
 )
 """x86-64 (arch/x86/entry/syscalls/syscall_64.tbl): runs of (first number, names in order)."""
@@ -118,7 +121,10 @@ _GENERIC_RUNS = (
         "fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd "
         "faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd "
         "landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret "
-        "process_mrelease futex_waitv set_mempolicy_home_node",
+        "process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 "
+        "map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount "
+        "lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat "
+        "listxattrat removexattrat open_tree_attr file_getattr file_setattr",
     ),
 )
 """arm64 and riscv64 (include/uapi/asm-generic/unistd.h): runs of (first number, names in order)."""
@@ -138,19 +144,29 @@ _BY_MACHINE = {
 PAGE_FAULT = -1
 """Number of a CALL whose thread entered the kernel by a page fault."""
 
-_IO = (
-    "read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice "
-    "vmsplice tee copy_file_range fsync fdatasync sync_file_range syncfs sync msync io_submit "
-    "io_getevents io_pgetevents io_uring_enter fallocate ftruncate truncate open openat "
-    "openat2 creat close stat lstat newfstatat statx fstat access faccessat faccessat2 "
-    "getdents getdents64 mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link "
-    "linkat symlink symlinkat readlink readlinkat chmod fchmod fchmodat chown fchown lchown "
-    "fchownat utimensat mknod mknodat getxattr lgetxattr fgetxattr setxattr lsetxattr "
-    "fsetxattr listxattr llistxattr flistxattr removexattr readahead fadvise64 madvise munmap "
-    "execve execveat ioctl mount umount2 swapon swapoff quotactl lseek statfs fstatfs"
+IDLE_CALLS = frozenset(
+    (
+        *("futex", "futex_wait", "futex_waitv", "poll", "ppoll", "select", "pselect6"),
+        *("epoll_wait", "epoll_wait_old", "epoll_pwait", "epoll_pwait2"),
+        *("nanosleep", "clock_nanosleep", "pause", "rt_sigsuspend", "rt_sigtimedwait"),
+        *("restart_syscall", "wait4", "waitid", "accept", "accept4"),
+        *("recvfrom", "recvmsg", "recvmmsg", "msgrcv", "mq_timedreceive", "semop", "semtimedop"),
+    )
 )
-IO_CALLS = frozenset(_IO.split())
-"""Calls that read or change a file system or device: those that --path time times."""
+"""Calls that wait by their nature, for a time, an event, a child or a peer: they are recorded only
+if they queue bios or wait in state D, not because they take long."""
+
+FD_CALLS = frozenset(
+    (
+        *("read", "pread64", "readv", "preadv", "preadv2", "readahead", "fadvise64"),
+        *("write", "pwrite64", "writev", "pwritev", "pwritev2", "copy_file_range"),
+        *("fsync", "fdatasync", "syncfs", "sync_file_range", "fallocate", "ftruncate"),
+        *("getdents", "getdents64", "ioctl", "fcntl", "flock", "lseek", "fstat", "fstatfs"),
+        *("fchmod", "fchown", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr"),
+    )
+)
+"""Calls whose first argument is the descriptor of the file that they are for, and is open still
+when they return."""
 
 READS_OF_FD = frozenset({"read", "pread64", "readv", "preadv", "preadv2"})
 """Calls that read the file that is open as their first argument."""

@@ -20,7 +20,7 @@ MS = 1_000_000
 NEVER_AGO = 0xFFFFFFFF
 WRITE = 1
 PREAD, PWRITE, FSYNC = 17, 18, 74
-IO_GETEVENTS, IO_SUBMIT = 208, 209
+IO_GETEVENTS, IO_SUBMIT, IO_URING_ENTER = 208, 209, 426
 """Numbers of x86-64."""
 
 
@@ -103,9 +103,10 @@ class PathLog:
         result: int = 4096,
         blocked: int = 0,
         runnable: int = 0,
+        file: int | None = None,
         **values: Any,
     ) -> None:
-        """The end of a timed call."""
+        """The end of a timed call. file: inode of its descriptor's; None: not recorded."""
         self.add(
             Kind.RETURN,
             exit,
@@ -117,6 +118,8 @@ class PathLog:
             runnable=runnable,
             **values,
         )
+        if file is not None:
+            self.add(Kind.CALL_FILE, exit, inode=file, dev=DEV, generation=1, tid=tid)
 
     def waits(
         self,

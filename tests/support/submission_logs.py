@@ -8,10 +8,9 @@ from biotrail.converters.events.path_tables import BioPaths
 from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.records import Kind
-from tests.support.path_logs import IO_SUBMIT, PathLog
+from tests.support.path_logs import IO_SUBMIT, IO_URING_ENTER, PathLog
 from tests.support.stack_logs import START
 
-IO_URING_ENTER = 426
 READ, WRITEV = 22, 2
 """Opcodes."""
 FIXED, LATE, WRITES, AIO = 1, 2, 4, 8

@@ -113,7 +113,7 @@ class SlowCall:
     bio_bytes: int = 0
     """Bytes of all bios of the log that it queued."""
     files: list[str] = field(default_factory=list)
-    """Paths of the files whose pages these bios carry, at most MOST_FILES of them."""
+    """Paths of its descriptor's file and those whose pages these bios carry, MOST_FILES at most."""
     journal: list[IO] = field(default_factory=list)
     """Bios of the journals' threads (jbd2) that woke it, in flight at some time of the call, in the
     order of their Q; of more than MOST_BIOS the slowest."""

@@ -85,7 +85,10 @@ class SlowestCalls:
         rows = np.flatnonzero(wanted)
         rows = rows[np.lexsort((calls.tid[rows], calls.entry[rows], -took[rows]))]
         for row in rows[: self.wanted.top].tolist():
-            self.found.append(SlowCall(call_at(calls, row, window.tasks, context)))
+            slow = SlowCall(call_at(calls, row, window.tasks, context))
+            path = file_path(context, int(calls.file[row]))
+            slow.files = [path] if path is not None else []
+            self.found.append(slow)
         self.found.sort(key=lambda one: (-one.call.duration_ns, one.call.entry_ns, one.call.tid))
         del self.found[self.wanted.top :]
 

@@ -356,8 +356,8 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded.
 
     Beside a 1 for each part: `over_ns`, the number of the BLOCK softirq, whether cgroups are those
-    of version 2, and as bits the numbers of this machine's calls that are timed (IO_CALLS) and that
-    reap (REAPING_CALLS).
+    of version 2, and as bits the numbers of this machine's calls that idle (IDLE_CALLS), that
+    reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
     """
     machine = platform.machine()
     where = cgroups.hierarchy()
@@ -365,6 +365,7 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     for part in parts:
         setattr(path, part, 1)
-    syscalls.set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
+    syscalls.set_bits(path.idles, syscalls.numbers(syscalls.IDLE_CALLS, machine))
+    syscalls.set_bits(path.fds, syscalls.numbers(syscalls.FD_CALLS, machine))
     syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
     return path

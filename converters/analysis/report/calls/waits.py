@@ -54,9 +54,9 @@ class WaitsByReason:
 
         Waits of a call that has not returned are kept for a later window, at most MOST_PENDING: the
         oldest are dropped and counted in `dropped`. Waits of calls whose entry is not known are
-        never counted. Calls that did I/O (queued a bio, waited for I/O, or have a recorded wait)
-        add their time to `_calls`. Nothing is added if the log has no part `fs` of the path, or the
-        window no tables of the path.
+        never counted, nor those of calls that did no I/O (queued no bio and waited for none). The
+        others add their time to `_calls`. Nothing is added if the log has no part `fs` of the path,
+        or the window no tables of the path.
         """
         if not self._on or window.path is None:
             return
@@ -70,7 +70,8 @@ class WaitsByReason:
         self._pending = waits.take(later[-MOST_PENDING:])
         known = np.flatnonzero(row >= 0)
         did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
-        did_io[row[known]] = True
+        did_io[row[known[waits.cause[known] != WaitCause.OTHERWISE]]] = True
+        known = known[did_io[row[known]]]
         self._add_calls(calls.take(did_io))
         self._add_waits(waits.take(known), _codes(calls)[row[known]])
 

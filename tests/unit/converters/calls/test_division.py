@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biotrail.converters.calls.in_flight import covered, merged
 from biotrail.converters.calls.keys import latest_end
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import (
@@ -21,8 +22,10 @@ from tests.support.path_logs import (
     FSYNC,
     IO_GETEVENTS,
     IO_SUBMIT,
+    IO_URING_ENTER,
     MS,
     PREAD,
+    WITH_REASONS,
     PathLog,
 )
 from tests.support.stack_logs import START
@@ -84,6 +87,25 @@ def test_an_fsync_that_waits_for_the_journal() -> None:
     }
 
 
+@pytest.mark.parametrize("lock", ["__lock_sock", "synchronize_rcu", "down_read vm_mmap_pgoff"])
+@pytest.mark.parametrize("state", [1, 2])
+def test_what_no_io_ends_is_otherwise(lock: str, state: int) -> None:
+    # GIVEN a call in state D whose stack says that it waits for no I/O, before it queues a bio, and
+    # with that in flight
+    log = PathLog()
+    log.waits(100, 110, 150, 150, state=state, stack=7)
+    log.bio(160, 500, entry=100)
+    log.waits(100, 170, 400, 400, state=state, stack=7)
+    log.waits(100, 410, 510, 510, state=state, stack=8)
+    log.returns(100, 600, blocked=40 + 230 + 100, queued=1)
+    stacks = {"7": ("schedule", *lock.split()), "8": ("schedule", "submit_bio_wait")}
+    frames = {number: [[name, "", 1] for name in names] for number, names in stacks.items()}
+    # WHEN its time is divided  THEN only the wait for the bio is for I/O
+    calls, waits = read(log.data((), WITH_REASONS, {"stacks": {"wait": frames}}))
+    assert waits.cause.tolist() == [OTHERWISE, OTHERWISE, OWN]
+    assert parts(calls) == {"running": 130, "own_io": 100, "otherwise": 270}
+
+
 def test_another_threads_bio_is_not_its_own() -> None:
     # GIVEN a read that waits for a page while another thread's bio, and its own of an earlier
     # call, are in flight
@@ -139,21 +161,65 @@ def test_calls_whose_waits_were_not_recorded() -> None:
     assert parts(calls) == {"undivided": 500}
 
 
-@pytest.mark.parametrize("end", [300, 900])
-def test_reaping_what_another_call_submitted(end: int) -> None:
-    # GIVEN an io_getevents that waits while a bio of io_submit is in flight, and one after that
+@pytest.mark.parametrize("window", [1, 250_000])
+@pytest.mark.parametrize(("end", "reaped"), [(300, 90), (900, 90), (250, 50), (210, 10)])
+def test_reaping_what_another_call_submitted(end: int, reaped: int, window: int) -> None:
+    # GIVEN an io_getevents that waits while a bio of io_submit is in flight, until it ends or
+    # longer, and one after that
     log = PathLog()
     for tid in (42, 43):
         log.task(tid, b"db", 42)
     log.bio(120, end, 43, call=IO_SUBMIT, entry=100)
     log.returns(100, 150, 43, number=IO_SUBMIT, result=1, queued=1)
     log.returns(200, 400, number=IO_GETEVENTS, blocked=90, waits=1)
-    log.returns(end + 1, end + 101, number=IO_GETEVENTS, blocked=60, waits=1, result=0)
-    # WHEN / THEN the first reaps I/O, the other waits for something else
-    calls, _ = read(log.data())
+    log.returns(end + 201, end + 301, number=IO_GETEVENTS, blocked=60, waits=1, result=0)
+    # WHEN its time is divided
+    calls, _ = read(log.data(), window)
+    # THEN the first waits for I/O while that is in flight, the other for something else
     assert calls.number.tolist() == [IO_SUBMIT, IO_GETEVENTS, IO_GETEVENTS]
-    assert parts(calls, 1) == {"running": 110, "other_io": 90}
+    idle = {"otherwise": 90 - reaped} if reaped < 90 else {}
+    assert parts(calls, 1) == {"running": 110, "other_io": reaped, **idle}
     assert parts(calls, 2) == {"running": 40, "otherwise": 60}
+
+
+@pytest.mark.parametrize("window", [1, 3, 250_000])
+def test_a_thread_that_idles_before_what_it_reaps(window: int) -> None:
+    # GIVEN a wait of 1 s in io_getevents, in which two I/Os of 400 and 300 ns are in flight, 100 ns
+    # of them both, and one before it
+    log = PathLog()
+    for tid in (42, 43):
+        log.task(tid, b"db", 42)
+    for begin, end in ((100, 190), (500_000_000, 500_000_400), (500_000_300, 500_000_600)):
+        log.bio(begin, end, 43, call=IO_SUBMIT, entry=begin - 10)
+    log.returns(200, 1_000_000_000, number=IO_GETEVENTS, blocked=999_990_000, waits=1)
+    # WHEN / THEN its wait is for I/O while one is in flight
+    calls, _ = read(log.data(), window)
+    assert parts(calls, 0) == {"running": 9800, "other_io": 600, "otherwise": 999_989_400}
+
+
+@pytest.mark.parametrize("window", [1, 250_000])
+def test_a_call_that_submits_and_goes_on_waiting(window: int) -> None:
+    # GIVEN an io_uring_enter that submits a bio of 300 ns and waits for 10 us, for a socket, too
+    log = PathLog()
+    log.task(42, b"ring")
+    log.bio(120, 420, call=IO_URING_ENTER, entry=100)
+    log.waits(100, 130, 10_130, 10_130, state=1)
+    log.returns(100, 10_200, number=IO_URING_ENTER, blocked=10_000, waits=1, queued=1)
+    # WHEN / THEN it waits for its own I/O for as long as that was in flight
+    calls, _ = read(log.data(), window)
+    assert parts(calls) == {"running": 100, "own_io": 300, "otherwise": 9700}
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
+def test_what_spans_cover(spans: list[tuple[int, int]]) -> None:
+    # GIVEN spans WHEN they are merged
+    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    found = merged(start, end)
+    # THEN they are apart, and cover the same
+    whole = {at for begin, until in spans for at in range(begin, until)}
+    assert (found[0][1:] > found[1][:-1]).all()
+    times = np.arange(42)
+    assert covered(found, times).tolist() == [sum(at < time for at in whole) for time in times]
 
 
 def test_the_recordings_own_calls_are_left_out() -> None:

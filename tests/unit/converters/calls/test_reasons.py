@@ -74,6 +74,32 @@ STACKS = {
     "schedule xlog_wait_on_iclog xfs_log_force_seq xfs_file_fsync": WaitReason.JOURNAL_COMMIT,
     "schedule p9_client_rpc p9_client_open": WaitReason.FILE_SERVER,
     "schedule schedule_timeout wait_for_completion __flush_work": WaitReason.OTHER,
+    # no I/O, as recorded on 6.18
+    "schedule __lock_sock lock_sock_nested tcp_sendmsg sock_write_iter": WaitReason.SOCKET,
+    "schedule __lock_sock lock_sock_nested tcp_recvmsg inet_recvmsg": WaitReason.SOCKET,
+    "schedule schedule_preempt_disabled __mutex_lock mutex_lock anon_pipe_write vfs_write": (
+        WaitReason.PIPE
+    ),
+    "schedule schedule_timeout __wait_for_common wait_for_completion_state synchronize_rcu_normal "
+    "synchronize_rcu rcu_sync_enter percpu_down_write cgroup_procs_write_start "
+    "__cgroup_procs_write": WaitReason.RCU,
+    "schedule percpu_down_write cgroup_procs_write_start __cgroup_procs_write": WaitReason.CGROUP,
+    "schedule percpu_rwsem_wait __percpu_down_read cgroup_can_fork copy_process kernel_clone": (
+        WaitReason.CGROUP
+    ),
+    "schedule schedule_preempt_disabled rwsem_down_write_slowpath down_write_killable "
+    "vm_mmap_pgoff do_syscall_64": WaitReason.MEMORY_MAP,
+    "schedule schedule_preempt_disabled rwsem_down_read_slowpath down_read_killable "
+    "lock_mm_and_find_vma exc_page_fault": WaitReason.MEMORY_MAP,
+    "schedule schedule_timeout __wait_for_common wait_for_completion_state kernel_clone": (
+        WaitReason.PROCESS
+    ),
+    "schedule schedule_timeout __wait_for_common wait_for_completion stop_one_cpu sched_exec "
+    "bprm_execve": WaitReason.SCHEDULER,
+    # but what is waited for within is
+    "schedule io_schedule folio_wait_bit_common filemap_fault __handle_mm_fault exc_page_fault": (
+        WaitReason.PAGE_READ
+    ),
 }
 
 

@@ -48,7 +48,7 @@ def test_a_schema_has_only_the_kinds_of_recorded_parts() -> None:
     plain = kinds(schema())
     others = {int(r.kind) for r in RECORDS if r.sites or r.light}
     assert plain == {int(r.kind) for r in RECORDS} - PATH_KINDS - others
-    assert kinds(schema(("time", "wait"))) == plain | {Kind.RETURN, Kind.WAIT}
+    assert kinds(schema(("time", "wait"))) == plain | {Kind.RETURN, Kind.CALL_FILE, Kind.WAIT}
     assert kinds(schema(PATH_PARTS, sites=True, light=True)) == {int(r.kind) for r in RECORDS}
 
 
@@ -84,7 +84,7 @@ def test_the_header_names_parts_and_what_is_missing(tmp_path: Path) -> None:
         "parts": ["time", "irq"],
         "missing": [{"part": "call", "reason": "no registers here"}],
     }
-    assert kinds(header["schema"]) & PATH_KINDS == {Kind.RETURN, Kind.INTERRUPT}
+    assert kinds(header["schema"]) & PATH_KINDS == {Kind.RETURN, Kind.CALL_FILE, Kind.INTERRUPT}
     # AND the user was told
     assert any("--path call is not recorded: no registers here" in s.note for s in said)
 

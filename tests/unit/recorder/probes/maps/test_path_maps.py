@@ -308,7 +308,7 @@ def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
     assert (section.time, section.wait, section.call, section.over_ns) == (1, 1, 0, 5_000_000)
 
 
-def test_the_calls_that_are_timed_are_those_that_do_io(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_told_apart_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN x86-64 WHEN constants are made
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     bpf = Object()
@@ -323,8 +323,10 @@ def test_the_calls_that_are_timed_are_those_that_do_io(monkeypatch: pytest.Monke
         }
 
     # THEN each call of the lists has its bit, and no other number has one
-    assert bits(section.timed) == syscalls.IO_CALLS
-    assert bits(section.reaps) == syscalls.REAPING_CALLS <= syscalls.IO_CALLS
+    known = {syscalls.call_name(number, "x86_64") for number in range(512)}
+    assert bits(section.idles) == syscalls.IDLE_CALLS & known
+    assert bits(section.reaps) == syscalls.REAPING_CALLS
+    assert bits(section.fds) == syscalls.FD_CALLS
 
 
 def test_timing_can_be_stopped_while_all_else_goes_on() -> None:

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a call is its descriptor's, whatever bios it queues."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import devices
+from tests.support.path_disks import mounted
+from tests.support.record_command import biotrail
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+SYNCS = 50
+LOAD = f"""
+import mmap, os, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write("redo")
+page = mmap.mmap(-1, 4096)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+for _ in range({SYNCS}):
+    os.pwrite(fd, page, 0)
+    os.fdatasync(fd)
+directory = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY)
+open(sys.argv[1] + ".new", "w").close()
+os.fsync(directory)
+"""
+
+
+def test_a_flush_is_of_its_descriptors_file(
+    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> None:
+    # GIVEN a program that writes and syncs a redo log with O_DIRECT, whose fdatasync queues a flush
+    # alone, and syncs a directory
+    device, log = make_loop(), tmp_path / "log"
+    with mounted(device, "ext4", tmp_path / "disk") as disk:
+        file = disk.mount / "redo.log"
+        load = [sys.executable, "-c", LOAD, str(file)]
+        options = ("-d", device.path, "--path", "--files", "--call-budget", "0")
+        biotrail("record", *options, "-o", log, "--", *load)
+    # WHEN its calls are shown
+    chosen = ("--comm", "redo", log)
+    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", *chosen).stdout
+    calls = [json.loads(row) for row in rows.splitlines()]
+    # THEN each write and sync is of the file
+    for name in ("pwrite64", "fdatasync"):
+        assert [one["file"] for one in calls if one["call"] == name] == [str(file)] * SYNCS
+    # AND the directory's sync of the directory, or its file system where it is that's root
+    (synced,) = (one["file"] for one in calls if one["call"] == "fsync")
+    assert synced is not None and str(disk.mount) in synced
+    # AND reports and slow calls say so
+    report = json.loads(biotrail("report", "--by", "file", "--json", *chosen).stdout)
+    groups = [one for one in report["call_groups"] if one["call"] == "fdatasync"]
+    assert [(one["file"], one["count"]) for one in groups] == [(str(file), SYNCS)]
+    slow = json.loads(biotrail("slow", "--calls", "-n", "0", "--json", *chosen).stdout)["calls"]
+    assert all(one["files"] == [str(file)] for one in slow if one["call"]["call"] == "fdatasync")
