@@ -73,6 +73,7 @@ class TwoSides(click.Command):
 @click.option(
     "--record-option",
     multiple=True,
+    type=values.Text(),
     metavar="OPTION",
     help="An option for `record`, in one word: --record-option=--device=sda.",
 )

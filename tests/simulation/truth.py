@@ -154,6 +154,16 @@ class Truth(Recorded):
             "request": number,
         }
 
+    def _inserted(self, rq: Request, merge: int) -> int:
+        """When a request that a bio joined at `merge` was inserted, as the log tells it.
+
+        Where the end of a part of it was not recorded before, it seems to be another one since.
+        """
+        unseen = (r for r in rq.records if r.letter == "C" and r not in self.recorded)
+        if any(ns(r.ts) < merge for r in unseen):
+            return NEVER
+        return self._at(self.first(rq, "I"))
+
     def _single_stage(self, bio: Bio, queue: int, end: Rec | None) -> list[tuple[str, int, int]]:
         if end is None:
             return []
@@ -183,7 +193,7 @@ class Truth(Recorded):
         if at["issue"] == NEVER:
             marks.append((before or "failed", ns(end.ts)))
             return _gapless(queue, marks)
-        inserted = self._at(self.first(piece.requests[0], "I"))
+        inserted = self._inserted(piece.requests[0], at["merge"])
         scheduled = at["insert"] != NEVER or (merged and NEVER != inserted < at["merge"])
         waiting = "I2D" if scheduled else before or ("M2D" if merged else "G2D")
         if not begin or joined == NEVER:

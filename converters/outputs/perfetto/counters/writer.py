@@ -70,7 +70,7 @@ class CounterWriter:
         follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
         Raises OutputError where writing fails.
         """
-        known_until = max(min(window.end, end + 1), window.begin, origin)
+        known_until = max(min(window.end, end + 1), origin)
         in_flight_on = np.unique(open_bios.group).tolist()
         for dev in dict.fromkeys([*self._tree.devices(), *in_flight_on]):
             gauges = self._gauges.setdefault(dev, Gauges(origin, self._fine))
