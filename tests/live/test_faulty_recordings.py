@@ -93,11 +93,12 @@ def held(ours: list[Io], truth: list[Io], found: list[Io], shift: int) -> None:
         off = min(abs(one.latency - io.latency) for one in same)
         said = io.certainty > Certainty.INTERVAL
         assert off <= shift or (said and 10 * off <= io.latency), (io, same)
-    # What is in no latency is counted, and without it the mean is what it was.
+    # What is in no latency is counted, and without it the mean is about what it was: by how much
+    # the missing ones differ from the others is not known.
     whole = [io.latency for io in truth if io.latency != NEVER and not io.doubtful]
     missing = 1 - len(known) / len(truth)
     mean, true = (sum(times) / len(times) for times in ([io.latency for io in known], whole))
-    assert abs(mean - true) <= max(missing, 0.01) * true + shift, (mean, true, missing)
+    assert abs(mean - true) <= (2 * missing + 0.02) * true + shift, (mean, true, missing)
 
 
 def without_cpu(files: dict[int, bytes]) -> dict[int, bytes]:

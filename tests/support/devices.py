@@ -126,7 +126,8 @@ def dev_of(path: str | Path) -> int:
 
 def _as_new(queue: Path) -> None:
     """Undo what an earlier user of a loop device set: the kernel keeps it when it is detached."""
-    for name, value in (("scheduler", "none"), ("nomerges", "0")):
+    most = min(int((queue / "max_hw_sectors_kb").read_text()), 1280)
+    for name, value in (("scheduler", "none"), ("nomerges", "0"), ("max_sectors_kb", str(most))):
         (queue / name).write_text(value)
 
 
