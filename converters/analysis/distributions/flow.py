@@ -225,6 +225,9 @@ class Flow:
             told = np.isin(rows.number, self._begun)
             rows.start[told], rows.seen[told] = NEVER, False
             going_on = going_on.take(~np.isin(going_on.number, self._begun))
+            self._begun, self._ended = (
+                np.intersect1d(told_of, open_.number) for told_of in (self._begun, self._ended)
+            )
         self._held.append(_moments(rows))
         until = window.end
         if sum(len(part[0]) for part in self._held) <= MOST_HELD:
