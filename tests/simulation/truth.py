@@ -155,14 +155,17 @@ class Truth(Recorded):
         }
 
     def _inserted(self, rq: Request, merge: int) -> int:
-        """When a request that a bio joined at `merge` was inserted, as the log tells it.
+        """When a request that a bio joined at `merge` was last inserted, as the log tells it.
 
-        Where the end of a part of it was not recorded before, it seems to be another one since.
+        Where the end of a part of it was not recorded since, it seems to be another one.
         """
-        unseen = (r for r in rq.records if r.letter == "C" and r not in self.recorded)
-        if any(ns(r.ts) < merge for r in unseen):
-            return NEVER
-        return self._at(self.first(rq, "I"))
+        before = [r for r in rq.records if r.letter in "IC" and ns(r.ts) < merge]
+        for r in sorted(before, key=lambda r: r.order, reverse=True):
+            if r.letter == "C" and r not in self.recorded:
+                return NEVER
+            if r.letter == "I" and r in self.recorded:
+                return ns(r.ts)
+        return NEVER
 
     def _single_stage(self, bio: Bio, queue: int, end: Rec | None) -> list[tuple[str, int, int]]:
         if end is None:
