@@ -212,10 +212,23 @@ class Builder:
             again = np.where(earlier, reused, again)
         return self._times_of(np.where(whole.complete, -1, again), a.events)
 
-    def _gone_requests(self, a: Association, ends: RequestEnds) -> I64:
-        """Return `Requests.gone`."""
+    def _gone_requests(self, a: Association, whole: Whole, ends: RequestEnds) -> I64:
+        """Return `Requests.gone`: the reuse of a request's address or of all its bios'.
+
+        The earlier of the two, as the request may be closed before the other one is known.
+        """
+        again = a.requests.again
+        pieces = np.flatnonzero(a.request >= 0)
+        if len(pieces):
+            bio = whole.row_of_gen[pieces]
+            reused = np.where(whole.complete, -1, a.bios.again[whole.gen])[bio]
+            never = np.iinfo(np.int64).max
+            all_over = np.full(len(again), -1)
+            np.maximum.at(all_over, a.request[pieces], np.where(reused < 0, never, reused))
+            known = (all_over >= 0) & (all_over != never)
+            again = np.where(known & ((again < 0) | (all_over < again)), all_over, again)
         open_ = (ends.end < 0) & (a.requests.first(Kind.RQ_MERGE) < 0)
-        return self._times_of(np.where(open_, a.requests.again, -1), a.events)
+        return self._times_of(np.where(open_, again, -1), a.events)
 
     def _times_of(self, numbers: I64, events: Events) -> I64:
         """Return the times (ns) of events of this or an earlier window; NEVER for number -1."""
@@ -310,7 +323,7 @@ class Builder:
             insert=times(a, ends.insert),
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
-            gone=self._gone_requests(a, ends),
+            gone=self._gone_requests(a, whole, ends),
             bios=np.bincount(a.request[bio], minlength=len(r)).astype(np.uint32),
             others=bios_left_out(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),

@@ -32,7 +32,7 @@ class ReusedGenerations:
     again: I64 = field(default_factory=_nothing)
 
     def superseding(self, events: Events, generations: Generations) -> Generations:
-        """Return the generations with `again` filled in from this record, where it was -1.
+        """Return the generations with `again` from this record, whose reuse is the earlier one.
 
         Generations are recognised by the number of their first event. events: the window that the
         generations' rows are indices of. The generations themselves are returned if nothing is
@@ -42,7 +42,7 @@ class ReusedGenerations:
             return generations
         birth = events.number[generations.birth]
         place = np.minimum(np.searchsorted(self.birth, birth), len(self.birth) - 1)
-        reused = (self.birth[place] == birth) & (generations.again < 0)
+        reused = self.birth[place] == birth
         return replace(generations, again=np.where(reused, self.again[place], generations.again))
 
     @classmethod

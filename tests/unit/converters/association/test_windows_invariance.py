@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import Table
@@ -52,6 +52,10 @@ def reasons(t: Tables) -> dict[tuple[str, str], int]:
     delays=st.lists(st.integers(0, HOLD_NS // 4), min_size=2, max_size=2),
     window=st.sampled_from([1, 2, 7, 30, 200]),
 )
+@example([(71, 0, 0, 1000), (4, 0, 0, 1)], [], [0, 0], 1)  # over by its bio's reuse, then its own
+@example(
+    [(60, 0, 0, 1), (3, 0, 0, 1), (0, 0, 0, 1000), (60, 0, 0, 1)], [], [0, 0], 1
+)  # used thrice
 def test_windows_of_any_size(
     tmp_path: Path,
     pieces: list[tuple[int, int, int, int]],
