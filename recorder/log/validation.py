@@ -154,7 +154,7 @@ _kept = fields(
         "reason": text,
         "trigger": fields(
             {
-                **{"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text},
+                **{"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text, "what": text},
                 "op": number(-1, _MAX_OP),
             }
         ),

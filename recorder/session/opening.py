@@ -31,6 +31,7 @@ from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.sinks_open import open_sink, reserve
 from biotrail.recorder.session.stop import StopRequests
+from biotrail.recorder.session.watches import Watches
 
 _STDERR = 2
 
@@ -48,6 +49,8 @@ class Prepared:
     """Not open."""
     devices: list[DeviceFilter]
     """The header's `filters.devices`: {"spec" (if the user named it), "disk", "part"}, dev_t."""
+    disks: list[tuple[int, int]]
+    """The devices as pairs: dev_t of the disk, of the partition or 0; empty: all devices."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Opened:
     stacks: StackWatch
     files: FileWatch
     containers: ContainerWatch
+    watches: Watches
+    """Triggers that the programs do not evaluate."""
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
@@ -101,7 +106,7 @@ def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> 
             from biotrail.recorder.probes.sites.joined import follow_beside  # takes 50 ms
 
             probes = follow_beside(probes, options.follow, options.filters, pairs)
-    return Prepared(options, stop, child, probes, named)
+    return Prepared(options, stop, child, probes, named, pairs)
 
 
 def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
@@ -146,6 +151,9 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
     place = reserve(options, stack, undo)
+    # Before rights are given up: the kernel may ask for one to register a threshold.
+    watches = Watches(options.triggers, {disk for disk, _ in prepared.disks})
+    stack.callback(watches.close)
     stack.callback(probes.close)
     probes.open()
     count_runs = _run_counter(prepared, stack, messages)
@@ -184,6 +192,7 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         stacks,
         files,
         containers.ContainerWatch(names, messages.append),
+        watches,
         missing,
         lacking,
         count_runs,

@@ -154,14 +154,20 @@ class Running:
         """Pass signals and triggers that request a dump to the flight recorder.
 
         Sets `stop.dumps` back to 0: several signals since the last call are one request, named by
-        the last. The probes are asked for triggers only if `options` have any.
+        the last. Only what `options` have triggers for is looked at.
         """
         if self.stop.dumps:
             self.stop.dumps = 0
             self.flight.request_dump(self.stop.asked_by)
-        if self.options.triggers:
-            for hit in self.probes.triggered():
-                self.flight.request_dump_after(hit)
+        triggers = self.options.triggers
+        hits = self.probes.triggered() if triggers.in_kernel else []
+        if triggers.pressure or triggers.stuck_ns:
+            watches = self.opened.watches
+            hits += watches.hits(time.monotonic_ns(), self.opened.messages)
+        for hit in hits:
+            self.flight.request_dump_after(hit)
+        if triggers.stuck_ns:  # last: a dump that is waiting now holds what it needs
+            self.flight.hold_from(self.opened.watches.hold_from())
 
     def pass_on(self) -> None:
         """Report to the user dumps that were written or failed, then all of `opened.messages`.
