@@ -17,6 +17,8 @@ from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Sink
+from biotrail.recorder.pausing import suspects
+from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes
 from biotrail.recorder.probes.choice import make_probes
 from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
@@ -68,6 +70,8 @@ class Opened:
     containers: ContainerWatch
     watches: Watches
     """Triggers that the programs do not evaluate."""
+    guard: Guard | None
+    """Who stops the suspect, ready; None: there is none."""
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
@@ -193,11 +197,27 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         files,
         containers.ContainerWatch(names, messages.append),
         watches,
+        _guard(options, stack, messages),
         missing,
         lacking,
         count_runs,
         messages,
     )
+
+
+def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
+    """Start the guard of the experiment, while there are all rights; it stops nothing yet.
+
+    `stack` ends it, and lets the suspect go on. Raises ProbeError.
+    """
+    if options.pausing is None:
+        return None
+    victims = {*options.filters.pids, *options.filters.tids}
+    suspect = suspects.find(options.pausing.name, victims, range(3))
+    stack.callback(suspect.stop.close)
+    guard = Guard(suspect, options.pausing, messages.append)
+    stack.callback(guard.close)
+    return guard
 
 
 def _path_messages(options: RecordOptions, probes: Probes) -> list[str]:

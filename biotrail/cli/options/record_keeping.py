@@ -8,6 +8,7 @@ import click
 
 from biotrail.recorder.filters.triggers import Pressure, Triggers
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.pausing.guard import LEAST_TIMES, LONGEST, MOST_TIMES, SHORTEST, Pausing
 from biotrail.text import units, values
 
 if TYPE_CHECKING:  # generic in click 8.2 and later only
@@ -129,6 +130,31 @@ def together(triggers: Sequence[Triggers]) -> Triggers:
     )
 
 
+class PauseType(click.ParamType):  # type: ignore[type-arg]  # generic in click 8.2 and later only
+    """The type of --pause, `NAME=8x1s`, as a Pausing."""
+
+    name = "pause"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Pausing:
+        """Return whom to pause, and how. Raises click.UsageError for anything else."""
+        if isinstance(value, Pausing):
+            return value
+        name, _, lengths = str(value).rpartition("=")
+        times, sign, length = lengths.partition("x")
+        number = units.whole(times, LEAST_TIMES, MOST_TIMES)
+        if not name or not sign:
+            self.fail(f"{value!r}: write NAME=8x1s: whom, how often, how long", param, ctx)
+        if number is None:
+            why = f"a suspect is stopped {LEAST_TIMES} to {MOST_TIMES} times"
+            self.fail(f"{value!r}: {why}: fewer show nothing", param, ctx)
+        seconds = units.Duration(units.ABOVE_ZERO).convert(length, param, ctx)
+        if not SHORTEST <= seconds <= LONGEST:
+            self.fail(f"{value!r}: a suspect stands 0.5 to 5 s at once", param, ctx)
+        return Pausing(name, number, seconds)
+
+
 _ENDS = (
     click.option(
         "--max-events",
@@ -190,6 +216,27 @@ _FLIGHT = (
         help="Ignore further triggers for this long after one.  [default: 60s]",
     ),
 )
+_EXPERIMENT = (
+    click.option(
+        "--pause",
+        "pausing",
+        type=PauseType(),
+        metavar="NAME=8x1s",
+        help="The experiment for `biotrail blame`: stop NAME (a process's number or name, a "
+        "cgroup's path, a unit, a container) eight times for about a second each, and let it "
+        "run in between. Whatever happens to the recorder, it goes on.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="With --pause: say what would be stopped, stop and record nothing.",
+    ),
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Let go on what an experiment has left stopped, and record nothing.",
+    ),
+)
 _COST = (
     click.option(
         "--max-cpu",
@@ -202,7 +249,7 @@ _COST = (
 
 def options(command: _Command) -> _Command:
     """Add the options for when to stop and what to keep to a command."""
-    for option in reversed((*_ENDS, *_FLIGHT, *_COST)):
+    for option in reversed((*_ENDS, *_FLIGHT, *_EXPERIMENT, *_COST)):
         command = option(command)
     return command
 
@@ -261,6 +308,7 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
         "max_cpu": given["max_cpu"],
         "keep": limit(given["keep"]),
         "triggers": together(given["triggers"]),
+        "pausing": given["pausing"],
         "after": AFTER if given["after"] is None else given["after"],
         "every": EVERY if given["every"] is None else given["every"],
     }
