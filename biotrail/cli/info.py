@@ -201,11 +201,18 @@ def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
         "slow": f"an I/O took {units.duration(value)}",
         "failed": f"an I/O failed ({trace.context.status_name(value)})",
         "depth": f"{units.plural(value, 'request')} in flight",
+        "stuck": f"nothing completed for {units.duration(value)}, {hit.get('what')}",
+        "pressure": f"pressure {hit.get('what')}",
     }.get(str(hit.get("trigger")), f"{hit.get('trigger')} {value}")
+    when = trace.context.wall_clock(monotonic)
+    if not hit.get("dev"):
+        return f"{what}, {when}"
+    if int(hit.get("sector", -1)) < 0:
+        return f"{what}: {trace.context.device_label(int(hit['dev']))}, {when}"
     op = int(hit.get("op", -1))
     where = f"{trace.context.op_name(op)} on " if op >= 0 else ""
     where += trace.context.device_label(int(hit.get("dev", 0)))
-    return f"{what}: {where}, sector {hit.get('sector')}, {trace.context.wall_clock(monotonic)}"
+    return f"{what}: {where}, sector {hit['sector']}, {when}"
 
 
 def _recorded(header: Mapping[str, Any]) -> str:

@@ -19,7 +19,10 @@ from biotrail.cli.options.record_arguments import RecordArguments
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_print import RecordCommand
 from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.pausing import held, suspects
+from biotrail.recorder.pausing.guard import Pausing
 from biotrail.recorder.probes.sites.wish import PART as FOLLOW
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.text import units
@@ -69,6 +72,7 @@ def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
     sudo biotrail record --files --duration 10s           # with the file that each bio belongs to
     sudo biotrail record --dir /srv/db --files            # I/O of the files below a directory
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
+    sudo biotrail record --pause backup.service=8x1s      # what does it cost others?
     sudo biotrail record --follow request,every=100       # with the functions that some pass
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
@@ -90,6 +94,10 @@ def _record(
     command: run while recording; empty: none. keeping: the values of record_keeping's options.
     Raises click.UsageError for options that contradict each other, TraceError.
     """
+    if keeping["resume"]:
+        return _resume()
+    if keeping["dry_run"]:
+        return _dry_run(keeping["pausing"], filters)
     record_print.check(print_ios, as_json, asked.output, keeping)
     path = asked.output or default_name(record_keeping.several_files(keeping))
     log = None if path == "-" else path
@@ -116,6 +124,34 @@ def _record(
     finally:
         line.clear()
     return _finish(options, summary, quiet)
+
+
+def _resume() -> int:
+    """Let everything go on that an experiment has left stopped; return the exit status."""
+    try:
+        lines = list(held.resume())
+    except OSError as error:
+        raise ProbeError(
+            f"--resume: {error.filename or held.DIRECTORY}: {error.strerror}"
+        ) from error
+    for line in lines or ["nothing is stopped"]:
+        _say(f"biotrail: {line}")
+    return 0
+
+
+def _dry_run(pausing: Pausing | None, filters: Filters) -> int:
+    """Say what `--pause` would stop; return the exit status. Raises ProbeError: it is refused."""
+    if pausing is None:
+        raise click.UsageError("--dry-run needs --pause")
+    suspect = suspects.find(pausing.name, {*filters.pids, *filters.tids}, range(3))
+    suspect.stop.close()
+    _say(
+        f"biotrail: would stop {suspect.label} {pausing.times} times for about "
+        f"{units.duration(pausing.seconds * 1e9)} each:"
+    )
+    for line in suspect.lines():
+        _say(f"  {line}")
+    return 0
 
 
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:

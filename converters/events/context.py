@@ -82,6 +82,7 @@ class Context:
         self.wait_stacks: dict[int, tuple[str, ...]] = {}
         self.site_stacks: dict[int, list[list[Any]]] = {}
         self.call_timing: dict[str, Any] | None = None
+        self.paused: list[dict[str, Any]] = []
 
     @property
     def calls_timed_until(self) -> int | None:
@@ -151,6 +152,8 @@ class Context:
             self.site_stacks.update({int(k): v for k, v in payload.get("site", {}).items()})
         elif name == "call_timing":
             self.call_timing = dict(payload)
+        elif name == "paused":
+            self.paused.append(dict(payload))
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").

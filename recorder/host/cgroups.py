@@ -44,6 +44,15 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     return unified
 
 
+def unified(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
+    """Return the mounted hierarchy of cgroup v2; None: none is mounted. mountinfo: its path."""
+    for line in read_lines(str(mountinfo)):
+        mount = parse_mount(line)
+        if mount is not None and mount.fstype == "cgroup2":
+            return Hierarchy(mount.point, mount.root, unified=True)
+    return None
+
+
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 

@@ -154,7 +154,7 @@ _kept = fields(
         "reason": text,
         "trigger": fields(
             {
-                **{"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text},
+                **{"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text, "what": text},
                 "op": number(-1, _MAX_OP),
             }
         ),
@@ -291,6 +291,7 @@ _NOTES: dict[str, Shape] = {
         {"until": _ns, "percent": _seconds, "budget": _seconds},
         "until",
     ),
+    "paused": fields({"name": text, "label": text, "from": _ns, "to": _ns}, "from", "to"),
     "containers": fields(dict.fromkeys(("containers", "pods"), named(named(text)))),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }

@@ -80,6 +80,9 @@ class FlightBuffer:
         self._losses: deque[Window] = deque()
         self._began = cost.read(programs())
         self._thread: threading.Thread | None = None
+        self.hold_from: int | None = None
+        """Keep records from this time on (CLOCK_MONOTONIC, ns), up to twice the limit of bytes, as
+        they show what hangs; None: nothing hangs. Set by the poll loop."""
         self.size = 0
         """Bytes of compressed chunks in memory."""
         self.messages: SimpleQueue[str] = SimpleQueue()
@@ -121,11 +124,18 @@ class FlightBuffer:
         self._kept.append(_Kept(chunks, size, name_records(segments), meter.events, last))
         self.size += size
         self._clock = clock
-        most = self._limit.bytes
-        while len(self._kept) > 1 and most is not None and self.size > most:
+        while len(self._kept) > 1 and self._too_large():
             self._drop_oldest()
         self._drop_old()
         return size
+
+    def _too_large(self) -> bool:
+        """Return whether the oldest chunks have to go for the limit of bytes."""
+        most = self._limit.bytes
+        if most is None or self.size <= most:
+            return False
+        hold = self.hold_from
+        return hold is None or self._kept[0].last_ns < hold or self.size > 2 * most
 
     def _drop_old(self) -> None:
         """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
@@ -139,6 +149,8 @@ class FlightBuffer:
         if seconds is None:
             return
         begins = self._clock["monotonic"] - round(seconds * 1e9)
+        if self.hold_from is not None:
+            begins = min(begins, self.hold_from)
         while self._kept and self._kept[0].last_ns < begins:
             self._drop_oldest()
         if not self._kept:

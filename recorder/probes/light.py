@@ -12,13 +12,14 @@ _DEVICES = Path("/sys/dev/block")
 _SUBMITTER = "no task is known at a completion"
 _WHOLE = "a completion does not show the request as it was queued"
 _QUEUED = "it is known only when a bio is queued"
+_HANGS = "what hangs has no completion, so the log would not show it; --events minimal does"
 
 
 def refuse(config: ProbeConfig) -> None:
     """Raise ProbeError if a recording of the set `light` asks for what it does not have.
 
-    So for filters by task, file, size or sectors, stacks, files, the path, the trigger `depth`, and
-    devices none of which has requests. Does nothing for another set.
+    So for filters by task, file, size or sectors, stacks, files, the path, the triggers `depth` and
+    `stuck`, and devices none of which has requests. Does nothing for another set.
     """
     if config.events != LIGHT:
         return
@@ -61,5 +62,6 @@ def _notes(config: ProbeConfig) -> list[tuple[str, str]]:
         ("--files", config.files, _QUEUED),
         ("--path", bool(config.path), _QUEUED),
         ("--trigger depth", config.triggers.depth > 0, "requests in flight are not counted"),
+        ("--trigger stuck", config.triggers.stuck_ns > 0, _HANGS),
     )
     return [(option, why) for option, given, why in asked if given]

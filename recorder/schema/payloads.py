@@ -316,6 +316,16 @@ class CallTimingNote(TypedDict):
     """Per cent that it was allowed to take."""
 
 
+class PausedNote(TypedDict("_Paused", {"from": int})):
+    """A suspect stood from `from` to `to` (ns of CLOCK_MONOTONIC), for the experiment."""
+
+    to: int
+    name: str
+    """As it was given to --pause."""
+    label: str
+    """For people: a process with its number, or a cgroup's path."""
+
+
 class DevicesNote(TypedDict):
     """Devices that appeared or changed; an entry replaces earlier ones of the same dev_t."""
 

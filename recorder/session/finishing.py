@@ -13,7 +13,7 @@ from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.payloads import Clock, End
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.running import Running
+from biotrail.recorder.session.running import Running, note_periods
 from biotrail.recorder.session.session_types import Moment, Summary
 from biotrail.recorder.session.stop import StopRequests
 
@@ -54,6 +54,9 @@ def _take_rest(running: Running) -> None:
     of program runs is switched off first. Raises OSError or TraceError, and skips the steps behind;
     what was copied by then stays.
     """
+    if running.opened.guard is not None:
+        running.opened.guard.close()
+        note_periods(running.opened.guard, running.writer)
     running.watch.end()
     running.probes.detach()
     while running.intake.drain():

@@ -78,6 +78,15 @@ class Flight:
         elif self._waiting_hit is None:
             self._waiting_hit = hit
 
+    def hold_from(self, begin_ns: int | None) -> None:
+        """Keep records from `begin_ns` on (CLOCK_MONOTONIC); None: as the limits have it.
+
+        Not while a dump is waiting or begun, which may be the one that needs them.
+        """
+        if self._sink is None or self._waiting_hit is not None or self._ordered:
+            return
+        self._sink.hold_from = begin_ns
+
     def due(self, now_ns: int) -> bool:
         """Return whether a dump is to be ordered at `now_ns` (CLOCK_MONOTONIC).
 

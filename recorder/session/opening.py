@@ -17,6 +17,8 @@ from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Sink
+from biotrail.recorder.pausing import suspects
+from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes
 from biotrail.recorder.probes.choice import make_probes
 from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
@@ -31,6 +33,7 @@ from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.sinks_open import open_sink, reserve
 from biotrail.recorder.session.stop import StopRequests
+from biotrail.recorder.session.watches import Watches
 
 _STDERR = 2
 
@@ -48,6 +51,8 @@ class Prepared:
     """Not open."""
     devices: list[DeviceFilter]
     """The header's `filters.devices`: {"spec" (if the user named it), "disk", "part"}, dev_t."""
+    disks: list[tuple[int, int]]
+    """The devices as pairs: dev_t of the disk, of the partition or 0; empty: all devices."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Opened:
     stacks: StackWatch
     files: FileWatch
     containers: ContainerWatch
+    watches: Watches
+    """Triggers that the programs do not evaluate."""
+    guard: Guard | None
+    """Who stops the suspect, ready; None: there is none."""
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
@@ -101,7 +110,7 @@ def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> 
             from biotrail.recorder.probes.sites.joined import follow_beside  # takes 50 ms
 
             probes = follow_beside(probes, options.follow, options.filters, pairs)
-    return Prepared(options, stop, child, probes, named)
+    return Prepared(options, stop, child, probes, named, pairs)
 
 
 def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
@@ -146,6 +155,9 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
     place = reserve(options, stack, undo)
+    # Before rights are given up: the kernel may ask for one to register a threshold.
+    watches = Watches(options.triggers, {disk for disk, _ in prepared.disks})
+    stack.callback(watches.close)
     stack.callback(probes.close)
     probes.open()
     count_runs = _run_counter(prepared, stack, messages)
@@ -184,11 +196,28 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         stacks,
         files,
         containers.ContainerWatch(names, messages.append),
+        watches,
+        _guard(options, stack, messages),
         missing,
         lacking,
         count_runs,
         messages,
     )
+
+
+def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
+    """Start the guard of the experiment, while there are all rights; it stops nothing yet.
+
+    `stack` ends it, and lets the suspect go on. Raises ProbeError.
+    """
+    if options.pausing is None:
+        return None
+    victims = {*options.filters.pids, *options.filters.tids}
+    suspect = suspects.find(options.pausing.name, victims, range(3))
+    stack.callback(suspect.stop.close)
+    guard = Guard(suspect, options.pausing, messages.append)
+    stack.callback(guard.close)
+    return guard
 
 
 def _path_messages(options: RecordOptions, probes: Probes) -> list[str]:

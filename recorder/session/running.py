@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import LossCounters
@@ -16,6 +17,7 @@ from biotrail.recorder.notes.changes import ChangeNotes
 from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
@@ -145,6 +147,7 @@ class Running:
         for periodic in self.periodic:
             periodic.run(now_ns)
         self.listen()
+        self._hear_guard()
         self.pass_on()
         for border in (self.rotation, self.flight):
             if border.due(now_ns):
@@ -154,14 +157,32 @@ class Running:
         """Pass signals and triggers that request a dump to the flight recorder.
 
         Sets `stop.dumps` back to 0: several signals since the last call are one request, named by
-        the last. The probes are asked for triggers only if `options` have any.
+        the last. Only what `options` have triggers for is looked at.
         """
         if self.stop.dumps:
             self.stop.dumps = 0
             self.flight.request_dump(self.stop.asked_by)
-        if self.options.triggers:
-            for hit in self.probes.triggered():
-                self.flight.request_dump_after(hit)
+        triggers = self.options.triggers
+        hits = self.probes.triggered() if triggers.in_kernel else []
+        if triggers.pressure or triggers.stuck_ns:
+            watches = self.opened.watches
+            hits += watches.hits(time.monotonic_ns(), self.opened.messages)
+        for hit in hits:
+            self.flight.request_dump_after(hit)
+        if triggers.stuck_ns:  # last: a dump that is waiting now holds what it needs
+            self.flight.hold_from(self.opened.watches.hold_from())
+
+    def _hear_guard(self) -> None:
+        """Queue notes of periods in which the suspect stood; stop after the last, if nothing else.
+
+        That is, without a duration and a command.
+        """
+        if (guard := self.opened.guard) is None:
+            return
+        guard.hear()
+        note_periods(guard, self.writer)
+        if guard.over and self.options.duration is None and self.child is None:
+            self.stop.request("pauses done")
 
     def pass_on(self) -> None:
         """Report to the user dumps that were written or failed, then all of `opened.messages`.
@@ -216,6 +237,12 @@ class Running:
         self.stop.request("recorder failed")
 
 
+def note_periods(guard: Guard, writer: WriterThread) -> None:
+    """Queue a note for each period that `guard` has told of since the last call."""
+    for note in guard.take_periods():
+        writer.submit(writer.note("paused", partial(dict, note)))
+
+
 def start(
     opened: Opened,
     kept: list[str] | None,
@@ -266,6 +293,8 @@ def start(
     for message in ("", *_first_messages(opened)):
         running.progress.report(now_ns, message)
     opened.messages.clear()
+    if opened.guard is not None:
+        opened.guard.go()
     return running
 
 

@@ -8,6 +8,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.pausing.guard import Pausing
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.wish import FollowWish
 from biotrail.recorder.rights.rights import Lack
@@ -70,6 +71,8 @@ class RecordOptions:
     """Seconds to record after a trigger before its dump."""
     every: float = 60.0
     """Least seconds between two triggers that make a dump."""
+    pausing: Pausing | None = None
+    """The experiment: whom to stop again and again; None: nobody."""
     max_cpu: float | None = None
     """Per cent of one core above which to warn; None: no warning."""
     max_cpu_ends: bool = False

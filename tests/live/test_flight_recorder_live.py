@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from biotrail.converters.events.tables import NEVER
+from biotrail.recorder.host.cgroups import unified
 from biotrail.recorder.log import LogReader
 from tests.support import devices
 from tests.support.dump_files import dumps
@@ -28,7 +30,14 @@ from tests.support.holding import (
     write,
 )
 from tests.support.kernel_completions import done_again
-from tests.support.record_command import SECONDS, read, recorder, stop, wait_until
+from tests.support.record_command import (
+    SECONDS,
+    read,
+    recorder,
+    remove_cgroup,
+    stop,
+    wait_until,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -197,3 +206,61 @@ def test_sigusr1_dumps_and_recording_goes_on(
     assert status == 0, said
     assert np.sum(read(first).comms == "fio") == 300
     assert np.sum(read(dumps(tmp_path)[1]).comms == "fio") == 600
+
+
+def test_a_write_that_hangs_is_dumped_while_it_hangs(
+    tmp_path: Path, make_loop: Callable[..., Any]
+) -> None:
+    # GIVEN a loop device whose writes can be held, and a recorder that keeps one second
+    where = tmp_path / "lower"
+    options = ("--after", "100ms", "--keep", "1s", "--trigger", "stuck=4s", "-o", tmp_path / "x")
+    with (
+        on_a_file_system(make_loop, where) as upper,
+        recorder("-d", upper.name, *options) as process,
+    ):
+        # WHEN a write hangs
+        with frozen(where):
+            writing = write(upper.path, 800)
+            path = wait_for_dump(tmp_path)
+        assert writing.wait(SECONDS) == 0
+        stop(process, signal.SIGINT)
+    # THEN the dump says which device hangs, and for how long at least
+    hit = LogReader(path).header["kept"]["trigger"]
+    assert (hit["trigger"], hit["dev"], hit["what"]) == ("stuck", upper.dev, "1 in flight")
+    assert hit["value"] >= 4_000_000_000
+    # AND holds the write, though it is older than what is kept, and that it did not end
+    log = read(path)
+    assert log.bios.sector[log.comms == "dd"].tolist() == [800]
+    assert log.bios.complete[log.comms == "dd"].tolist() == [NEVER]
+
+
+def test_tasks_of_a_cgroup_that_wait_for_io_are_dumped(
+    tmp_path: Path, make_loop: Callable[..., Any]
+) -> None:
+    # GIVEN a cgroup v2 whose pressure is watched
+    root = unified()
+    if root is None or not Path("/proc/pressure/io").exists():
+        pytest.skip("needs cgroup v2 and pressure stall information")
+    where, group = tmp_path / "lower", Path(root.mount) / f"biotrail-test-{os.getpid()}"
+    group.mkdir()
+    trigger = f"pressure=some-io:100ms/2s@/{group.name}"
+    options = ("--after", "100ms", "--keep", "60s", "--trigger", trigger, "-o", tmp_path / "x")
+    try:
+        with (
+            on_a_file_system(make_loop, where) as upper,
+            recorder("-d", upper.name, *options) as process,
+        ):
+            # WHEN a task of it waits for a write
+            with frozen(where):
+                writing = write(upper.path, 800)
+                (group / "cgroup.procs").write_text(str(writing.pid))
+                path = wait_for_dump(tmp_path)
+            assert writing.wait(SECONDS) == 0
+            stop(process, signal.SIGINT)
+    finally:
+        remove_cgroup(group)
+    # THEN the dump says what was exceeded, and holds the write
+    hit = LogReader(path).header["kept"]["trigger"]
+    assert (hit["trigger"], hit["what"]) == ("pressure", trigger.removeprefix("pressure="))
+    log = read(path)
+    assert log.bios.sector[log.comms == "dd"].tolist() == [800]

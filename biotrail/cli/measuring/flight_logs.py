@@ -102,7 +102,7 @@ class FlightLogs:
         hit = kept.get("trigger") or {}
         trigger = str(hit.get("trigger", ASKED))
         self._found.logs[trigger] = self._found.logs.get(trigger, 0) + 1
-        if not hit:
+        if not hit or int(hit.get("sector", -1)) < 0:  # no single I/O fired it
             return
         io = _trigger_io(name, header, hit)
         self._found.newest[trigger] = io

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from biotrail.recorder.filters.triggers import Triggers
+from biotrail.recorder.filters.triggers import Pressure, Triggers
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.pausing.guard import LEAST_TIMES, LONGEST, MOST_TIMES, SHORTEST, Pausing
 from biotrail.text import units, values
 
 if TYPE_CHECKING:  # generic in click 8.2 and later only
@@ -59,11 +60,14 @@ def limit(amounts: Sequence[int | float]) -> Limit | None:
 
 
 _MOST_DEPTH = (1 << 31) - 1
-_TRIGGERS = "write slow=50ms, failed or depth=128"
+_LEAST_STUCK_NS = 1_000_000_000
+_TRIGGERS = "write slow=50ms, failed, depth=128, stuck=10s or pressure=io:150ms/1s"
+_PRESSURE = "write pressure=[some-|full-]io:STALL/WINDOW[@CGROUP], such as pressure=io:150ms/1s"
+_WINDOW_US = (500_000, 10_000_000)  # WINDOW_MIN_US, WINDOW_MAX_US of kernel/sched/psi.c
 
 
 class TriggerType(_TriggerBase):
-    """The type of --trigger: `slow=50ms`, `failed` or `depth=128`, as a Triggers with that one."""
+    """The type of --trigger, such as `slow=50ms` or `failed`, as a Triggers with that one."""
 
     name = "trigger"
 
@@ -76,22 +80,79 @@ class TriggerType(_TriggerBase):
         name, sign, amount = str(value).partition("=")
         if name == "failed" and not sign:
             return Triggers(failed=True)
-        if name == "slow" and amount:
+        if name in ("slow", "stuck") and amount:
             seconds = units.Duration(units.ABOVE_ZERO).convert(amount, param, ctx)
-            return Triggers(slow_ns=round(seconds * 1e9))
+            ns = round(seconds * 1e9)
+            if name == "slow":
+                return Triggers(slow_ns=ns)
+            if ns < _LEAST_STUCK_NS:
+                self.fail("a device is looked at each half second: stuck=1s or longer", param, ctx)
+            return Triggers(stuck_ns=ns)
+        if name == "pressure":
+            return Triggers(pressure=(self._pressure(amount, param, ctx),))
         depth = units.whole(amount, 1, _MOST_DEPTH)
         if name != "depth" or depth is None:
             self.fail(f"{value!r} is no trigger: {_TRIGGERS}", param, ctx)
         return Triggers(depth=depth)
 
+    def _pressure(
+        self, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Pressure:
+        """Return what `some-io:150ms/1s@/a.slice` says. Raises click.UsageError."""
+        times, sign, cgroup = text.partition("@")
+        kind, _, lengths = times.partition(":")
+        stall, slash, window = lengths.partition("/")
+        if kind not in ("io", "some-io", "full-io") or not slash or (sign and not cgroup):
+            self.fail(f"pressure={text!r}: {_PRESSURE}", param, ctx)
+        duration = units.Duration(units.ABOVE_ZERO)
+        stall_us, window_us = (
+            round(duration.convert(one, param, ctx) * 1e6) for one in (stall, window)
+        )
+        least, most = _WINDOW_US
+        if not least <= window_us <= most:
+            self.fail(f"pressure={text!r}: the kernel's windows are 0.5 to 10 s", param, ctx)
+        if not 0 < stall_us <= window_us:
+            self.fail(f"pressure={text!r}: the stall is longer than the window", param, ctx)
+        return Pressure(stall_us, window_us, kind == "full-io", cgroup)
+
 
 def together(triggers: Sequence[Triggers]) -> Triggers:
-    """Merge triggers into one Triggers; of several of one kind, the lowest threshold."""
+    """Merge triggers into one Triggers; of several of one kind, the lowest threshold.
+
+    Of pressure all that differ.
+    """
     return Triggers(
         min((t.slow_ns for t in triggers if t.slow_ns), default=0),
         any(t.failed for t in triggers),
         min((t.depth for t in triggers if t.depth), default=0),
+        min((t.stuck_ns for t in triggers if t.stuck_ns), default=0),
+        tuple(dict.fromkeys(one for t in triggers for one in t.pressure)),
     )
+
+
+class PauseType(click.ParamType):  # type: ignore[type-arg]  # generic in click 8.2 and later only
+    """The type of --pause, `NAME=8x1s`, as a Pausing."""
+
+    name = "pause"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Pausing:
+        """Return whom to pause, and how. Raises click.UsageError for anything else."""
+        if isinstance(value, Pausing):
+            return value
+        name, _, lengths = str(value).rpartition("=")
+        times, sign, length = lengths.partition("x")
+        number = units.whole(times, LEAST_TIMES, MOST_TIMES)
+        if not name or not sign:
+            self.fail(f"{value!r}: write NAME=8x1s: whom, how often, how long", param, ctx)
+        if number is None:
+            why = f"a suspect is stopped {LEAST_TIMES} to {MOST_TIMES} times"
+            self.fail(f"{value!r}: {why}: fewer show nothing", param, ctx)
+        seconds = units.Duration(units.ABOVE_ZERO).convert(length, param, ctx)
+        if not SHORTEST <= seconds <= LONGEST:
+            self.fail(f"{value!r}: a suspect stands 0.5 to 5 s at once", param, ctx)
+        return Pausing(name, number, seconds)
 
 
 _ENDS = (
@@ -137,8 +198,10 @@ _FLIGHT = (
         type=TriggerType(),
         multiple=True,
         metavar="WHAT",
-        help="With --keep: write a file when an I/O takes long (slow=50ms), fails (failed), or "
-        "this many requests are in flight on a device (depth=128). Can be repeated.",
+        help="With --keep: write a file when an I/O takes long (slow=50ms), fails (failed), "
+        "this many requests are in flight on a device (depth=128), a device with I/O in flight "
+        "completes none (stuck=10s), or tasks wait for I/O (pressure=[some-|full-]io:150ms/1s, "
+        "@CGROUP behind it for one of cgroup v2). Can be repeated.",
     ),
     click.option(
         "--after",
@@ -153,6 +216,27 @@ _FLIGHT = (
         help="Ignore further triggers for this long after one.  [default: 60s]",
     ),
 )
+_EXPERIMENT = (
+    click.option(
+        "--pause",
+        "pausing",
+        type=PauseType(),
+        metavar="NAME=8x1s",
+        help="The experiment for `biotrail blame`: stop NAME (a process's number or name, a "
+        "cgroup's path, a unit, a container) eight times for about a second each, and let it "
+        "run in between. Whatever happens to the recorder, it goes on.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="With --pause: say what would be stopped, stop and record nothing.",
+    ),
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Let go on what an experiment has left stopped, and record nothing.",
+    ),
+)
 _COST = (
     click.option(
         "--max-cpu",
@@ -165,7 +249,7 @@ _COST = (
 
 def options(command: _Command) -> _Command:
     """Add the options for when to stop and what to keep to a command."""
-    for option in reversed((*_ENDS, *_FLIGHT, *_COST)):
+    for option in reversed((*_ENDS, *_FLIGHT, *_EXPERIMENT, *_COST)):
         command = option(command)
     return command
 
@@ -187,6 +271,8 @@ def flight_arguments(given: dict[str, Any]) -> list[str]:
     found += [f"--trigger=slow={triggers.slow_ns}ns"] if triggers.slow_ns else []
     found += ["--trigger=failed"] if triggers.failed else []
     found += [f"--trigger=depth={triggers.depth}"] if triggers.depth else []
+    found += [f"--trigger=stuck={triggers.stuck_ns}ns"] if triggers.stuck_ns else []
+    found += [f"--trigger=pressure={one}" for one in triggers.pressure]
     for name in ("after", "every"):
         found += [f"--{name}={units.as_option(given[name])}"] if given[name] is not None else []
     return [*found, *([f"--max-files={given['max_files']}"] if given["max_files"] else [])]
@@ -222,6 +308,7 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
         "max_cpu": given["max_cpu"],
         "keep": limit(given["keep"]),
         "triggers": together(given["triggers"]),
+        "pausing": given["pausing"],
         "after": AFTER if given["after"] is None else given["after"],
         "every": EVERY if given["every"] is None else given["every"],
     }

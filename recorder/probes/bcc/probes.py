@@ -85,10 +85,10 @@ class BccProbes(MappedProbes):
                 "the bcc backend has no event set light: tracepoints do not report a request's "
                 "times; take --events minimal, or --backend core"
             )
-        if self.config.triggers:
+        if self.config.triggers.in_kernel:
             raise ProbeError(
-                "the bcc backend has no triggers: tracepoints do not say which request completes; "
-                "leave out --trigger, or take --backend core"
+                "the bcc backend has no trigger slow, failed or depth: tracepoints do not say "
+                "which request completes; leave it out, or take --backend core"
             )
         if self.config.files:
             raise ProbeError(

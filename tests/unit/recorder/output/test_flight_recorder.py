@@ -11,8 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from biotrail.cli import info
-from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
-from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.cli.options.record_keeping import (
+    Amount,
+    TriggerType,
+    flight_arguments,
+    limit,
+    together,
+)
+from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
@@ -167,14 +173,34 @@ def test_amounts_and_triggers_are_understood() -> None:
     given = [TriggerType().convert(t, None, None) for t in ("slow=50ms", "failed", "slow=2s")]
     assert together(given) == Triggers(slow_ns=50_000_000, failed=True)
     assert TriggerType().convert("depth=128", None, None) == Triggers(depth=128)
+    assert TriggerType().convert("stuck=10s", None, None) == Triggers(stuck_ns=10_000_000_000)
+    for text, pressure in (
+        ("some-io:150ms/1s", Pressure(150_000, 1_000_000)),
+        (
+            "full-io:1500us/500ms@/a.slice/x@1.service",
+            Pressure(1500, 500_000, True, "/a.slice/x@1.service"),
+        ),
+    ):
+        given = TriggerType().convert(f"pressure={text}", None, None)
+        assert given == Triggers(pressure=(pressure,))
+        assert str(pressure) == text
+    options = {"keep": [1.0], "triggers": [given], "after": None, "every": None, "max_files": None}
+    assert flight_arguments(options)[1:] == [f"--trigger=pressure={text}"]
 
 
 @pytest.mark.parametrize(
-    "bad", ["slow", "slow=", "slow=0s", "failed=1", "depth=-1", "x", "depth=²"]
+    "bad",
+    [
+        *("slow", "slow=", "slow=0s", "failed=1", "depth=-1", "x", "depth=²", "stuck", "stuck=1ms"),
+        *("pressure", "pressure=io", "pressure=cpu:1ms/1s", "pressure=io:1ms", "pressure=io:x/1s"),
+        *("pressure=io:1ms/20s", "pressure=io:1ms/1ms", "pressure=io:2s/1s", "pressure=io:1ms/1s@"),
+    ],
 )
 def test_bad_triggers_are_usage_errors(bad: str) -> None:
     # GIVEN no trigger WHEN it is converted THEN a usage error says what to write
-    with pytest.raises(Exception, match=r"slow=50ms|no duration|not between"):
+    with pytest.raises(
+        Exception, match=r"slow=50ms|no duration|not between|stuck=1s|STALL|0.5 to 10 s|longer than"
+    ):
         TriggerType().convert(bad, None, None)
 
 

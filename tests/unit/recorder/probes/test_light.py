@@ -33,6 +33,7 @@ def config(events: str = "light", **asked: object) -> ProbeConfig:
         ("--files", {"files": True}),
         ("--path", {"path": frozenset({"call"})}),
         ("--trigger depth", {"triggers": Triggers(depth=8)}),
+        ("--trigger stuck", {"triggers": Triggers(stuck_ns=8)}),
     ],
 )
 def test_what_a_completion_does_not_tell_is_refused(option: str, asked: dict[str, object]) -> None:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list, in /run, of what is stopped now: for whoever has to undo it when a guard is gone.
+
+Imports the standard library alone, as stops.py does.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from biotrail.recorder.pausing import stops
+
+DIRECTORY = "/run/biotrail"
+GROUP = "biotrail"
+"""Name of the cgroup, at the root of a hierarchy, that guards have theirs in."""
+_PREFIX, _SUFFIX = "stopped-", ".json"
+
+
+def _directory(path: str = DIRECTORY) -> int:
+    """Open the directory of lists, made if needed; it is this user's alone. Raises OSError."""
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(at)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.close(at)
+        raise PermissionError(1, "it is another user's, or others may write to it", path)
+    return at
+
+
+def hierarchies() -> list[str]:
+    """Return the mount points of the hierarchies by which processes are ended: v2, systemd's."""
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        found = [line.split() for line in mounts.read().splitlines()]
+    return [
+        place
+        for _, place, kind, options, *_ in found
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(","))
+    ]
+
+
+class Entry:
+    """This process's entry in the list; there while its suspect is stopped."""
+
+    def __init__(self, facts: Mapping[str, str | int], label: str) -> None:
+        """Open the directory; nothing is listed yet. Raises OSError."""
+        self._at = _directory()
+        self._name = f"{_PREFIX}{os.getpid()}{_SUFFIX}"
+        guard = {"guard": os.getpid(), "guard_start": stops.start_of(os.getpid())}
+        self._text = json.dumps({**guard, "label": label, **facts}) + "\n"
+
+    def add(self) -> None:
+        """List it. Raises OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(self._name, flags, 0o600, dir_fd=self._at), "w") as file:
+            file.write(self._text)
+
+    def remove(self) -> None:
+        """Take it off the list."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._name, dir_fd=self._at)
+
+
+def resume() -> Iterator[str]:
+    """Let everything on the list go on, and yield a line for each; nothing is listed afterwards.
+
+    What a living guard holds goes on, too: its period is then broken, which it notices. Empty
+    cgroups of guards are removed. Raises OSError: the directory cannot be read, or something cannot
+    be let go on.
+    """
+    for mount in hierarchies():
+        group = os.path.join(mount, GROUP)
+        with suppress(OSError):
+            for name in (*os.listdir(group), ""):
+                if os.path.isdir(os.path.join(group, name)):
+                    with suppress(OSError):
+                        os.rmdir(os.path.join(group, name))
+    try:
+        at = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        for name in sorted(os.listdir(at)):
+            if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+                yield _resume_one(at, name)
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _resume_one(at: int, name: str) -> str:
+    """Let what a file lists go on; return a line about it."""
+    try:
+        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)) as file:
+            entry = json.loads(file.read(1 << 16))
+        label = str(entry.get("label"))
+        stop = stops.opened(entry)
+    except (ValueError, AttributeError):
+        return f"{DIRECTORY}/{name}: not read: it is not what was written there"
+    except (FileNotFoundError, ProcessLookupError):
+        return f"{label}: is gone"
+    try:
+        stop.end()
+    finally:
+        stop.close()
+    return f"{label}: goes on"

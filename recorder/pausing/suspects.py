@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds who is to be stopped by the name that was given, and refuses whoever must not be."""
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from biotrail.recorder.host import container_state
+from biotrail.recorder.pausing import stops
+from biotrail.recorder.pausing.stops import FrozenV1, FrozenV2, Stop, StoppedProcess
+from biotrail.recorder.schema.cgroup_paths import identity
+from biotrail.recorder.schema.errors import ProbeError
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
+_SERVES = re.compile(
+    r"/dev/(fuse|cuse|nbd\d+|ublk-control|ublkc\d+|drbd\d+|vduse/.+|loop-control|mapper/control)$"
+)
+"""Who has one of these open serves, or builds, a device or file system of this machine."""
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Who is to be stopped."""
+
+    label: str
+    """For people: `fio (1234)`, `the cgroup /system.slice/backup.service`."""
+    stop: Stop
+    """Open; nothing is stopped."""
+    processes: tuple[int, ...]
+
+    def lines(self) -> list[str]:
+        """Return its processes, for people."""
+        shown = [f"{_name(pid)} ({pid})" for pid in self.processes[:_SHOWN]]
+        more = len(self.processes) - len(shown)
+        return [*shown, f"and {more} more"] if more else shown
+
+
+def find(name: str, victims: Collection[int], outputs: Collection[int]) -> Suspect:
+    """Return who is called `name`: opened, refused by none of the rules.
+
+    A number is a process's; a path with `/` in front a cgroup's; else the name of the one process
+    that is called so, or of a unit or container. victims: processes whose I/O is to be explained.
+    outputs: descriptors that the recorder writes to. Raises ProbeError, which says why.
+    """
+    try:
+        suspect = _find(name)
+        protected = {one for pid in (os.getpid(), *victims) for one in _with_ancestors(pid)}
+        written = _written(outputs)
+        for pid in suspect.processes:
+            if why := _refused(pid, protected, written):
+                suspect.stop.close()
+                raise ProbeError(f"--pause {name}: {_name(pid)} ({pid}) is not stopped: {why}")
+        return suspect
+    except OSError as error:
+        raise ProbeError(f"--pause {name}: {error.filename or name}: {error.strerror}") from error
+
+
+def _find(name: str) -> Suspect:
+    if name.isdecimal():
+        return _process(int(name))
+    if name.startswith("/"):
+        return _cgroup(name)
+    called = [pid for pid in _processes() if _name(pid) == name]
+    if len(called) == 1:
+        return _process(called[0])
+    if called:
+        numbers = ", ".join(map(str, called[:_SHOWN]))
+        raise ProbeError(
+            f"--pause {name}: {len(called)} processes are called so: {numbers}; give one"
+        )
+    groups = list(dict.fromkeys(_called(name)))
+    if len(groups) != 1:
+        which = f"these cgroups are: {', '.join(groups)}" if groups else "nothing is"
+        raise ProbeError(
+            f"--pause {name}: {which} called so; give a process's number, the name of a process, "
+            "a unit or a container, or a cgroup's path"
+        )
+    return _cgroup(groups[0])
+
+
+def _process(pid: int) -> Suspect:
+    stop = StoppedProcess(pid)
+    return Suspect(f"{_name(pid)} ({pid})", stop, (pid,))
+
+
+def _cgroup(path: str) -> Suspect:
+    """Return the processes of a cgroup, by v2's freezer or, with all conditions, v1's."""
+    inside = path.strip("/")
+    if not inside or ".." in inside.split("/"):
+        raise ProbeError(f"--pause {path}: the whole machine, or no path of a cgroup")
+    label = f"the cgroup /{inside}"
+    places = [(kind, Path(root) / inside) for kind, root in _hierarchies()]
+    found = [(kind, place, pids) for kind, place in places if (pids := _members(place))]
+    if not found:
+        raise ProbeError(f"--pause {path}: no cgroup with processes has this path")
+    for kind, place, pids in found:
+        if kind == "cgroup2":
+            return Suspect(label, FrozenV2(str(place)), pids)
+    _, _, pids = found[0]
+    return Suspect(label, FrozenV1(_freezer_of(path, pids)), pids)
+
+
+def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
+    """Return the directory of the v1 freezer cgroup that holds exactly these processes."""
+    root = next((root for kind, root in _hierarchies() if kind == "freezer"), None)
+    if root is None:
+        raise ProbeError(f"--pause {path}: it is in no cgroup v2, and no freezer of v1 is mounted")
+    groups = {_own_freezer(pid) for pid in pids}
+    if len(groups) != 1 or groups & {"/", None}:
+        raise ProbeError(
+            f"--pause {path}: its processes have no freezer cgroup (v1) of their own: give a "
+            "process's number, or one of cgroup v2"
+        )
+    place = Path(root) / str(groups.pop()).strip("/")
+    if {*_members(place)} != {*pids}:
+        raise ProbeError(f"--pause {path}: its freezer cgroup {place} holds other processes, too")
+    return str(place)
+
+
+def _own_freezer(pid: int) -> str | None:
+    for line in Path(f"/proc/{pid}/cgroup").read_text(errors="replace").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if "freezer" in controllers.split(","):
+            return group
+    return None
+
+
+def _hierarchies() -> list[tuple[str, str]]:
+    """Return (kind, mount point) of the cgroup hierarchies: `cgroup2`, `freezer`, else `v1`."""
+    found = []
+    for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            found.append(("cgroup2", place))
+        elif kind == "cgroup":
+            found.append(("freezer" if "freezer" in options.split(",") else "v1", place))
+    return found
+
+
+def _members(place: Path) -> tuple[int, ...]:
+    """Return the processes of a cgroup and of those below it; none if it does not exist."""
+    found: list[int] = []
+    for directory, _, _ in os.walk(place):
+        with suppress(OSError):
+            found += map(int, (Path(directory) / "cgroup.procs").read_text().split())
+    return tuple(sorted(set(found)))
+
+
+def _called(name: str) -> Iterator[str]:
+    """Yield the paths of cgroups that are a unit or container of this name."""
+    paths = dict.fromkeys(
+        "/" + os.path.relpath(directory, root)
+        for _, root in _hierarchies()
+        for directory, _, _ in os.walk(root)
+        if directory != root
+    )
+    ids = {path: what for path in paths if not (what := identity(path)).monitor}
+    names = container_state.resolve([w.container for w in ids.values() if w.container], [])
+    of_containers = names.get("containers", {})
+    for path, what in ids.items():
+        parent = ids.get(os.path.dirname(path))
+        if parent is not None and (parent.unit, parent.container) == (what.unit, what.container):
+            continue  # below the unit or container itself
+        known = {what.unit, what.container, of_containers.get(what.container or "", {}).get("name")}
+        if name in known - {None}:
+            yield path
+
+
+def _refused(pid: int, protected: set[int], written: set[str]) -> str:
+    """Return why a process must not be stopped; "": it may be.
+
+    protected: the recorder, its victims, and who started them. written: what the recorder writes
+    to, as `_written` has it.
+    """
+    fields = stops.stat_of(pid)
+    tracer = int(_status(pid).get("TracerPid", "0"))
+    if pid == 1:
+        return "it is the first process"
+    if int(fields[6]) & _KERNEL_THREAD:
+        return "it is a kernel thread"
+    if pid in protected:
+        return "it is the recorder, the victim, or one of those that started them"
+    if tracer:
+        return f"it is traced, by {_name(tracer)} ({tracer})"
+    if fields[0] in "Tt":
+        return "it is stopped already"
+    for number, target in _open_files(pid):
+        if _SERVES.match(target):
+            return f"it has {target} open: others may wait for what it serves"
+        if target in written or (target.endswith("/ptmx") and _terminal(pid, number) in written):
+            return "it reads what the recorder writes"
+    return ""
+
+
+def _written(descriptors: Collection[int]) -> set[str]:
+    """Return the pipes and terminals that descriptors of this process lead to."""
+    found = set()
+    for number in descriptors:
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{number}")
+            if target.startswith(("pipe:", "/dev/pts/")):
+                found.add(target)
+    return found
+
+
+def _terminal(pid: int, number: int) -> str:
+    """Return the terminal whose other end a process has open as `number`; "": it is none."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+        if found := re.search(r"^tty-index:\s*(\d+)", text, re.MULTILINE):
+            return f"/dev/pts/{found[1]}"
+    return ""
+
+
+def _open_files(pid: int) -> Iterator[tuple[int, str]]:
+    """Yield (descriptor, target) of what a process has open."""
+    directory = f"/proc/{pid}/fd"
+    for name in os.listdir(directory):
+        with suppress(OSError):
+            yield int(name), os.readlink(f"{directory}/{name}")
+
+
+def _with_ancestors(pid: int) -> Iterator[int]:
+    """Yield a process and who started it, and so on, but for the first process."""
+    while pid > 1:
+        yield pid
+        try:
+            pid = int(stops.stat_of(pid)[1])
+        except OSError:
+            return
+
+
+def _processes() -> list[int]:
+    """Return all processes but the kernel's threads."""
+    found = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdecimal() and not int(stops.stat_of(int(name))[6]) & _KERNEL_THREAD:
+                found.append(int(name))
+    return sorted(found)
+
+
+def _name(pid: int) -> str:
+    """Return a process's name; "?": it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    return "?"
+
+
+def _status(pid: int) -> dict[str, str]:
+    """Return the facts of /proc/PID/status by name."""
+    text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    return dict(line.partition(":\t")[::2] for line in text.splitlines())
