@@ -149,6 +149,14 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
         one.share = one.latency.sum / whole if whole else 0.0
 
 
+def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
+    """Set what the recorder's programs add to the groups' stages. own: of `recorder_ns`."""
+    by_name = {STAGE_NAMES[stage]: ns for stage, ns in own.items()}
+    for group in groups:
+        for one in group.stages:
+            one.recorder_ns = by_name.get(one.stage)
+
+
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
     """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0.
 
