@@ -358,7 +358,7 @@ class Trace:
         """
         attach_stacks(events)
         self.stacks.count_refused(events.stack)
-        attach_files(events, self.context.files)
+        attach_files(events, self.context.files, self.context.flag_mask("META"))
         attach_path(events)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)

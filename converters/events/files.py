@@ -13,7 +13,7 @@ import numpy as np
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I32, I64, U32, U64, EventRows
+from biotrail.converters.events.tables import I32, I64, U32, U64, Bool, EventRows
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
 NO_FILE = -1
@@ -22,6 +22,14 @@ _DEEPEST = 64
 """Limit of stacked devices that are followed; no kernel allows so many."""
 
 _DEV_SHIFT, _LOW = 32, (1 << 32) - 1
+_BTRFS_HASH = 0x9E3779B1
+"""Factor by which bpf/inodes.h mixes the number of a subvolume, or tree, into generations."""
+_TREES = 1, (0, _BTRFS_HASH)
+"""Inode of all trees of a btrfs, and its generations: without subvolumes, and in the root tree.
+Data that scrub and device replace read and write by its address is of that inode, too."""
+_RELOCATED = 1 ^ (-9 * _BTRFS_HASH & _LOW)
+"""Generation of the inodes through which btrfs relocates data (balance), of its data reloc tree."""
+_MAJOR_SHIFT = 20
 
 _KEY = ("head", "inode", "dev", "generation")
 """Fields that all FILE_NAME records of one path have in common."""
@@ -161,14 +169,20 @@ class FileNames:
             self._keys.append(key)
         return row
 
+    def of_trees(self, rows: I32) -> Bool:
+        """Return which of these rows of files are btrfs's inode of trees, (n,)."""
+        distinct, at = np.unique(rows, return_inverse=True)
+        found = [_btrfs_role(self._keys[row]) == "trees" for row in distinct.tolist()]
+        return np.array(found, dtype=np.bool_)[at.reshape(-1)]
+
     def __getitem__(self, row: int) -> File:
         """Return the file of a row (as from `rows`, not NO_FILE), named by what was read so far.
 
         `path` is absolute where a mount is known and the path is complete; else `DEVICE:PATH`
         (`DEVICE:…/PATH` if outer directories are missing); with " (deleted)" at its end if the file
         was deleted. Without a path it is `inode N of PLACE`: the file system's first mount point,
-        else its device. For a block device's own pages it is the device's name. Raises IndexError:
-        no such row.
+        else its device; of inodes of btrfs's own, what is done through them. For a block device's
+        own pages it is the device's name. Raises IndexError: no such row.
         """
         key = self._keys[row]
         inode, dev, _ = key
@@ -179,7 +193,8 @@ class FileNames:
         if names is None:
             mounted = self._mounts.get(dev)
             place = mounted[0][1] if mounted else where
-            return File(f"inode {inode} of {place}", inode, dev, False, False)
+            path = _BY_ADDRESS.get(_btrfs_role(key), "inode {inode} of {place}")
+            return File(path.format(inode=inode, place=place), inode, dev, False, False)
         mount = names.mount or self._mount(dev, names.inside)
         path = f"{where}:…{names.inside}" if names.cut else f"{where}:{names.inside}"
         if mount is not None and not names.cut:
@@ -189,9 +204,28 @@ class FileNames:
         return File(path or "/", inode, dev, False, True)
 
 
-def attach_files(events: Events, names: FileNames) -> None:
+_BY_ADDRESS = {
+    "trees": "({place}: data by address)",
+    "relocated": "({place}: data that is relocated)",
+}
+"""`_btrfs_role` → what stands for a path, in braces the place."""
+
+
+def _btrfs_role(key: Key) -> str:
+    """Return what an inode of btrfs's own is for: "trees", "relocated", or "" for other inodes."""
+    inode, dev, generation = key
+    if dev >> _MAJOR_SHIFT:  # btrfs has devices of no driver
+        return ""
+    if inode == _TREES[0] and generation in _TREES[1]:
+        return "trees"
+    return "relocated" if generation == _RELOCATED else ""
+
+
+def attach_files(events: Events, names: FileNames, meta: int) -> None:
     """Set `events.file` of each Q and RETURN to a row in `names`, by its FILE or CALL_FILE record.
 
+    meta: mask of the flag META in opf; 0: not known. Blocks of btrfs's trees are of no file, as
+    other file systems' metadata.
     -1 in all other rows. First adds the FILE_NAME records of `events` to `names`. `events.file` is
     left as it is if there are no such records; one whose Q or RETURN is not in `events` is ignored.
     `events` must hold all events of each time, so that an event and its file are together.
@@ -208,6 +242,9 @@ def attach_files(events: Events, names: FileNames) -> None:
         at = found[event >= 0]
         columns = [events.field(kind, name, at) for name in ("inode", "dev", "generation")]
         files[event[event >= 0]] = names.rows(*columns)
+    queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
+    trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]
+    files[trees[names.of_trees(files[trees])]] = NO_FILE
     events.file = files
 
 
