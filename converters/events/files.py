@@ -30,6 +30,25 @@ Data that scrub and device replace read and write by its address is of that inod
 _RELOCATED = 1 ^ (-9 * _BTRFS_HASH & _LOW)
 """Generation of the inodes through which btrfs relocates data (balance), of its data reloc tree."""
 _MAJOR_SHIFT = 20
+OTHER_DEV = _LOW
+"""In place of a file's device: what a call's descriptor is open as has no path."""
+_PIPE = 2
+"""`other` of a CALL_FILE record."""
+_KERNELS_NAMES = {
+    "[eventf": "eventfd",
+    "[eventp": "epoll",
+    "[fanoti": "fanotify",
+    "[io_uri": "io_uring",
+    "[perf_e": "perf_event",
+    "[signal": "signalfd",
+    "[timerf": "timerfd",
+    "[userfa": "userfaultfd",
+    "inotify": "inotify",
+    "kvm-vcp": "kvm-vcpu",
+    **{name: name for name in ("[pidfd]", "kvm-vm", "")},
+}
+"""First 7 bytes of the name that the kernel gives a file without a path → what it is called; all
+others are sockets, by their protocol."""
 
 _KEY = ("head", "inode", "dev", "generation")
 """Fields that all FILE_NAME records of one path have in common."""
@@ -49,7 +68,8 @@ class File(NamedTuple):
     device: bool
     """Whether the pages belong to a block device: file system metadata, or the device as a file."""
     known: bool
-    """Whether the log has the path; if not, `path` names the inode and where it is."""
+    """Whether the log has the path; if not, `path` names the inode and where it is, or says what it
+    is that has no path: a pipe, a socket and the like (`dev` is OTHER_DEV)."""
 
 
 class _Names(NamedTuple):
@@ -188,6 +208,8 @@ class FileNames:
         inode, dev, _ = key
         if not dev:
             return File(self._device_name(inode), inode, inode, True, True)
+        if dev == OTHER_DEV:
+            return File(_other(inode, key[2]), inode, dev, False, False)
         names = self._names.get(key)
         where = self._device_name(dev)
         if names is None:
@@ -202,6 +224,19 @@ class FileNames:
             path = point.rstrip("/") + (names.inside if root == "/" else names.inside[len(root) :])
         path += " (deleted)" if names.deleted else ""
         return File(path or "/", inode, dev, False, True)
+
+
+def _other(word: int, other: int) -> str:
+    """Return what stands for the path of a pipe, a socket and the like: `(socket: TCP)`.
+
+    word, other: as in the CALL_FILE record.
+    """
+    if other == _PIPE:
+        return "(pipe)"
+    name = word.to_bytes(8, "little").split(b"\0")[0].decode("ascii", "replace")
+    if name in _KERNELS_NAMES or name.startswith("["):
+        return f"({_KERNELS_NAMES.get(name, name).strip('[]') or 'no file'})"
+    return f"(socket: {name.partition('-')[0]})"
 
 
 _BY_ADDRESS = {
@@ -241,6 +276,10 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
     ):
         at = found[event >= 0]
         columns = [events.field(kind, name, at) for name in ("inode", "dev", "generation")]
+        if kind == Kind.CALL_FILE:
+            other = events.field(kind, "other", at)
+            columns[1] = np.where(other > 0, np.uint32(OTHER_DEV), columns[1])
+            columns[2] = np.where(other > 0, other, columns[2])
         files[event[event >= 0]] = names.rows(*columns)
     queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
     trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]

@@ -542,7 +542,7 @@ RECORDS: tuple[Record, ...] = (
             Field("dev", "u32", "dev_t", "s_dev of the file system; 0: a block device"),
             _GENERATION,
             _TID,
-            Field("reserved", "u32", "", "zero"),
+            Field("other", "u32", "", "1: no file but what inode names, in 7 bytes; 2: a pipe"),
         ),
         part="time",
     ),

@@ -163,6 +163,9 @@ FD_CALLS = frozenset(
         *("fsync", "fdatasync", "syncfs", "sync_file_range", "fallocate", "ftruncate"),
         *("getdents", "getdents64", "ioctl", "fcntl", "flock", "lseek", "fstat", "fstatfs"),
         *("fchmod", "fchown", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr"),
+        *("sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg"),
+        *("connect", "accept", "accept4", "shutdown", "getsockopt", "setsockopt"),
+        *("epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "io_uring_enter"),
     )
 )
 """Calls whose first argument is the descriptor of the file that they are for, and is open still

@@ -15,6 +15,7 @@ NOT_KNOWN = "(file not known: direct I/O, buffers)"
 _WITHOUT_FILE = {
     "no data": "(no data)",
     "no name": "(files without a name)",
+    "other": "(pipes, sockets and the like)",
     "swap": "(swap)",
     "journal": "(journal)",
     "metadata": "(metadata)",
