@@ -219,7 +219,7 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 		r->blocked = slot->blocked;
 		r->runnable = slot->runnable;
 		r->fd = now.args[0];
-		r->length = now.args[2];
+		r->length = (__u64)slot->number == path.ioctl ? now.args[1] : now.args[2];
 		r->offset = now.args[3];
 		r->result = result;
 		r->tid = tid;

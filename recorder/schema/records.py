@@ -520,7 +520,12 @@ RECORDS: tuple[Record, ...] = (
             Field("runnable", "u64", "ns", "ready to run, but not running"),
             Field("offset", "u64", "", "argument 3, such as the offset of pread64"),
             Field("fd", "u32", "", "argument 0, low half: mostly the file descriptor"),
-            Field("length", "u32", "", "argument 2, low half: mostly the length"),
+            Field(
+                "length",
+                "u32",
+                "",
+                "argument 2, low half: mostly the length; of ioctl argument 1, the command",
+            ),
             Field("result", "i32", "", "what it returned, low half; negative: an errno"),
             _TID,
             _NUMBER,

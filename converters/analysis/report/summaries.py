@@ -136,9 +136,12 @@ def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
     )
 
 
-def time_and_number(one: GroupReport) -> tuple[int, int]:
-    """Return the key that sorts groups by their time, then by number of I/Os, most first."""
-    return -one.latency.sum, -one.counters["ios"]
+def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
+    """Return the key that sorts groups by their time, then by number of I/Os, most first.
+
+    The rest of a list that has too many groups is last.
+    """
+    return "others" in one.name, -one.latency.sum, -one.counters["ios"]
 
 
 def with_shares(groups: Iterable[GroupReport]) -> None:
