@@ -34,7 +34,9 @@ CALLS = (
     Column("result", pa.int32(), "", "what it returned, low 32 bits: bytes, 0, a negative errno"),
     Column("error", NAME, "", "name of the error, such as ENOSPC; null: none"),
     Column("arg0", pa.uint32(), "", "argument 0, low 32 bits: mostly the file descriptor"),
-    Column("arg2", pa.uint32(), "", "argument 2, low 32 bits: mostly the length in bytes; of ioctl the command"),
+    Column(
+        "arg2", pa.uint32(), "", "argument 2, low 32 bits: mostly the length; of ioctl the command"
+    ),
     Column("arg3", pa.uint64(), "", "argument 3, such as the offset of pread64"),
     Column("file", NAME, "", "path of the file that its descriptor is; null: not recorded, none"),
     Column("bios", pa.uint16(), "", "bios that it queued; 65535: that many or more"),
