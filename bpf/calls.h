@@ -17,6 +17,8 @@
 
 #define BT_MANY 0xffff
 #define BT_OFTEN 0xff
+#define BT_OTHER_NAMED 1
+#define BT_OTHER_PIPE 2
 
 /*
  * Counts a bio that this thread queues, if calls are timed, and writes its CALL record, if calls
@@ -128,16 +130,33 @@ static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took
 }
 
 /*
- * Writes the CALL_FILE record of a call whose RETURN record was just written: the file, directory or
- * block device that is open as `fd`. Not inlined, as bt_put_file().
+ * The beginning of the name that the kernel gives an open file without a path: "TCP", "UNIX-STREAM",
+ * "[eventfd]", "kvm-vcpu:0"; 0: none. It is the file's own: all anonymous files have one inode.
  */
-static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd)
+static __always_inline __u64 bt_kernels_name(__u64 open)
+{
+	struct file *file = NULL;
+	__u64 name = 0;
+
+	if (!bpf_core_field_exists(file->f_path.dentry))
+		return 0;
+	open = bt_read_u64(open + bpf_core_field_offset(file->f_path.dentry));
+	bpf_probe_read_kernel_str(&name, sizeof(name), (void *)bt_name_of(open));
+	return name;
+}
+
+/*
+ * Writes the CALL_FILE record of a call whose RETURN record was just written: the file, directory or
+ * device that is open as `fd`; of a call that queued no bio also what else it is, such as a socket.
+ * Not inlined, as bt_put_file().
+ */
+static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd, __u64 bios)
 {
 	struct inode *inode = NULL;
 	struct file *file = NULL;
 	struct bt_call_file *r;
 	struct bt_host host;
-	__u32 type;
+	__u32 type, other = 0;
 	__u64 at;
 
 	if (!bt_tells_files() ||
@@ -151,10 +170,15 @@ static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd)
 	if (type == BT_MODE_BLOCK) {
 		host.inode = bt_read_u32(host.address + bpf_core_field_offset(inode->i_rdev));
 		host.dev = 0;
-	} else if (type == BT_MODE_FILE || type == BT_MODE_DIRECTORY) {
+	} else if (type == BT_MODE_FILE || type == BT_MODE_DIRECTORY || type == BT_MODE_CHARACTER) {
 		bt_name_file(w, &host);
+	} else if (bios) {
+		return 0; /* the bios' file says more */
 	} else {
-		return 0;
+		other = type == BT_MODE_PIPE ? BT_OTHER_PIPE : BT_OTHER_NAMED;
+		host.inode = other == BT_OTHER_NAMED ? bt_kernels_name(at) : 0;
+		host.dev = 0;
+		host.generation = 0;
 	}
 	r = bt_reserve(w, BT_CALL_FILE, sizeof(*r));
 	if (!r)
@@ -163,7 +187,7 @@ static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd)
 	r->dev = host.dev;
 	r->generation = host.generation;
 	r->tid = tid;
-	r->reserved = 0;
+	r->other = other;
 	return 0;
 }
 
@@ -195,7 +219,7 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 		r->blocked = slot->blocked;
 		r->runnable = slot->runnable;
 		r->fd = now.args[0];
-		r->length = now.args[2];
+		r->length = (__u64)slot->number == path.ioctl ? now.args[1] : now.args[2];
 		r->offset = now.args[3];
 		r->result = result;
 		r->tid = tid;
@@ -204,7 +228,7 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 		r->queued = slot->bios > BT_MANY ? BT_MANY : slot->bios;
 		r->waits = slot->waits > BT_OFTEN ? BT_OFTEN : slot->waits;
 		if (config.files && regs && !r->foreign && bt_names(path.fds, slot->number))
-			bt_put_call_file(&w, tid, now.args[0]);
+			bt_put_call_file(&w, tid, now.args[0], slot->bios);
 	}
 	bt_end(&w);
 	return 0;

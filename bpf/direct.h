@@ -19,9 +19,14 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct path {
+	struct dentry *dentry;
+};
+
 struct file {
 	struct inode *f_inode;
 	__u32 f_flags;
+	struct path f_path;
 };
 
 struct kiocb {

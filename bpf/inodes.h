@@ -16,6 +16,8 @@
 #define BT_MODE_BLOCK 0060000 /* S_IFBLK */
 #define BT_MODE_FILE 0100000 /* S_IFREG */
 #define BT_MODE_DIRECTORY 0040000 /* S_IFDIR */
+#define BT_MODE_CHARACTER 0020000 /* S_IFCHR */
+#define BT_MODE_PIPE 0010000 /* S_IFIFO */
 #define BT_OP_WRITES 1 /* op_is_write(): odd operations move data to the device */
 #define BT_BTRFS_MAGIC 0x9123683EUL /* BTRFS_SUPER_MAGIC, include/uapi/linux/magic.h */
 #define BT_BTRFS_MAIN 5 /* BTRFS_FS_TREE_OBJECTID: the subvolume that every btrfs has */

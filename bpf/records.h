@@ -575,7 +575,7 @@ struct bt_call_file {
 	__u32 dev;
 	__u32 generation;
 	__u32 tid;
-	__u32 reserved;
+	__u32 other;
 };
 _Static_assert(sizeof(struct bt_call_file) == 32, "size of bt_call_file");
 _Static_assert(__builtin_offsetof(struct bt_call_file, head) == 0, "bt_call_file.head");
@@ -583,7 +583,7 @@ _Static_assert(__builtin_offsetof(struct bt_call_file, inode) == 8, "bt_call_fil
 _Static_assert(__builtin_offsetof(struct bt_call_file, dev) == 16, "bt_call_file.dev");
 _Static_assert(__builtin_offsetof(struct bt_call_file, generation) == 20, "bt_call_file.generation");
 _Static_assert(__builtin_offsetof(struct bt_call_file, tid) == 24, "bt_call_file.tid");
-_Static_assert(__builtin_offsetof(struct bt_call_file, reserved) == 28, "bt_call_file.reserved");
+_Static_assert(__builtin_offsetof(struct bt_call_file, other) == 28, "bt_call_file.other");
 
 /* w sched_switch: A thread inside a timed call runs again after a wait (--path wait). */
 struct bt_wait {

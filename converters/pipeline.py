@@ -12,6 +12,7 @@ import numpy as np
 
 from biotrail.converters.association.completion.carry_over import named_events
 from biotrail.converters.calls.division import CallDivider
+from biotrail.converters.calls.names import with_ioctl_commands
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
@@ -248,7 +249,8 @@ class Trace:
             final = begin == end and not len(fresh)
             result.sites = lives.joined(site_tables(fresh, self.tasks), result, end, final)
             self.account.add_sites(fresh, first)
-            result.path = joiner.join(result, self.tasks, end, final)
+            path = joiner.join(result, self.tasks, end, final)
+            result.path = with_ioctl_commands(path, self.context.machine)
             if end <= first:  # the window lies in the margin before the span
                 continue
             shown = max(begin, first)
@@ -358,7 +360,7 @@ class Trace:
         """
         attach_stacks(events)
         self.stacks.count_refused(events.stack)
-        attach_files(events, self.context.files)
+        attach_files(events, self.context.files, self.context.flag_mask("META"))
         attach_path(events)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)

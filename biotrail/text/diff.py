@@ -263,6 +263,8 @@ def _per_cent(share: float) -> str:
 
 def _mark(figure: Figure) -> str:
     """Return an arrow up or down for a figure that changed; of two recordings, what differs."""
+    if figure.by_recorder and figure.marked:
+        return "differs by recording"
     if figure.changed is None and figure.differs:
         return "differs"
     if not figure.changed:
@@ -279,9 +281,31 @@ def _foot(diff: Diff, everything: bool) -> list[str]:
     if not diff.devices and not diff.pairs:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
     found += _changed(diff) if diff.by_runs else _differing(diff)
+    found += _by_recorder(diff)
     if diff.compared and not everything:
         found.append("figures of less interest that are alike are left out: --all shows them")
     return [line for line in found if line]
+
+
+def _by_recorder(diff: Diff) -> list[str]:
+    """Return which stages differ by no more than the recorder's own programs; none: no line."""
+    told = [
+        f"{operation.operation} {one.stage} ({units.duration(one.recorder_a)} in A, "
+        f"{units.duration(one.recorder_b)} in B)"
+        for device in diff.devices
+        for operation in device.operations
+        for one in operation.figures
+        if one.by_recorder
+        and one.of == "bios"
+        and one.recorder_a is not None
+        and one.recorder_b is not None
+    ]
+    if not told:
+        return []
+    return [
+        "not told whether it changed, as the means differ by no more than what the recorder's own "
+        f"programs took: {', '.join(dict.fromkeys(told))}"
+    ]
 
 
 def _differing(diff: Diff) -> list[str]:

@@ -143,7 +143,13 @@ def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[Renderabl
         f"{units.plural(len(report.deviations), 'figure')} of hosts compared with the median of "
         f"their peers; {len(outliers)} differ surely, and by {FAR:g} spreads or more"
     )
-    yield block([head])
+    unlike = [
+        f"recorded differently: {name}: "
+        + ", ".join(f"{value} in {units.count(count)}" for value, count in values.items())
+        + " (recording more takes time in stages, and leaving out changes rates)"
+        for name, values in report.unlike_options.items()
+    ]
+    yield block([head, *unlike])
     if outliers:
         shown, more = first(outliers, limit)
         columns = [

@@ -13,6 +13,7 @@ from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycle
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
 from biotrail.converters.lifecycles.arrow.named import named, nullable
 from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
+from biotrail.recorder.schema.syscalls import plain_number
 
 _THREAD = (
     Column("tid", pa.uint32(), "", "thread"),
@@ -33,7 +34,9 @@ CALLS = (
     Column("result", pa.int32(), "", "what it returned, low 32 bits: bytes, 0, a negative errno"),
     Column("error", NAME, "", "name of the error, such as ENOSPC; null: none"),
     Column("arg0", pa.uint32(), "", "argument 0, low 32 bits: mostly the file descriptor"),
-    Column("arg2", pa.uint32(), "", "argument 2, low 32 bits: mostly the length in bytes"),
+    Column(
+        "arg2", pa.uint32(), "", "argument 2, low 32 bits: mostly the length; of ioctl the command"
+    ),
     Column("arg3", pa.uint64(), "", "argument 3, such as the offset of pread64"),
     Column("file", NAME, "", "path of the file that its descriptor is; null: not recorded, none"),
     Column("bios", pa.uint16(), "", "bios that it queued; 65535: that many or more"),
@@ -99,9 +102,10 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
     calls = window.path.calls
     coded = calls.number.astype(np.int64) * 2 + calls.foreign
     unknown = calls.entry == NEVER
+    found, place = np.unique(calls.number, return_inverse=True)
     columns = {
         "call": named(coded, lambda code: name_of_call(code >> 1, bool(code & 1), context.machine)),
-        "number": calls.number,
+        "number": np.array([plain_number(n) for n in found], dtype=np.int32)[place],
         "foreign": calls.foreign,
         **thread_columns(calls, window.tasks),
         "cpu": calls.cpu,

@@ -2,8 +2,13 @@
 """Names of system calls and of their errors, and which calls return a number of bytes."""
 
 import errno
+from dataclasses import replace
 
-from biotrail.recorder.schema.syscalls import shown_name
+import numpy as np
+
+from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables
+from biotrail.converters.events.tables import I32, I64, U32, U64
+from biotrail.recorder.schema.syscalls import numbers, shown_name, with_command
 
 LARGEST_ERRNO = 4095
 """MAX_ERRNO (include/linux/err.h): results from -4095 to -1 are errors."""
@@ -44,3 +49,40 @@ def name_of_error(result: int) -> str | None:
     if not -LARGEST_ERRNO <= result < 0:
         return None
     return _KERNEL_ERRNO.get(-result) or errno.errorcode.get(-result, f"errno {-result}")
+
+
+def with_ioctl_commands(path: PathTables | None, machine: str) -> PathTables | None:
+    """Return the tables with commands of ioctl in the numbers of calls: `ioctl FITRIM`.
+
+    machine: uname's, as in the log's header. Logs in which a RETURN record of ioctl has another
+    argument there name no command.
+    """
+    ioctl = next(iter(numbers(frozenset({"ioctl"}), machine)), None)
+    if path is None or ioctl is None:
+        return path
+
+    def calls(table: Calls) -> Calls:
+        rows = np.flatnonzero((table.number == ioctl) & ~table.foreign)
+        return replace(table, number=_numbered(table.number, rows, table.arg2[rows], ioctl))
+
+    def bios(table: BioPaths) -> BioPaths:
+        rows = np.flatnonzero((table.call == ioctl) & ~table.foreign)
+        return replace(table, call=_numbered(table.call, rows, table.args[rows, 1], ioctl))
+
+    return replace(
+        path, calls=calls(path.calls), bios=bios(path.bios), open_bios=bios(path.open_bios)
+    )
+
+
+def _numbered(number: I32, rows: I64, commands: U32 | U64, ioctl: int) -> I32:
+    """Return the numbers of calls, with the commands of those in `rows`; itself if there are none.
+
+    Commands are 32 bits of a register.
+    """
+    if not len(rows):
+        return number
+    found, place = np.unique(commands.astype(np.uint32), return_inverse=True)
+    told = [with_command(ioctl, command) for command in found.tolist()]
+    number = number.copy()
+    number[rows] = np.array(told, dtype=np.int32)[place]
+    return number

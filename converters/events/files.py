@@ -13,7 +13,7 @@ import numpy as np
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I32, I64, U32, U64, EventRows
+from biotrail.converters.events.tables import I32, I64, U32, U64, Bool, EventRows
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
 NO_FILE = -1
@@ -22,6 +22,33 @@ _DEEPEST = 64
 """Limit of stacked devices that are followed; no kernel allows so many."""
 
 _DEV_SHIFT, _LOW = 32, (1 << 32) - 1
+_BTRFS_HASH = 0x9E3779B1
+"""Factor by which bpf/inodes.h mixes the number of a subvolume, or tree, into generations."""
+_TREES = 1, (0, _BTRFS_HASH)
+"""Inode of all trees of a btrfs, and its generations: without subvolumes, and in the root tree.
+Data that scrub and device replace read and write by its address is of that inode, too."""
+_RELOCATED = 1 ^ (-9 * _BTRFS_HASH & _LOW)
+"""Generation of the inodes through which btrfs relocates data (balance), of its data reloc tree."""
+_MAJOR_SHIFT = 20
+OTHER_DEV = _LOW
+"""In place of a file's device: what a call's descriptor is open as has no path."""
+_PIPE = 2
+"""`other` of a CALL_FILE record."""
+_KERNELS_NAMES = {
+    "[eventf": "eventfd",
+    "[eventp": "epoll",
+    "[fanoti": "fanotify",
+    "[io_uri": "io_uring",
+    "[perf_e": "perf_event",
+    "[signal": "signalfd",
+    "[timerf": "timerfd",
+    "[userfa": "userfaultfd",
+    "inotify": "inotify",
+    "kvm-vcp": "kvm-vcpu",
+    **{name: name for name in ("[pidfd]", "kvm-vm", "")},
+}
+"""First 7 bytes of the name that the kernel gives a file without a path → what it is called; all
+others are sockets, by their protocol."""
 
 _KEY = ("head", "inode", "dev", "generation")
 """Fields that all FILE_NAME records of one path have in common."""
@@ -41,7 +68,8 @@ class File(NamedTuple):
     device: bool
     """Whether the pages belong to a block device: file system metadata, or the device as a file."""
     known: bool
-    """Whether the log has the path; if not, `path` names the inode and where it is."""
+    """Whether the log has the path; if not, `path` names the inode and where it is, or says what it
+    is that has no path: a pipe, a socket and the like (`dev` is OTHER_DEV)."""
 
 
 class _Names(NamedTuple):
@@ -161,25 +189,34 @@ class FileNames:
             self._keys.append(key)
         return row
 
+    def of_trees(self, rows: I32) -> Bool:
+        """Return which of these rows of files are btrfs's inode of trees, (n,)."""
+        distinct, at = np.unique(rows, return_inverse=True)
+        found = [_btrfs_role(self._keys[row]) == "trees" for row in distinct.tolist()]
+        return np.array(found, dtype=np.bool_)[at.reshape(-1)]
+
     def __getitem__(self, row: int) -> File:
         """Return the file of a row (as from `rows`, not NO_FILE), named by what was read so far.
 
         `path` is absolute where a mount is known and the path is complete; else `DEVICE:PATH`
         (`DEVICE:…/PATH` if outer directories are missing); with " (deleted)" at its end if the file
         was deleted. Without a path it is `inode N of PLACE`: the file system's first mount point,
-        else its device. For a block device's own pages it is the device's name. Raises IndexError:
-        no such row.
+        else its device; of inodes of btrfs's own, what is done through them. For a block device's
+        own pages it is the device's name. Raises IndexError: no such row.
         """
         key = self._keys[row]
         inode, dev, _ = key
         if not dev:
             return File(self._device_name(inode), inode, inode, True, True)
+        if dev == OTHER_DEV:
+            return File(_other(inode, key[2]), inode, dev, False, False)
         names = self._names.get(key)
         where = self._device_name(dev)
         if names is None:
             mounted = self._mounts.get(dev)
             place = mounted[0][1] if mounted else where
-            return File(f"inode {inode} of {place}", inode, dev, False, False)
+            path = _BY_ADDRESS.get(_btrfs_role(key), "inode {inode} of {place}")
+            return File(path.format(inode=inode, place=place), inode, dev, False, False)
         mount = names.mount or self._mount(dev, names.inside)
         path = f"{where}:…{names.inside}" if names.cut else f"{where}:{names.inside}"
         if mount is not None and not names.cut:
@@ -189,9 +226,41 @@ class FileNames:
         return File(path or "/", inode, dev, False, True)
 
 
-def attach_files(events: Events, names: FileNames) -> None:
+def _other(word: int, other: int) -> str:
+    """Return what stands for the path of a pipe, a socket and the like: `(socket: TCP)`.
+
+    word, other: as in the CALL_FILE record.
+    """
+    if other == _PIPE:
+        return "(pipe)"
+    name = word.to_bytes(8, "little").split(b"\0")[0].decode("ascii", "replace")
+    if name in _KERNELS_NAMES or name.startswith("["):
+        return f"({_KERNELS_NAMES.get(name, name).strip('[]') or 'no file'})"
+    return f"(socket: {name.partition('-')[0]})"
+
+
+_BY_ADDRESS = {
+    "trees": "({place}: data by address)",
+    "relocated": "({place}: data that is relocated)",
+}
+"""`_btrfs_role` → what stands for a path, in braces the place."""
+
+
+def _btrfs_role(key: Key) -> str:
+    """Return what an inode of btrfs's own is for: "trees", "relocated", or "" for other inodes."""
+    inode, dev, generation = key
+    if dev >> _MAJOR_SHIFT:  # btrfs has devices of no driver
+        return ""
+    if inode == _TREES[0] and generation in _TREES[1]:
+        return "trees"
+    return "relocated" if generation == _RELOCATED else ""
+
+
+def attach_files(events: Events, names: FileNames, meta: int) -> None:
     """Set `events.file` of each Q and RETURN to a row in `names`, by its FILE or CALL_FILE record.
 
+    meta: mask of the flag META in opf; 0: not known. Blocks of btrfs's trees are of no file, as
+    other file systems' metadata.
     -1 in all other rows. First adds the FILE_NAME records of `events` to `names`. `events.file` is
     left as it is if there are no such records; one whose Q or RETURN is not in `events` is ignored.
     `events` must hold all events of each time, so that an event and its file are together.
@@ -207,7 +276,14 @@ def attach_files(events: Events, names: FileNames) -> None:
     ):
         at = found[event >= 0]
         columns = [events.field(kind, name, at) for name in ("inode", "dev", "generation")]
+        if kind == Kind.CALL_FILE:
+            other = events.field(kind, "other", at)
+            columns[1] = np.where(other > 0, np.uint32(OTHER_DEV), columns[1])
+            columns[2] = np.where(other > 0, other, columns[2])
         files[event[event >= 0]] = names.rows(*columns)
+    queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
+    trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]
+    files[trees[names.of_trees(files[trees])]] = NO_FILE
     events.file = files
 
 

@@ -94,7 +94,7 @@ class Calls(Table):
     task: I32
     """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
     number: I32
-    """System call number; `schema.syscalls.call_name` has its name."""
+    """System call number, of ioctl with its command; `schema.syscalls.call_name` has its name."""
     foreign: Bool
     """Whether a 32-bit program called, whose numbers have other names."""
     result: I32
@@ -110,7 +110,7 @@ class Calls(Table):
     arg0: U32
     """Argument 0, low 32 bits: mostly the file descriptor."""
     arg2: U32
-    """Argument 2, low 32 bits: mostly the length in bytes."""
+    """Argument 2, low 32 bits: mostly the length in bytes; of ioctl argument 1, the command."""
     arg3: U64
     """Argument 3, such as the offset (bytes) of pread64."""
     cpu: U16

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import I32, I64, U64, Bool
-from biotrail.recorder.schema.syscalls import call_name
+from biotrail.recorder.schema.syscalls import call_name, plain_number
 
 What = Literal["fd", "offset", "length"]
 
@@ -49,6 +49,11 @@ CURRENT = 2**64 - 1
 """Offset of preadv2 and pwritev2 that means the file's own position."""
 
 
+def _places(number: int, machine: str) -> Places:
+    """Return the positions of the arguments of a call, of ioctl whatever its command is."""
+    return PLACES.get(call_name(plain_number(number), machine), _NO_PLACES)
+
+
 def argument(
     args: U64, number: I32, foreign: Bool, machine: str, what: What
 ) -> tuple[NDArray[np.int64], Bool]:
@@ -62,7 +67,7 @@ def argument(
     """
     values, known = np.zeros(len(number), dtype=np.int64), np.zeros(len(number), dtype=np.bool_)
     for one in np.unique(number).tolist():
-        place = getattr(PLACES.get(call_name(one, machine), _NO_PLACES), what)
+        place = getattr(_places(one, machine), what)
         if place is None or place >= args.shape[1]:
             continue
         rows = np.flatnonzero((number == one) & ~foreign)
@@ -85,7 +90,6 @@ def argument_of_calls(calls: Calls, machine: str, what: What) -> tuple[I64, Bool
     values, known = argument(args, calls.number, calls.foreign, machine, what)
     lacking = {1, 2} if what == "offset" else {1}
     for one in np.unique(calls.number).tolist():
-        places = PLACES.get(call_name(one, machine), _NO_PLACES)
-        if getattr(places, what) in lacking:
+        if getattr(_places(one, machine), what) in lacking:
             known &= calls.number != one
     return np.where(known, values, 0), known

@@ -44,7 +44,7 @@ class FileWatch:
             raise ProbeError("this backend records no files: use --backend core, or no --files")
         self.lacking = probes.files.lacking
         if probes.files.recorded:
-            self._mounts = MountWatch()
+            self._mounts = MountWatch(of_calls="time" in probes.path.parts)
             self.facts = {
                 "files": {
                     "direct": probes.files.iomap_end_io != 0,
@@ -69,10 +69,14 @@ class FileWatch:
 class MountWatch(Periodic):
     """Finds mounts that are new or changed since the last look."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        """Begin without mounts, so that the first `changes` returns all of them."""
+    def __init__(self, proc: Path = Path("/proc"), *, of_calls: bool = False) -> None:
+        """Begin without mounts, so that the first `changes` returns all of them.
+
+        of_calls: files of calls are recorded, too, which may be on file systems without a device
+        (proc, tmpfs, devpts, nfs).
+        """
         super().__init__(PERIOD_NS)
-        self._proc = proc
+        self._proc, self._of_calls = proc, of_calls
         self._text = ""
         self._known: MountsNote = {}
 
@@ -97,7 +101,7 @@ class MountWatch(Periodic):
         return fresh or None
 
     def _mounts(self, text: str) -> MountsNote:
-        """Return the mounts in a mountinfo `text` of file systems with a device.
+        """Return the mounts in a mountinfo `text`, of all file systems or of those with a device.
 
         {dev_t of the super block, as text: [[directory in the file system, mount point], …]}.
         Of each directory in a file system the first mount point; if the whole file system is
@@ -107,10 +111,11 @@ class MountWatch(Periodic):
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
+        left_out = set() if self._of_calls else without_device
         by_device: MountsNote = {}
         for line in text.split("\n"):  # the kernel escapes no other end of a line in paths
             mount = parse_mount(line)
-            if mount is None or mount.fstype in without_device:
+            if mount is None or mount.fstype in left_out:
                 continue
             pairs = by_device.setdefault(str(mount.st_dev), [])
             roots = {root for root, _ in pairs}

@@ -149,6 +149,7 @@ PATH = Struct(
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
         Member("dirty_shift", "u64", "64 less the bits of a slot's number in bt_dirty_slots"),
         Member("fds", "u64", "bit per call whose first argument is its file", "BT_CALL_WORDS"),
+        Member("ioctl", "u64", "number of ioctl()"),
     ),
 )
 ENTERED = Struct(

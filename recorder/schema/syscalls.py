@@ -163,6 +163,9 @@ FD_CALLS = frozenset(
         *("fsync", "fdatasync", "syncfs", "sync_file_range", "fallocate", "ftruncate"),
         *("getdents", "getdents64", "ioctl", "fcntl", "flock", "lseek", "fstat", "fstatfs"),
         *("fchmod", "fchown", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr"),
+        *("sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg"),
+        *("connect", "accept", "accept4", "shutdown", "getsockopt", "setsockopt"),
+        *("epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "io_uring_enter"),
     )
 )
 """Calls whose first argument is the descriptor of the file that they are for, and is open still
@@ -178,15 +181,78 @@ REAPING_CALLS = frozenset({"io_getevents", "io_pgetevents", "io_uring_enter"})
 """Calls that wait for I/O which other calls submitted."""
 
 
+IOCTLS = {
+    "FITRIM": 0xC0185879,
+    "FIFREEZE": 0xC0045877,
+    "FITHAW": 0xC0045878,
+    "FICLONE": 0x40049409,
+    "FICLONERANGE": 0x4020940D,
+    "FIDEDUPERANGE": 0xC0189436,
+    "FIEMAP": 0xC020660B,
+    "BLKDISCARD": 0x1277,
+    "BLKSECDISCARD": 0x127D,
+    "BLKZEROOUT": 0x127F,
+    "BLKFLSBUF": 0x1261,
+    "BLKRRPART": 0x125F,
+    "SG_IO": 0x2285,
+    "NVME_ADMIN_CMD": 0xC0484E41,
+    "NVME_SUBMIT_IO": 0x402C4E42,
+    "NVME_IO_CMD": 0xC0484E43,
+    "EXT4_MOVE_EXT": 0xC028660F,
+    "KVM_RUN": 0xAE80,
+    "LOOP_SET_FD": 0x4C00,
+    "LOOP_CLR_FD": 0x4C01,
+    "LOOP_CONFIGURE": 0x4C0A,
+    "DM_DEV_SUSPEND": 0xC138FD06,
+    "DM_TABLE_LOAD": 0xC138FD09,
+    "BTRFS_SNAP_CREATE": 0x50009401,
+    "BTRFS_SNAP_CREATE_V2": 0x50009417,
+    "BTRFS_SUBVOL_CREATE": 0x5000940E,
+    "BTRFS_SUBVOL_CREATE_V2": 0x50009418,
+    "BTRFS_SNAP_DESTROY": 0x5000940F,
+    "BTRFS_SNAP_DESTROY_V2": 0x5000943F,
+    "BTRFS_DEFRAG": 0x50009402,
+    "BTRFS_DEFRAG_RANGE": 0x40309410,
+    "BTRFS_RESIZE": 0x50009403,
+    "BTRFS_SYNC": 0x9408,
+    "BTRFS_START_SYNC": 0x80089418,
+    "BTRFS_WAIT_SYNC": 0x40089416,
+    "BTRFS_SCRUB": 0xC400941B,
+    "BTRFS_BALANCE_V2": 0xC4009420,
+    "BTRFS_SEND": 0x40489426,
+    "BTRFS_DEV_REPLACE": 0xCA289435,
+}
+"""Commands of ioctl() that do I/O or wait for it, as x86-64 and arm64 number them: their headers in
+include/uapi/linux, without IOC in their names."""
+_COMMANDS = list(IOCTLS)
+_COMMAND_SHIFT = 16
+
+
+def with_command(number: int, command: int) -> int:
+    """Return the number that stands for ioctl with a command; ioctl's own of one not in IOCTLS."""
+    return _NUMBERED.get(command, 0) << _COMMAND_SHIFT | number
+
+
+_NUMBERED = {command: place for place, command in enumerate(IOCTLS.values(), 1)}
+
+
+def plain_number(number: int) -> int:
+    """Return the number of a system call, without a command of ioctl (with_command)."""
+    return number if number < 0 else number & ((1 << _COMMAND_SHIFT) - 1)
+
+
 def call_name(number: int, machine: str) -> str:
     """Return the name of a system call, such as "pread64"; "page fault" for PAGE_FAULT.
 
     machine: uname's, as in the log's header. A number or machine that is not known gives
-    "syscall N".
+    "syscall N"; one of with_command `ioctl FITRIM`.
     """
     if number == PAGE_FAULT:
         return "page fault"
-    return _BY_MACHINE.get(machine, {}).get(number, f"syscall {number}")
+    plain = plain_number(number)
+    name = _BY_MACHINE.get(machine, {}).get(plain, f"syscall {plain}")
+    command = number >> _COMMAND_SHIFT
+    return f"{name} {_COMMANDS[command - 1]}" if 0 < command <= len(_COMMANDS) else name
 
 
 def shown_name(number: int, foreign: bool, machine: str) -> str:

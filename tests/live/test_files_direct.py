@@ -229,6 +229,27 @@ def test_each_copy_of_btrfs_on_two_devices_has_its_file(mount: Any, tmp_path: Pa
     assert told == {("direct", "write"): 2 * MIB, ("buffered", "write"): 2 * MIB}
 
 
+def test_data_that_btrfs_moves_by_its_place_is_called_that(mount: Any, tmp_path: Path) -> None:
+    # GIVEN a file on btrfs, on the disk alone
+    at, paths = mount("btrfs")
+    (at / "data").write_bytes(os.urandom(8 * MIB))
+    file_systems.remount(paths[0], at)
+    for words, written, what, trees in (
+        (("scrub", "start", "-B"), 0, "data by address", 2 * MIB),
+        (("balance", "start", "-d"), 8 * MIB, "data that is relocated", 0),
+    ):
+        # WHEN it is scrubbed, and balanced
+        log = tmp_path / f"{words[0]}.biotrail"
+        which = ("-d", paths[0], "--files")
+        biotrail("record", *which, "-o", log, "--", "btrfs", *words, str(at))
+        # THEN its bytes are called that (scrub reads trees likewise), and no metadata is a file
+        found = bytes_by_file(log)
+        named = f"({at}: {what})"
+        assert 8 * MIB <= found[named, "read"] <= 8 * MIB + trees, found
+        assert found[named, "write"] == written, found
+        assert not [path for path, _ in found if path.startswith("inode")], found
+
+
 def test_files_of_subvolumes_and_snapshots_are_told_apart(mount: Any, tmp_path: Path) -> None:
     # GIVEN files of one inode number in two subvolumes and in a snapshot of one of these
     at, paths = mount("btrfs")

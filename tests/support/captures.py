@@ -256,10 +256,12 @@ def write_log(
     losses: Sequence[dict[str, Any]] = (),
     drop_pointers: bool = False,
     stopped: int | None = None,
+    programs: Mapping[str, tuple[int, int]] | None = None,
 ) -> Path:
     """Writes a sequence as a log of `chunks` chunks of about as many events each.
 
-    `stopped` is when the recorder stopped, if its end says so. `losses` are loss windows as
+    `stopped` is when the recorder stopped, if its end says so. `programs`: runs that the kernel
+    timed of the program with each letter, and their ns. `losses` are loss windows as
     `LogWriter.write_loss` takes them, times absolute.
     """
     encoder, rings = encoding(drop_pointers=drop_pointers)
@@ -273,6 +275,11 @@ def write_log(
                 log.write_chunk(rings.segments(piece), clock(events[part[-1]]["ns"]))
         if losses:
             log.write_loss(list(losses))
-        end = {} if stopped is None else {"stopped": clock(stopped)}
+        end: dict[str, Any] = {} if stopped is None else {"stopped": clock(stopped)}
+        if programs is not None:
+            end["programs"] = [
+                {"letter": letter, "run_count": count, "run_ns": ns}
+                for letter, (count, ns) in programs.items()
+            ]
         log.close({"clocks": clock(max(last, stopped or 0)), **end})
     return path

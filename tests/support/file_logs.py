@@ -46,12 +46,18 @@ def names(
 
 
 def bio(
-    number: int, inode: int | None, *, bytes: int = 4096, generation: int = 1, dev: int = DEV
+    number: int,
+    inode: int | None,
+    *,
+    bytes: int = 4096,
+    generation: int = 1,
+    dev: int = DEV,
+    opf: int = 0,
 ) -> list[bytes]:
     """Its Q, its file unless there is none, and its end; a millisecond after the bio before."""
     at, address = START + number * 1_000_000, number + 1
     told = [] if inode is None else [file(at, address, inode, generation, dev)]
-    return [queued(at, address, bytes), *told, ended(at + 1000 * (number + 1), address)]
+    return [queued(at, address, bytes, opf=opf), *told, ended(at + 1000 * (number + 1), address)]
 
 
 def log(records: list[bytes], mounts: dict[str, Any] = MOUNTS, **header: Any) -> bytes:

@@ -55,11 +55,12 @@ def remount(path: str, mount: Path) -> None:
 
 
 def bytes_by_file(log: Path) -> Counter[tuple[str, str]]:
-    """Bytes of the log's bios by (path, operation); those of no file by the device, or ""."""
+    """Bytes of the log's bios by (path, operation); of no file: by the device, "metadata" or ""."""
     whole = read(log)
     found = Counter[tuple[str, str]]()
     columns = (whole.bios.file.tolist(), whole.bios.bytes.tolist(), whole.bios.opf.tolist())
+    meta = whole.context.flag_mask("META")
     for row, size, opf in zip(*columns, strict=True):
-        path = "" if row < 0 else whole.context.files[row].path
+        path = whole.context.files[row].path if row >= 0 else "metadata" if opf & meta else ""
         found[path, whole.context.op_name(opf)] += size
     return found

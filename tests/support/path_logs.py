@@ -104,9 +104,10 @@ class PathLog:
         blocked: int = 0,
         runnable: int = 0,
         file: int | None = None,
+        other: int = 0,
         **values: Any,
     ) -> None:
-        """The end of a timed call. file: inode of its descriptor's; None: not recorded."""
+        """The end of a timed call. file, other: of its descriptor; None: not recorded."""
         self.add(
             Kind.RETURN,
             exit,
@@ -119,7 +120,7 @@ class PathLog:
             **values,
         )
         if file is not None:
-            self.add(Kind.CALL_FILE, exit, inode=file, dev=DEV, generation=1, tid=tid)
+            self.add(Kind.CALL_FILE, exit, inode=file, dev=DEV, generation=1, tid=tid, other=other)
 
     def waits(
         self,

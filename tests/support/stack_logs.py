@@ -46,8 +46,9 @@ def record(kind: Kind, at: int, **values: Any) -> bytes:
     return row.tobytes()
 
 
-def queued(at: int, bio: int, bytes: int = 4096, tid: int = 42) -> bytes:
-    return record(Kind.Q, at, bio=bio, sector=8 * bio, bytes=bytes, dev=DEV, part=DEV, tid=tid)
+def queued(at: int, bio: int, bytes: int = 4096, tid: int = 42, opf: int = 0) -> bytes:
+    place = {"sector": 8 * bio, "dev": DEV, "part": DEV}
+    return record(Kind.Q, at, bio=bio, bytes=bytes, opf=opf, tid=tid, **place)
 
 
 def stack(at: int, bio: int, kernel: int, user: int = -1) -> bytes:

@@ -9,7 +9,20 @@ from biotrail.cli.options.several import Lined
 from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
-from biotrail.text.report.cells import FIELDS, TIMES, WORK, name_cells, times, work
+from biotrail.text.report.cells import (
+    FIELDS,
+    GROUP_WORK,
+    OF_CGROUP,
+    TIMES,
+    TOTAL,
+    WORK,
+    group_cells,
+    name_cells,
+    tail,
+    times,
+    with_tail,
+    work,
+)
 from biotrail.text.report.report import MOST_ROWS
 from biotrail.text.report.rows import weight
 from biotrail.text.rows import Order, first
@@ -51,8 +64,14 @@ def parts(
         for group in report.groups
     ]
     most = MOST_ROWS if limit is None else limit
-    order = order or Order.COUNT
-    yield _beside(f"By {by}, of all recordings", ("recording", *fields), groups, width, most, order)
+    shown, more = first(_sorted(groups, order or Order.TOTAL), most)
+    cells = [[*name, *group_cells(group)] for name, group in shown]
+    columns = [
+        Column(head, left=head in ("recording", fields[0], *OF_CGROUP))
+        for head in ("recording", *fields)
+    ]
+    columns += [*GROUP_WORK, *TOTAL, *TIMES]
+    yield with_more(with_tail(f"By {by}, of all recordings", columns, cells, width), more)
 
 
 def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> RenderableType:
@@ -95,11 +114,15 @@ def _beside(
     heads: of the columns of the name; rows: (cells of the name, group); width: characters; limit:
     rows, 0: all; order: None leaves the rows as given, and blanks names that repeat.
     """
-    by = order
-    if by is not None:
-        rows = sorted(rows, key=lambda row: -weight(row[1], by))
-    shown, more = first(rows, limit)
-    cells = [[*name, *work(group), *times(group.latency)] for name, group in shown]
+    shown, more = first(rows if order is None else _sorted(rows, order), limit)
+    cells = [[*name, *work(group), *times(group.latency), *tail(group)] for name, group in shown]
     columns = [*(Column(head, left=True) for head in heads), *WORK, *TIMES]
-    made = table(title, columns, cells if order else without_repeats(cells, 2), width)
-    return with_more(made, more)
+    rows_shown = cells if order else without_repeats(cells, 2)
+    return with_more(with_tail(title, columns, rows_shown, width), more)
+
+
+def _sorted(
+    rows: Sequence[tuple[list[str], GroupReport]], order: Order
+) -> list[tuple[list[str], GroupReport]]:
+    """Return the rows of groups of all recordings, the largest first; the rest of a list last."""
+    return sorted(rows, key=lambda row: ("others" in row[1].name, -weight(row[1], order)))

@@ -15,6 +15,7 @@ NOT_KNOWN = "(file not known: direct I/O, buffers)"
 _WITHOUT_FILE = {
     "no data": "(no data)",
     "no name": "(files without a name)",
+    "other": "(pipes, sockets and the like)",
     "swap": "(swap)",
     "journal": "(journal)",
     "metadata": "(metadata)",
@@ -57,6 +58,8 @@ RANGES = {name: name.removesuffix("_bytes") for name in CLEARED.values()}
 """Counter of bytes that were acted on without moving data → head of its column."""
 TAIL = (*map(Column, RANGES.values()), Column("failed"), Column("tries", 2), Column(IN_DOUBT))
 """Columns that are shown if any row has something in them."""
+RECORDER_SHARE = 0.1
+"""Share of a stage's time from which on that of the recorder's own programs is told."""
 FIELDS = {
     "process": ("process", "pid"),
     "device": ("device",),
@@ -195,6 +198,29 @@ def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
         [*name, s.stage, units.count(s.time.count), f"{100 * s.share:.1f} %", *times(s.time)]
         for s in group.stages
     ]
+
+
+def recorder_lines(groups: Sequence[GroupReport]) -> list[str]:
+    """Return the line on what the recorder's own programs had of stages; none if little.
+
+    groups: rows of one table; of groups with an operation each has its share.
+    """
+    each: dict[str, float] = {}
+    shares: dict[str, list[str]] = {}
+    for group in groups:
+        for one in group.stages:
+            if one.recorder_ns is not None and one.recorder_share >= RECORDER_SHARE:
+                each[one.stage] = one.recorder_ns
+                if operation := group.name.get("operation"):
+                    share = f"{operation} {100 * one.recorder_share:.0f} %"
+                    shares.setdefault(one.stage, []).append(share)
+    if not each:
+        return []
+    told = [
+        f"{name} {units.duration(ns)}" + (f" ({', '.join(shares[name])})" if shares else "")
+        for name, ns in each.items()
+    ]
+    return [f"the recorder's own programs took about, of each: {'; '.join(told)}"]
 
 
 def doubtful_lines(ones: Sequence[tuple[GroupReport, str]]) -> list[str]:

@@ -14,7 +14,7 @@ from biotrail.converters.analysis.report.tree.tree import (
 )
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_lines, without_repeats
-from biotrail.text.report.cells import NONE, TIMES, mean_size, stage_rows, times
+from biotrail.text.report.cells import NONE, TIMES, mean_size, recorder_lines, stage_rows, times
 
 
 def stages(device: DeviceReport, width: int) -> RenderableType:
@@ -34,7 +34,8 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
         for one, what in ones
         if (n := one.counters["doubtful"])
     ]
-    return with_lines(made, [f"without {' and '.join(left)}: in doubt"] if left else [])
+    lines = [f"without {' and '.join(left)}: in doubt"] if left else []
+    return with_lines(made, [*lines, *recorder_lines([one.bios for one in device.operations])])
 
 
 def _stage_rows(one: OperationReport) -> list[list[str]]:

@@ -9,7 +9,14 @@ from rich.console import RenderableType
 from biotrail.converters.analysis.report.summaries import group_sum
 from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import (
+    Column,
+    block,
+    table,
+    with_lines,
+    with_more,
+    without_repeats,
+)
 from biotrail.text.report.cells import (
     FIELDS,
     GROUP_WORK,
@@ -24,6 +31,7 @@ from biotrail.text.report.cells import (
     name_cells,
     operation_rows,
     ranges_text,
+    recorder_lines,
     stage_rows,
     tail,
     times,
@@ -252,7 +260,9 @@ def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
         *TIMES,
     ]
     title = f"Where the time goes, by {report.by}"
-    yield with_more(table(title, columns, without_repeats(rows, len(fields)), width), more, "group")
+    made = table(title, columns, without_repeats(rows, len(fields)), width)
+    lines = [left_out(more, "group")] if more else []
+    yield with_lines(made, [*lines, *recorder_lines(shown)])
 
 
 def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:

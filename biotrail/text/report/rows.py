@@ -24,10 +24,13 @@ def weight(group: GroupReport, order: Order) -> float:
 
 
 def in_order(groups: Sequence[GroupReport], order: Order | None) -> list[GroupReport]:
-    """Return the groups sorted, the largest first; in their order where `order` is None."""
+    """Return the groups sorted, the largest first; in their order where `order` is None.
+
+    The rest of a list that has too many groups is last.
+    """
     if order is None:
         return list(groups)
-    return sorted(groups, key=lambda group: -weight(group, order))
+    return sorted(groups, key=lambda group: ("others" in group.name, -weight(group, order)))
 
 
 def arranged(report: Report, order: Order | None) -> Report:

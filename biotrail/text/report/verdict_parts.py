@@ -99,6 +99,13 @@ def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
     return found
 
 
+def recorder_share(ones: Iterable[OperationReport], part: str) -> float:
+    """Return the share of a part's time that the recorder's own programs had; 0: not known."""
+    stages = [one for each in ones for one in each.bios.stages if one.stage in STAGES[part]]
+    whole = sum(one.time.sum for one in stages)
+    return sum(one.recorder_share * one.time.sum for one in stages) / whole if whole else 0.0
+
+
 def upper_operations(report: Report) -> list[tuple[str, OperationReport]]:
     """Return (device, operation) for all operations of upper devices."""
     return [(device.device, one) for device in upper_devices(report) for one in device.operations]

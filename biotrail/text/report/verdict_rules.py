@@ -14,6 +14,7 @@ from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.text import tallies, units
+from biotrail.text.report.cells import RECORDER_SHARE
 from biotrail.text.report.held import length_text
 from biotrail.text.report.verdict_parts import (
     NEXT,
@@ -22,6 +23,7 @@ from biotrail.text.report.verdict_parts import (
     WORDS,
     operation_name,
     percent,
+    recorder_share,
     time_by_part,
     upper_devices,
     upper_operations,
@@ -161,8 +163,17 @@ def _main_part(report: Report) -> Found | None:
         "mean_ns": _mean(one.bios.latency),
         **_doubtful_figures(one),
     }
+    if own := _recorder(report, part):
+        text += f"; about {percent(own)} of that part is the recorder's own programs"
+        figures["recorder_share"] = round(own, 6)
     who, who_figures = _main_process(report)
     return text + who, NEXT[part], {**figures, **who_figures}
+
+
+def _recorder(report: Report, part: str) -> float:
+    """Return the recorder's own programs' share of a part; 0 if less than RECORDER_SHARE."""
+    share = recorder_share((one for _, one in upper_operations(report)), part)
+    return share if share >= RECORDER_SHARE else 0.0
 
 
 def _whose_latency(one: OperationReport) -> str:
@@ -224,11 +235,17 @@ def _spread(report: Report) -> Found | None:
     ranked = parts.most_common(2)
     if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
         return None
-    shares = " and ".join(f"{percent(ns / total_ns)} {WORDS[part]}" for part, ns in ranked)
+    own = [_recorder(report, part) for part, _ in ranked]
+    shares = " and ".join(
+        f"{percent(ns / total_ns)} {WORDS[part]}"
+        + (f" (about {percent(mine)} of it the recorder's own programs)" if mine else "")
+        for (part, ns), mine in zip(ranked, own, strict=True)
+    )
     text = f"No part of the way has half of the time of I/O: most is {shares}"
     figures = {
         "stages": [stage for part, _ in ranked for stage in STAGES[part]],
         "shares": [round(ns / total_ns, 6) for _, ns in ranked],
+        **({"recorder_shares": [round(one, 6) for one in own]} if any(own) else {}),
     }
     return text, NEXT[ranked[0][0]], figures
 

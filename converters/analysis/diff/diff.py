@@ -8,6 +8,7 @@ import numpy as np
 from biotrail.converters.analysis.diff.calls import call_diffs
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
 from biotrail.converters.analysis.diff.pairs import pair_diffs
+from biotrail.converters.analysis.diff.recorder import own_times, set_aside, tell
 from biotrail.converters.analysis.diff.runs import EQUAL, A, B, Design, Key, Run, mark
 from biotrail.converters.analysis.diff.side import Named, Side, per_second, runs_of
 from biotrail.converters.analysis.diff.tree import (
@@ -100,15 +101,19 @@ class Comparison:
                     figure.leading = figure.what == _LEADING
         if self._design.enough:
             self._judge(diff)
+        for device in diff.devices:
+            for operation in device.operations:
+                set_aside(operation.figures)
+        if self._design.enough:
+            mark(diff.figures(), self._confidence)
         return diff
 
     def _judge(self, diff: Diff) -> None:
-        """Set what the runs say of each figure, and mark what changed."""
+        """Set what the runs say of each figure."""
         for run, recording in zip(self._design.runs, self._recordings, strict=True):
             run.values = values_of(recording)
         for in_a, in_b, figure in diff.named():
             self._design.judge(figure, (in_a, in_b), self._confidence)
-        mark(diff.figures(), self._confidence)
 
     def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
         """Return a device of A compared with a device of B: the depth figures, then each operation.
@@ -154,6 +159,7 @@ class Comparison:
             for figure, one, two in _both(first, second)
         ]
         first, second = (merged(of["bios"].values()) for of in (groups_a, groups_b))
+        tell(figures, own_times(first, self._a.recorder), own_times(second, self._b.recorder))
         return OperationDiff(
             name,
             first["ios"],

@@ -2,6 +2,7 @@
 """One side of a comparison: a recording, its slots of time, and its random draws."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from biotrail.converters.analysis.diff.tree import SideReport
 from biotrail.converters.analysis.distributions.blocks import Recording
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
-from biotrail.converters.events.tables import I64
+from biotrail.converters.events.tables import I64, Stage
+from biotrail.converters.lifecycles.recorder_time import recorder_ns
 
 Named = dict[str, Estimate]
 """Name of a figure → estimate."""
@@ -39,6 +41,11 @@ class Side:
         """Return a recording, which was read to its end, with `count` draws; 0: none."""
         slots = recording.slot_times()
         return cls(recording, slots, Resampling.of(len(slots), count, seed))
+
+    @cached_property
+    def recorder(self) -> dict[Stage, float]:
+        """What the recorder's programs added to stages (`recorder_ns`), in all runs."""
+        return recorder_ns(run.trace.reader.end for run in runs_of(self.recording))
 
     def devices(self) -> dict[str, int]:
         """Return name → number of the devices with I/O."""

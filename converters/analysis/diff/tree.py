@@ -52,6 +52,12 @@ class Figure:
     """Whether the test within pairs of neighbouring runs tells more than that of all runs."""
     detectable: float | None = None
     """Relative change that would be found in runs.POWER of tries, by itself; None: not known."""
+    recorder_a: float | None = None
+    """ns of a mean's stage that the recorder's own programs took in A; None: not known, or none."""
+    recorder_b: float | None = None
+    by_recorder: bool = False
+    """Whether the means of its stage differ by no more than the recorder's own programs do
+    (`recorder.set_aside`): then it is not told whether it changed."""
 
     @property
     def marked(self) -> bool:

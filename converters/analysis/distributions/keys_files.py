@@ -8,7 +8,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.files import File
+from biotrail.converters.events.files import OTHER_DEV, File
 from biotrail.converters.events.tables import I64, Bios, Bool, Lifecycles
 from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
 from biotrail.converters.lifecycles.purposes import Purpose, purposes
@@ -39,9 +39,11 @@ def _without(code: int) -> Name:
 
 
 def _kind(file: File) -> str:
-    """Return file_kind: "device" (a block device's own pages), "file", or "no name"."""
+    """Return file_kind: "device" (a block device's own pages), "file", "no name" or "other"."""
     if file.device:
         return "device"
+    if file.dev == OTHER_DEV:
+        return "other"
     return "file" if file.known else "no name"
 
 
@@ -75,6 +77,7 @@ class ByInode:
         """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
 
         code: as of `codes`. file: path. file_kind: "file"; "no name" (`file` then says the inode);
+        "other" (what a call's descriptor is that is no file: file_dev and inode are None);
         "device" (a block device's own pages: file and inode are None, and `device` names it); or
         one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
         the file system, or of the device.
@@ -84,6 +87,8 @@ class ByInode:
         file = self._context.files[code - _FIRST]
         path, inode = (None, None) if file.device else (file.path, file.inode)
         fields = {"file": path, "file_kind": _kind(file)}
+        if file.dev == OTHER_DEV:
+            return {**fields, "file_dev": None, "inode": None}
         device = {"device": file.path} if file.device else {}
         return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device}
 

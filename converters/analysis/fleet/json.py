@@ -30,6 +30,9 @@ def as_dict(report: FleetReport) -> dict[str, Any]:
         "hosts": [_host(one) for one in report.hosts],
         "outliers": [deviation(one) for one in report.outliers],
         "compared": len(report.deviations),
+        "unlike_options": [
+            {"option": name, "values": values} for name, values in report.unlike_options.items()
+        ],
         "certainty": report.certainty,
         "lost_records": report.lost_records,
         "incomplete": [_recording(one) for one in report.incomplete],

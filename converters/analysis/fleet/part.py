@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from biotrail.converters.analysis.diff.options import options_of
 from biotrail.converters.analysis.distributions.blocks import Slots
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.fleet.host_times import HostTimes
@@ -177,4 +178,5 @@ def _facts(
         problem_count=len(loss.problems),
         damaged_windows=loss.damaged_windows,
         columns=columns,
+        options=options_of(trace.context.header),
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a fleet as plain data. Units: ns, bytes, and shares from 0 to 1."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from biotrail.converters.analysis.diff.figures import Estimate
@@ -42,6 +43,8 @@ class RecordingFacts:
     damaged_windows: int
     columns: dict[str, str]
     """What the user's table says of the host, by column."""
+    options: dict[str, str] = field(default_factory=dict)
+    """How it was recorded: option of `record` → its value (`options_of`)."""
 
     @property
     def complete(self) -> bool:
@@ -150,6 +153,15 @@ class FleetReport:
     events: int
     begin: str | None
     """Wall-clock time when the first of all began, UTC; None: no recording has one."""
+
+    @property
+    def unlike_options(self) -> dict[str, dict[str, int]]:
+        """Options of `record` that are not the same in all recordings: value → how many of them."""
+        names = sorted({name for one in self.recordings for name in one.options})
+        found = {n: Counter(one.options.get(n, "no") for one in self.recordings) for n in names}
+        return {
+            name: dict(values.most_common()) for name, values in found.items() if len(values) > 1
+        }
 
     @property
     def outliers(self) -> list[Deviation]:

@@ -100,9 +100,14 @@ function hostCard() {
 
 /** Returns the card with the hosts that differ from their peers. */
 function outlierCard() {
-  const said = report.compared
+  const compared = report.compared
     ? `${plural(report.compared, "figure")} of hosts compared with the median of their peers.`
     : "Hosts are not compared: too few have recordings that are long enough.";
+  const unlike = report.unlike_options.map(({ option, values }) => {
+    const each = Object.entries(values).map(([value, count]) => `${value} in ${format.count(count)}`);
+    return ` Recorded differently: ${option}: ${each.join(", ")}.`;
+  });
+  const said = compared + unlike.join("");
   if (!report.outliers.length) return card("Hosts that differ", `${said} None differs.`, "wide");
   const percent = (share) => `${share > 0 ? "+" : ""}${(100 * share).toFixed(1)} %`;
   const columns = [

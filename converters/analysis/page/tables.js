@@ -136,7 +136,16 @@ function stageRows(view) {
   });
 }
 
+/** Returns the column of what the recorder's own programs took of each stage; none where it is not known. */
+function recorderColumns(rows) {
+  if (!rows.some((row) => row.times.recorder_ns)) return [];
+  const cell = ({ times, path }) =>
+    times.recorder_ns ? figure(times.recorder_ns, "ns", `${path}.recorder_ns`) : "";
+  return [["the recorder's own", cell]];
+}
+
 function stageCard(view) {
+  const rows = stageRows(view);
   const timed = view.groups.map(({ group }) => group).filter((group) => group.stages.length);
   const mark = (stage) =>
     STAGE_COLOURS[stage] ? el("span", { class: "key", style: { background: STAGE_COLOURS[stage] } }) : null;
@@ -156,8 +165,9 @@ function stageCard(view) {
         ["count", (row) => figure(row.times.count, "count", `${row.path}.count`)],
         ["share", (row) => (row.share === null ? "" : figure(row.share, "share", `${row.path}.share`))],
         ...timeColumns((row) => [row.times, row.path]),
+        ...recorderColumns(rows),
       ],
-      stageRows(view),
+      rows,
     ),
     view.groups.flatMap(({ group }) => [
       doubtText(group, `${group.operation || "all"} bios`),

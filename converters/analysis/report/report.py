@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.extent import begin_text, extent, of_events
@@ -48,6 +49,7 @@ from biotrail.converters.analysis.report.summaries import (
     stacked_reports,
     time_and_number,
     with_rates,
+    with_recorder,
     with_shares,
 )
 from biotrail.converters.analysis.report.tails.tails import Tails
@@ -63,6 +65,7 @@ from biotrail.converters.analysis.report.tree.tree import (
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
+from biotrail.converters.lifecycles.recorder_time import recorder_ns
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -206,6 +209,12 @@ class Reporter:
         bios, requests = self._bios.by_code, self._requests.by_code
         total = operation_report({}, bios.values(), requests.values(), span, context)
         lists = {name: self._reports(name, span) for name in self._groups}
+        devices = self._device_reports(trace, span)
+        sums = [total, *(one for device in devices for one in (device.total, *device.operations))]
+        with_recorder(
+            chain(*lists.values(), *((one.bios, one.requests) for one in sums)),
+            recorder_ns([trace.reader.end]),
+        )
         return Report(
             log_id=context.log_id,
             host=context.host,
@@ -215,7 +224,7 @@ class Reporter:
             begin=begin_text(trace),
             of_events=of_events(trace),
             total=total,
-            devices=self._device_reports(trace, span),
+            devices=devices,
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
             purposes=self._purposes.reports(context),

@@ -136,9 +136,12 @@ def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
     )
 
 
-def time_and_number(one: GroupReport) -> tuple[int, int]:
-    """Return the key that sorts groups by their time, then by number of I/Os, most first."""
-    return -one.latency.sum, -one.counters["ios"]
+def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
+    """Return the key that sorts groups by their time, then by number of I/Os, most first.
+
+    The rest of a list that has too many groups is last.
+    """
+    return "others" in one.name, -one.latency.sum, -one.counters["ios"]
 
 
 def with_shares(groups: Iterable[GroupReport]) -> None:
@@ -147,6 +150,14 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
     whole = sum(one.latency.sum for one in groups)
     for one in groups:
         one.share = one.latency.sum / whole if whole else 0.0
+
+
+def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
+    """Set what the recorder's programs add to the groups' stages. own: of `recorder_ns`."""
+    by_name = {STAGE_NAMES[stage]: ns for stage, ns in own.items()}
+    for group in groups:
+        for one in group.stages:
+            one.recorder_ns = by_name.get(one.stage)
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:

@@ -39,6 +39,7 @@ LEAST_DIRTY_BYTES = 1 << 20
 """The smallest table of who dirtied pages: of 64 MiB of pages in order, at best."""
 _COUNTED = ("wait", "irq", "dirty")
 """Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
+_NO_CALL = (1 << 64) - 1
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
@@ -356,8 +357,8 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded.
 
     Beside a 1 for each part: `over_ns`, the number of the BLOCK softirq, whether cgroups are those
-    of version 2, and as bits the numbers of this machine's calls that idle (IDLE_CALLS), that
-    reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
+    of version 2, ioctl's number, and as bits the numbers of this machine's calls that idle
+    (IDLE_CALLS), that reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
     """
     machine = platform.machine()
     where = cgroups.hierarchy()
@@ -367,5 +368,6 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
         setattr(path, part, 1)
     syscalls.set_bits(path.idles, syscalls.numbers(syscalls.IDLE_CALLS, machine))
     syscalls.set_bits(path.fds, syscalls.numbers(syscalls.FD_CALLS, machine))
+    path.ioctl = next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL)
     syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
     return path

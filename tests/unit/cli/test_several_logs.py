@@ -171,7 +171,9 @@ def test_a_reports_text_puts_hosts_beside_each_other(
     beside = said.split("of all recordings")[1].split("\n\n")[0]
     rows = [line.split()[:3] for line in beside.splitlines()[3:5]]
     assert rows == [["db1", "zram0", "read"], ["db2", "zram0", "read"]]
-    assert "By op, of all recordings" in said
+    by = said.split("By op, of all recordings")[1].splitlines()[1].split()
+    assert by[:9] == [*("recording", "operation", "I/Os", "I/O/s", "read", "written"), *by[6:9]]
+    assert "total" in by and "share" in by
     # AND each has its own part, and how they were lined up is said
     assert said.index("db1: ") < said.index("kernel") < said.index(f"db2: {hosts[1]}")
     assert "times are those of db1; the others lined up with it:" in said

@@ -39,9 +39,9 @@ class CallsByGroup:
     """Figures of all timed calls by group and name, window after window.
 
     A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
-    what it is) of the first one, by the file of the first one that has a file. A call without such
-    a bio is in the group of what is not known; by file, one without any bio in that of calls
-    without I/O.
+    what it is) of the first one, by the file of its descriptor or of the first one that has a file,
+    else by what the first one is for. A call without such a bio is in the group of what is not
+    known; by file, one without any bio in that of calls without I/O.
     """
 
     def __init__(self, context: Context, by: str) -> None:
@@ -62,17 +62,18 @@ class CallsByGroup:
         if window.path is None:
             return
         calls = window.path.calls
-        cgroup, file = self._first.of_calls(window)
+        first = self._first.of_calls(window)
         if not len(calls):
             return
         stand_in = _bios(window.bios, calls)
-        stand_in.cgroup, stand_in.file = cgroup, file.astype(np.int32)
+        stand_in.cgroup, stand_in.file = first.cgroup, first.file.astype(np.int32)
+        stand_in.opf, stand_in.page = first.opf, first.page
         # Keys are of bios: a stand-in for each call has what they look at.
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
         if self._files:
-            group = np.where((file < 0) & (calls.bios == 0), NO_IO, group)
+            group = np.where((first.file < 0) & (calls.bios == 0), NO_IO, group)
         for one, what, rows in by_pair(group, coded(calls)):
             known = (one, what) in self._figures or len(self._figures) < MOST_GROUPS
             figures = self._figures.setdefault((one if known else OTHERS, what), CallFigures())

@@ -53,6 +53,7 @@ COLUMNS = (
     *DOUBTFUL,
     *CGROUPS,
     *CLEARED.values(),
+    "recorder_ns",
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())
@@ -271,8 +272,9 @@ def _completion_lines(device: DeviceReport) -> Iterator[Line]:
 def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
     """Yield a line for each part of a time, with the columns of `work`."""
     for part in parts:
-        share = round(part.share, 6)
-        yield {**work, "stage": part.stage, "share": share, **summary(part.time, "ns")}
+        line = {**work, "stage": part.stage, "share": round(part.share, 6)}
+        own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}
+        yield {**line, **summary(part.time, "ns"), **own}
 
 
 def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:

@@ -122,7 +122,8 @@ def group(one: GroupReport) -> dict[str, Any]:
     latency (ns; each a
     summary with a histogram; that of the latency without those in doubt, with `with_doubtful`, the
     count, mean and p99 with them in, where there are any), and stages: a list of dicts with stage
-    (its name), share (0 to 1) and the summary of its time (ns). `errors` is not copied.
+    (its name), share (0 to 1), the summary of its time (ns), and recorder_ns where it is known.
+    `errors` is not copied.
     """
     counters = one.counters
     return {
@@ -142,7 +143,12 @@ def group(one: GroupReport) -> dict[str, Any]:
             **doubtful_key(one.with_doubtful),
         },
         "stages": [
-            {"stage": s.stage, "share": round(s.share, 6), **summary(s.time, "ns")}
+            {
+                "stage": s.stage,
+                "share": round(s.share, 6),
+                **summary(s.time, "ns"),
+                **({} if s.recorder_ns is None else {"recorder_ns": round(s.recorder_ns, 3)}),
+            }
             for s in one.stages
         ],
         **_in_list(one),

@@ -52,3 +52,12 @@ class StageTimes:
     """Share of the time of all the group's stages, 0 to 1."""
     time: Summary
     """ns."""
+    recorder_ns: float | None = None
+    """ns of each time that the recorder's own programs took, on average; None: not known."""
+
+    @property
+    def recorder_share(self) -> float:
+        """Share of the time that the recorder's own programs had, 0 to 1; 0: not known."""
+        if self.recorder_ns is None or not self.time.sum:
+            return 0.0
+        return min(self.recorder_ns * self.time.count / self.time.sum, 1.0)

@@ -130,3 +130,14 @@ def test_recordings_of_one_host_are_one_host(tmp_path: Path) -> None:
     (host,) = found.hosts
     assert (one.hosts, one.recordings, host.recordings, len(found.recordings)) == (1, 2, 2, 2)
     assert one.span_ns == host.span_ns == sum(r.span_ns for r in found.recordings)
+
+
+def test_options_that_differ_are_told(tmp_path: Path) -> None:
+    # GIVEN three recordings, of which one was made with stacks
+    paths = [host_archive(tmp_path, host) for host in ("db1", "db2")]
+    paths.append(host_archive(tmp_path, "db3", stacks={"user": False}))
+    # WHEN they are reported THEN that is told, and nothing of options that are alike
+    assert as_dict(reported(paths))["unlike_options"] == [
+        {"option": "--stacks", "values": {"no": 2, "kernel": 1}}
+    ]
+    assert as_dict(reported(paths[:2]))["unlike_options"] == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server of metrics and of view: what it takes, and that nobody keeps others out."""
 
+import io
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from biotrail.cli.serving import connection as connections
 from biotrail.cli.serving.connection import MOST_HEAD_BYTES, REQUEST_SECONDS, Connection
-from biotrail.cli.serving.exchange import Request, Response, parse, plain
+from biotrail.cli.serving.exchange import File, Request, Response, parse, plain
 from biotrail.cli.serving.loopback_server import MOST_CONNECTIONS, LoopbackServer
 from biotrail.recorder.schema.errors import OutputError
 
@@ -22,12 +23,19 @@ LARGE = b"x" * (8 << 20)
 SECONDS = 20.0
 
 
+class _NoMemory(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise MemoryError
+
+
 def answer(request: Request) -> Response:
     """An application with a small and a large answer, and one that breaks."""
     if request.target == "/breaks":
         raise ValueError("what nobody thought of")
     if request.target == "/large":
         return Response(HTTPStatus.OK, (), LARGE)
+    if request.target == "/no-memory":
+        return Response(HTTPStatus.OK, (), File(_NoMemory(), 1))
     return plain(HTTPStatus.OK, request.target)
 
 
@@ -182,3 +190,12 @@ def test_fields_are_read_in_order() -> None:
     assert (request.method, request.target) == ("GET", "/a?b")
     assert (request.values("accept"), request.value("accept")) == (["a", "b"], "a, b")
     assert (request.value("host"), request.value("other")) == ("h", "")
+
+
+def test_a_response_for_which_there_is_no_memory_ends_its_connection_alone() -> None:
+    # GIVEN a server WHEN a response cannot be read for want of memory
+    with serving() as server:
+        found = asked(server, WHOLE.replace(b"/x", b"/no-memory"))
+        # THEN its connection ends without the body, and the next one is answered
+        assert found.endswith(b"\r\n\r\n")
+        assert answers(server)

@@ -251,3 +251,32 @@ def test_a_note_of_another_shape_is_damage(tmp_path: Path, cli: Cli) -> None:
     out = cli("report", "--by", "file", path).out
     assert "damaged: note" in out
     assert "vda:/x" in out
+
+
+def test_inodes_of_btrfs_are_called_what_they_are_for(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN btrfs's inode of trees with metadata and with data, the one of relocated data, a file
+    # of the same number without a name, and inode 1 of another file system
+    meta = 12
+    btrfs, trees, moved = 39, 0x9E3779B1, 1 ^ (-9 * 0x9E3779B1 & 0xFFFFFFFF)
+    records = [task(START, 42, b"btrfs")]
+    bios = [(1, trees, 1 << meta), (1, trees, 0), (1, 0, 0), (258, moved, 0), (258, 1, 0)]
+    for number, (inode, generation, flags) in enumerate(bios):
+        records += bio(number, inode, generation=generation, dev=btrfs, opf=flags)
+    records += bio(len(bios), 1, generation=trees)
+    kernel = {"flag_bits": {"META": meta}, "op_enum": {"read": 0}}
+    mounts = {str(btrfs): [["/", "/mnt"]]}
+    log = write(tmp_path / "x.biotrail", records, mounts, kernel=kernel)
+    # WHEN they are read THEN metadata has no file, and data is called by how it is moved
+    assert paths_of(Trace(log)) == [
+        None,
+        "(/mnt: data by address)",
+        "(/mnt: data by address)",
+        "(/mnt: data that is relocated)",
+        "inode 258 of /mnt",
+        "inode 1 of vda",
+    ]
+    # AND the former is named by its purpose
+    groups = json.loads(cli("report", "--by", "file", "--json", log).out)["groups"]
+    assert {one["file_kind"]: one["ios"] for one in groups if one["file"] is None} == {
+        "metadata": 1
+    }

@@ -120,6 +120,8 @@ def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
     # AND what goes is kept: its files were named while it was there
     info.write_text(first, newline="\n")
     assert watch.changes() is None
+    # AND where calls' files are recorded, file systems of no device are told, too
+    assert (MountWatch(tmp_path, of_calls=True).changes() or {})["45"] == [["/", "/tmp"]]
 
 
 class WithFiles(FakeProbes):
