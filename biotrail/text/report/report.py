@@ -141,6 +141,12 @@ def _head(report: Report) -> list[str]:
         f"{ranges_text(total)}, "
         f"{units.plural(report.total.requests.counters['ios'], 'request')}",
     ]
+    if report.lower_bios:
+        found.append(
+            f"{units.plural(report.lower_bios, 'further bio')}, {units.size(report.lower_bytes)}: "
+            "queued by stacked devices for these. I/O counts once, as it was submitted; "
+            "tables by device have each device's own"
+        )
     if total["tries"]:
         found.append(
             f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "

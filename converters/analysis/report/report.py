@@ -4,19 +4,24 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.extent import begin_text, extent, of_events
 from biotrail.converters.analysis.distributions.groups import (
+    LEFT_OUT,
     OTHERS,
     Group,
     Groups,
     add_to_all,
     merged,
+    merged_by_code,
 )
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
     ByCpu,
+    ByDevice,
     ByPlace,
     ByProcess,
     Key,
@@ -45,6 +50,7 @@ from biotrail.converters.analysis.report.summaries import (
     group_report,
     operation_report,
     operation_reports,
+    operations_of_all,
     stacked_reports,
     time_and_number,
     with_rates,
@@ -63,6 +69,7 @@ from biotrail.converters.analysis.report.tree.tree import (
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
+from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -93,6 +100,8 @@ class Reporter:
         self._by = by
         self._places = ByPlace(context)
         self._bios, self._requests = Groups(), Groups()
+        self._lower = Groups()
+        """Bios that stacked devices queued for others, which `_bios` and lists leave out."""
         self._keys: dict[str, Key] = {
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
@@ -100,6 +109,7 @@ class Reporter:
             **({"files": ByPath(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
+        self._each_device = isinstance(self._chosen, (ByPlace, ByDevice))
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
         }
@@ -124,8 +134,17 @@ class Reporter:
 
     @property
     def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (Samples.place, or OTHERS) → group. Not copies."""
-        return self._bios.by_code, self._requests.by_code
+        """(bios, requests): place (Samples.place, or OTHERS) → group; those of each device.
+
+        Not copies, where no stacked device queued bios.
+        """
+        bios = merged_by_code(self._bios.by_code, self._lower.by_code)
+        return bios, self._requests.by_code
+
+    @property
+    def submitted(self) -> dict[int, Group]:
+        """Place → group of the bios that no stacked device queued for another. Not copies."""
+        return self._bios.by_code
 
     @property
     def devices(self) -> dict[int, Device]:
@@ -150,15 +169,21 @@ class Reporter:
             self.begin = window.begin
         check_interval(window.end - self.begin, self._interval)
         bios = of_bios(window.bios, window.bio_stages, self._context)
+        lower = queued_below(window)
         ways = [(self._bios, bios.place)]
         ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
-        if self._by:
-            ways.append((self._groups["by"], self._chosen.codes(window, bios)))
-        add_to_all(bios, ways)
+        chosen = self._chosen.codes(window, bios) if self._by or self._interval else bios.place
+        each = [(self._groups["by"], chosen)] if self._by else []
+        if lower.any():
+            if not self._each_device:
+                ways, each = [*ways, *each], []
+            ways = [(groups, np.where(lower, LEFT_OUT, codes)) for groups, codes in ways]
+            ways.append((self._lower, np.where(lower, bios.place, LEFT_OUT)))
+        add_to_all(bios, [*ways, *each])
         requests = of_requests(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(self._requests, requests.place)])
         if self._timeline is not None:
-            self._timeline.add(window, bios)
+            self._timeline.add(window, bios, lower)
         self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window, self._context)
@@ -177,7 +202,10 @@ class Reporter:
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
-            self._series.add(self._chosen.codes(window, bios), bios, window.end)
+            if lower.any() and not self._each_device:
+                self._series.add(chosen[~lower], bios.take(~lower), window.end)
+            else:
+                self._series.add(chosen, bios, window.end)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield the windows unchanged, after adding each."""
@@ -203,8 +231,10 @@ class Reporter:
         context = self._context
         begin, end = extent(trace)
         span = end - begin
-        bios, requests = self._bios.by_code, self._requests.by_code
-        total = operation_report({}, bios.values(), requests.values(), span, context)
+        bios, requests = self.groups
+        submitted = self.submitted
+        total = operation_report({}, submitted.values(), requests.values(), span, context)
+        every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
         return Report(
             log_id=context.log_id,
@@ -215,6 +245,9 @@ class Reporter:
             begin=begin_text(trace),
             of_events=of_events(trace),
             total=total,
+            operations=operations_of_all(submitted, requests, span, context),
+            lower_bios=lower["ios"],
+            lower_bytes=lower["bytes"],
             devices=self._device_reports(trace, span),
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
@@ -228,9 +261,9 @@ class Reporter:
             interval_ns=self._interval,
             intervals=self._intervals(end),
             intervals_left_out=self._late(),
-            certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
+            certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
-            percentiles=Percentiles(without=total.bios.counters["unfinished"]),
+            percentiles=Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
             call_groups=self._call_groups.reports() if self._call_groups else [],
@@ -275,7 +308,7 @@ class Reporter:
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
-        bios, requests = self._bios.by_code, self._requests.by_code
+        bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
         devices = {place >> OP_BITS for place in places} | set(self._devices.by_dev)
         found = [
