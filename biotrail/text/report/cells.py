@@ -59,6 +59,7 @@ TAIL = (*map(Column, RANGES.values()), Column("failed"), Column("tries", 2), Col
 """Columns that are shown if any row has something in them."""
 FIELDS = {
     "process": ("process", "pid"),
+    "thread": ("thread", "tid", "process", "pid"),
     "device": ("device",),
     "op": ("operation",),
     "cgroup": ("cgroup",),

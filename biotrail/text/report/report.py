@@ -238,7 +238,7 @@ def _list(
     for group in shown:
         rows.append([*name_cells(group, fields), *group_cells(group)])
         rows += operation_rows(group, len(fields)) if divided else []
-    left = (fields[0], *OF_CGROUP)
+    left = (fields[0], "process", *OF_CGROUP)
     columns = [Column(field, left=field in left) for field in fields]
     columns += [*GROUP_WORK, *TOTAL, *TIMES]
     return with_more(with_tail(title, columns, rows, width), more)

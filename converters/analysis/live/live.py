@@ -20,7 +20,8 @@ from biotrail.converters.analysis.distributions.groups import (
     add_to_all,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.live.tree import Depths, DeviceNow, Slow, Snapshot, Stretch

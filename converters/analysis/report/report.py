@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from biotrail.converters.analysis.distributions.keys import (
     ByCpu,
     ByDevice,
     ByPlace,
-    ByProcess,
     Key,
     canonical,
     check_recorded,
@@ -31,6 +31,7 @@ from biotrail.converters.analysis.distributions.keys import (
 )
 from biotrail.converters.analysis.distributions.keys_cgroup import ByCgroup
 from biotrail.converters.analysis.distributions.keys_files import ByPath
+from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
 from biotrail.converters.analysis.report.calls.calls import CallsByName
@@ -128,7 +129,7 @@ class Reporter:
         self._pairs = PairFigures(context, interval)
         self._completions = Completions()
         self._drivers = Drivers()
-        self._series: Series[GroupReport] | None = None
+        self._series: Series[tuple[int, GroupReport]] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
 
@@ -213,12 +214,14 @@ class Reporter:
             self.add(window)
             yield window
 
-    def _close(self, code: int, group: Group) -> GroupReport:
-        """Return the report of a group in one interval, with an empty `group`."""
-        name = name_of(self._chosen, code)
-        report = group_report(name, group, self._interval, self._context)
+    def _close(self, code: int, group: Group) -> tuple[int, GroupReport]:
+        """Return the code and the report of a group in one interval, with an empty `group`.
+
+        It has no name yet, as names can become known, or change, until the log's end.
+        """
+        report = group_report({}, group, self._interval, self._context)
         report.group = Group()  # keeping every interval's would take memory by the trace's length
-        return report
+        return code, report
 
     def finish(self, trace: Trace) -> Report:
         """Return the report of all windows; to be called once, after the last window.
@@ -359,7 +362,10 @@ class Reporter:
         for place in range(last + 1):
             begin = self.begin + place * self._interval
             end = min(begin + self._interval, max(log_end, begin))
-            groups = self._series.closed.get(place, [])
+            groups = [
+                replace(group, name=name_of(self._chosen, code))
+                for code, group in self._series.closed.get(place, [])
+            ]
             with_shares(groups)
             if end - begin < self._interval:
                 groups = [with_rates(group, end - begin) for group in groups]

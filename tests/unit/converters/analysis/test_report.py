@@ -140,13 +140,23 @@ def check_parts(tables: Tables, report: Report) -> None:
         assert sum(g.latency.sum for g in groups) == report.total.bios.latency.sum
     bios = tables.bios.take(~below_others(tables.bios))
     tasks = Counter(bios.task.tolist())
-    names = Counter[tuple[object, object]]()
+    counts = Counter[object]()
     known = tables.windows[-1].tasks
+    leaders = {
+        int(tgid): comm
+        for tid, tgid, comm in zip(known.tid, known.tgid, known.comm, strict=True)
+        if tid == tgid
+    }
     for task, count in tasks.items():
-        pid, comm = (int(known.tgid[task]), known.comm[task]) if task >= 0 else (None, None)
-        names[pid, comm] += count
-    mine = {(g.name["pid"], g.name["process"]): g.counters["ios"] for g in report.processes}
-    assert mine == names
+        tgid = int(known.tgid[task]) if task >= 0 else -1
+        counts[tgid or str(known.comm[task])] += count
+    mine = Counter[object]()
+    for g in report.processes:
+        pid = g.name["pid"]
+        mine[-1 if g.name["process"] is None else pid or g.name["process"]] += g.counters["ios"]
+        if pid in leaders and pid:
+            assert g.name["process"] == leaders[pid]
+    assert mine == counts
     cgroups = Counter(bios.cgroup.tolist())
     assert {g.name["cgroup_id"]: g.counters["ios"] for g in report.cgroups} == cgroups
 
