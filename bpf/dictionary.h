@@ -25,26 +25,67 @@ struct bt_cgroup_slot {
 struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
 struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
 
+static __always_inline struct bt_task_slot *bt_slot_of(__u32 tid)
+{
+	return &bt_tasks[tid & (BT_TASK_SLOTS - 1)];
+}
+
+static __always_inline bool bt_is_cached(const struct bt_task_slot *slot, const struct bt_task_slot *now)
+{
+	return slot->tid == now->tid && slot->tgid == now->tgid && slot->comm[0] == now->comm[0] &&
+	       slot->comm[1] == now->comm[1] && slot->generation == now->generation;
+}
+
+static __always_inline void bt_write_task(struct bt_writer *w, struct bt_task_slot *slot,
+					  const struct bt_task_slot *now)
+{
+	struct bt_task *record = bt_reserve(w, BT_TASK, sizeof(*record));
+
+	if (!record)
+		return;
+	record->tid = now->tid;
+	record->tgid = now->tgid;
+	((__u64 *)record->comm)[0] = now->comm[0];
+	((__u64 *)record->comm)[1] = now->comm[1];
+	*slot = *now;
+}
+
+/*
+ * Writes the name of the running thread's process, which is its thread-group leader's, with the
+ * thread's own: the leader may never do what is recorded.
+ */
+static __always_inline void bt_leader(struct bt_writer *w, const struct bt_task_slot *thread)
+{
+	struct task_struct *task = NULL;
+	struct bt_task_slot now = {};
+	struct bt_task_slot *slot;
+	__u64 leader;
+
+	leader = bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->group_leader));
+	now.tid = thread->tgid;
+	now.tgid = thread->tgid;
+	now.generation = thread->generation;
+	if (bpf_probe_read_kernel(now.comm, sizeof(now.comm),
+				  (void *)(leader + bpf_core_field_offset(task->comm))))
+		return;
+	slot = bt_slot_of(now.tid);
+	if (!bt_is_cached(slot, &now))
+		bt_write_task(w, slot, &now);
+}
+
 /* Returns the running thread's id; sets w->tgid and w->flags; writes a TASK record if it is not cached. */
 static __always_inline __u32 bt_task(struct bt_writer *w)
 {
 	struct bt_task_slot now, *slot;
-	struct bt_task *record;
 
 	w->flags = bt_current(&now);
 	w->tgid = now.tgid;
-	slot = &bt_tasks[now.tid & (BT_TASK_SLOTS - 1)];
-	if (slot->tid == now.tid && slot->tgid == now.tgid && slot->comm[0] == now.comm[0] &&
-	    slot->comm[1] == now.comm[1] && slot->generation == now.generation)
+	slot = bt_slot_of(now.tid);
+	if (bt_is_cached(slot, &now))
 		return now.tid;
-	record = bt_reserve(w, BT_TASK, sizeof(*record));
-	if (!record)
-		return now.tid;
-	record->tid = now.tid;
-	record->tgid = now.tgid;
-	((__u64 *)record->comm)[0] = now.comm[0];
-	((__u64 *)record->comm)[1] = now.comm[1];
-	*slot = now;
+	if (now.tid != now.tgid)
+		bt_leader(w, &now);
+	bt_write_task(w, slot, &now);
 	return now.tid;
 }
 

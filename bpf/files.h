@@ -2,7 +2,7 @@
 /*
  * The file that a bio moves data of (direct.h): a FILE record behind its Q. Before the first FILE
  * record of a file come FILE_NAME records with its path, one component each; again when another
- * file has replaced it in its cache slot.
+ * file has replaced it in its cache slot, or the path has changed.
  */
 #ifndef BIOTRAIL_FILES_H
 #define BIOTRAIL_FILES_H
@@ -12,12 +12,14 @@
 #define BT_FILE_SLOT_BITS 15 /* recorder/log/file_names.py has the same */
 #define BT_FILE_HASH 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio */
 #define BT_NAME_RECORDS 32 /* at most, for one path */
+#define BT_NAME_LEVELS 3 /* a file's name and those of the directories next above, looked at for renames */
 
 struct bt_file_slot {
 	__u64 inode;
 	__u32 dev;
 	__u32 generation;
 	__u64 log; /* bt_generation when the path was written */
+	__u64 names; /* bt_names_of() then; 0: not known */
 };
 
 /* The loader sets 2^BT_FILE_SLOT_BITS entries if files are recorded. */
@@ -77,16 +79,60 @@ static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_
 	return true;
 }
 
-/* Writes the file's path unless it is cached. */
+/*
+ * Returns a number that changes when the file or one of the directories next above it is renamed; 0:
+ * not known. A name's hash (d_name.hash_len) depends on its directory, too. Each step is one read
+ * where the members adjoin, as this is done for each bio.
+ */
+static __always_inline __u64 bt_names_of(__u64 inode_address)
+{
+	struct dentry *dentry = NULL;
+	__u64 names = 0, at = bt_dentry_of(inode_address);
+	struct {
+		__u64 parent;
+		__u64 hash_len;
+	} now;
+
+	for (int i = 0; at && i < BT_NAME_LEVELS; i++) {
+		if (bpf_core_field_offset(dentry->d_name) ==
+		    bpf_core_field_offset(dentry->d_parent) + 8) {
+			if (bpf_probe_read_kernel(&now, sizeof(now),
+						  (void *)(at + bpf_core_field_offset(dentry->d_parent))))
+				return 0;
+		} else {
+			now.parent = bt_parent_of(at);
+			now.hash_len = bt_read_u64(at + bpf_core_field_offset(dentry->d_name));
+		}
+		names = (names + now.hash_len) * BT_FILE_HASH;
+		if (now.parent == at)
+			break;
+		at = now.parent;
+	}
+	return names;
+}
+
+/* Whether a path with other names is another path: of several links any may be the one at hand. */
+static __always_inline bool bt_has_one_link(__u64 inode_address)
+{
+	struct inode *inode = NULL;
+
+	return bt_read_u32(inode_address + bpf_core_field_offset(inode->i_nlink)) == 1;
+}
+
+/* Writes the file's path unless it is cached, and as it was. */
 static __always_inline void bt_name_file(struct bt_writer *w, const struct bt_host *host)
 {
 	__u32 place = ((host->inode + ((__u64)host->dev << 32)) * BT_FILE_HASH) >>
 		      (64 - BT_FILE_SLOT_BITS);
 	struct bt_file_slot *slot = bpf_map_lookup_elem(&bt_file_slots, &place);
-	__u64 log = bt_generation;
+	__u64 log = bt_generation, names;
 
-	if (!slot || (slot->inode == host->inode && slot->dev == host->dev &&
-		      slot->generation == host->generation && slot->log == log))
+	if (!slot)
+		return;
+	names = bt_names_of(host->address);
+	if (slot->inode == host->inode && slot->dev == host->dev &&
+	    slot->generation == host->generation && slot->log == log &&
+	    (!names || !slot->names || slot->names == names || !bt_has_one_link(host->address)))
 		return;
 	if (!bt_write_names(w, host))
 		return;
@@ -94,6 +140,7 @@ static __always_inline void bt_name_file(struct bt_writer *w, const struct bt_ho
 	slot->dev = host->dev;
 	slot->generation = host->generation;
 	slot->log = log;
+	slot->names = names;
 }
 
 /*

@@ -166,6 +166,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	char comm[16];
+	struct task_struct *group_leader;
 };
 
 #pragma clang attribute pop

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from biotrail.cli.options.cut_options import choice_options, nanoseconds
-from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.cuts import Cut, limiting, read_lines
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
 from biotrail.cli.options.opening import Reading, reading_options
@@ -289,7 +289,7 @@ def _find_all(
 
 
 def _find(one: Given, cut: Cut, wanted: Wanted) -> Findings:
-    trace = cut.limited(one.again())
+    trace = limiting(one.again, cut)()
     return find(trace, wanted, cut.choice(trace.context))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files whose pages bios carry: FILE records joined to their Q, and the files' paths.
 
-A file is identified by inode number, inode generation and file system. Its path is the one that
-it had when its first FILE_NAME record was written, also if it is renamed or deleted later.
+A file is identified by inode number, inode generation and file system. Its path is the last that
+was recorded: FILE_NAME records are written again when I/O finds it renamed.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,6 +70,8 @@ class File(NamedTuple):
     known: bool
     """Whether the log has the path; if not, `path` names the inode and where it is, or says what it
     is that has no path: a pipe, a socket and the like (`dev` is OTHER_DEV)."""
+    was: str | None = None
+    """The path before, where the log has several: the file was renamed."""
 
 
 class _Names(NamedTuple):
@@ -93,10 +95,19 @@ class FileNames:
         self._rows: dict[Key, int] = {}
         self._keys: list[Key] = []
         self._names: dict[Key, _Names] = {}
+        self._were: dict[Key, _Names] = {}
+        self._foreseen = False
+        self.renamed: list[int] = []
+        """Rows of files whose path has changed, in that order; it grows while the log is read."""
         self._mounts: dict[int, list[tuple[str, str]]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def foresee(self, others: "FileNames") -> None:
+        """Take the names of all files from another reading of the log, to its end; they stay."""
+        self._names, self._were = dict(others._names), dict(others._were)
+        self._foreseen = True
 
     def add_mounts(self, payload: Mapping[str, Any]) -> None:
         """Add a `mounts` note: (root, mount point) pairs by device, replacing those of before."""
@@ -104,7 +115,7 @@ class FileNames:
             self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
     def add_records(self, events: Events) -> None:
-        """Add the paths of a window's FILE_NAME records; a file's first path is kept.
+        """Add the paths of a window's FILE_NAME records; a file's last path counts.
 
         The records of one path (a name, or a piece of one, each) follow one another on their CPU,
         up to one with FILE_NAME_LAST. A path is dropped if its first record is missing, if it is
@@ -129,17 +140,15 @@ class FileNames:
     def _add_path(self, parts: list[np.void]) -> None:
         """Store in `_names` the path of one file from its FILE_NAME records, innermost name first.
 
-        Does nothing if the file has a path already, or the first record is not the beginning of
-        one. The pieces of a name are joined; bytes that are not UTF-8 are replaced. The last
-        record's flags say whether the path is cut or deleted; the mount is the one known at this
-        time, or None.
+        Does nothing if names were foreseen, the file has this path already, or the first record is
+        not the beginning of one. The pieces of a name are joined; bytes that are not UTF-8 are
+        replaced. The last record's flags say whether the path is cut or deleted; the mount is the
+        one known at this time, or None.
         """
         first, last = parts[0], parts[-1]
-        if first["level"] or first["piece"]:
+        if self._foreseen or first["level"] or first["piece"]:
             return
         key = int(first["inode"]), int(first["dev"]), int(first["generation"])
-        if key in self._names:
-            return
         names: dict[int, bytes] = {}
         for part in parts:
             level = int(part["level"])
@@ -148,6 +157,15 @@ class FileNames:
         inside = "/" + "/".join(words)
         flags = int(last["flags"])
         cut, deleted = bool(flags & FILE_NAME_CUT), bool(flags & FILE_NAME_DELETED)
+        before = self._names.get(key)
+        if before is not None and before.inside == inside:
+            return
+        if before is not None:
+            if deleted:
+                return  # it is still open, and its last name is that before
+            self._were[key] = before
+            if key in self._rows:
+                self.renamed.append(self._rows[key])
         self._names[key] = _Names(inside, cut, deleted, self._mount(key[1], inside))
 
     def _mount(self, dev: int, inside: str) -> tuple[str, str] | None:
@@ -203,6 +221,7 @@ class FileNames:
         was deleted. Without a path it is `inode N of PLACE`: the file system's first mount point,
         else its device; of inodes of btrfs's own, what is done through them. For a block device's
         own pages it is the device's name. Raises IndexError: no such row.
+        `was`: likewise the path before.
         """
         key = self._keys[row]
         inode, dev, _ = key
@@ -217,13 +236,20 @@ class FileNames:
             place = mounted[0][1] if mounted else where
             path = _BY_ADDRESS.get(_btrfs_role(key), "inode {inode} of {place}")
             return File(path.format(inode=inode, place=place), inode, dev, False, False)
+        was = self._were.get(key)
+        before = None if was is None else self._path(dev, was)
+        return File(self._path(dev, names), inode, dev, False, True, before)
+
+    def _path(self, dev: int, names: _Names) -> str:
+        """Return a recorded path as of `__getitem__`. dev: s_dev of the file system."""
+        where = self._device_name(dev)
         mount = names.mount or self._mount(dev, names.inside)
         path = f"{where}:…{names.inside}" if names.cut else f"{where}:{names.inside}"
         if mount is not None and not names.cut:
             root, point = mount
             path = point.rstrip("/") + (names.inside if root == "/" else names.inside[len(root) :])
         path += " (deleted)" if names.deleted else ""
-        return File(path or "/", inode, dev, False, True)
+        return path or "/"
 
 
 def _other(word: int, other: int) -> str:

@@ -73,6 +73,20 @@ def _of(stages: Stages, numbers: I64, rows: Bool) -> Stages:
     return stages if rows.all() else stages.take(np.isin(stages.owner, numbers))
 
 
+def queued_below(window: Lifecycles) -> Bool:
+    """Mark the bios (n,) that stacked devices queued for a bio which the window has, too.
+
+    They move once more what that bio moves. A family of bios is in one window, so how a log is cut
+    changes nothing; where a choice left the upper bio out, the lower one stands for itself.
+    """
+    bios = window.bios
+    if not (bios.parent != NEVER).any():
+        return np.zeros(len(bios), np.bool_)
+    here = np.concatenate([bios.number, window.open_bios.number])
+    above = np.isin(bios.family, here) & (bios.family != bios.number)
+    return np.asarray(above | np.isin(bios.parent, here), dtype=np.bool_)
+
+
 def sure_complete(table: Bios | Requests) -> I64:
     """Return per row its completion (ns, int64); NEVER where it is not known, or is in doubt.
 

@@ -128,3 +128,33 @@ def test_the_charged_cgroup_is_recorded_and_named(loop_device, cgroup):
     assert {e.cgroup for e in queued} == {cgroup.stat().st_ino}
     names = [e.name for e in events.of(Kind.CGROUP) if e.cgroup == cgroup.stat().st_ino]
     assert names == [cgroup.name.encode()]
+
+
+POOL = """
+import ctypes, mmap, os, sys, threading
+
+def work(number):
+    ctypes.CDLL(None).prctl(15, b"pool-%d" % number, 0, 0, 0)
+    fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+    os.preadv(fd, [mmap.mmap(-1, 4096)], number * 4096)
+
+pool = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+[one.start() for one in pool]
+[one.join() for one in pool]
+"""
+
+
+def test_the_leader_is_named_with_the_first_thread(loop_device):
+    # GIVEN a process of which only threads do I/O, each with a name of its own
+    with recording("all", [(loop_device.dev, 0)]) as record:
+        # WHEN they are recorded
+        load = subprocess.Popen([sys.executable, "-c", POOL, loop_device.path])
+        assert load.wait(60) == 0
+
+    # THEN the log has the process's name, once, beside each thread's
+    events = decode(record.segments)
+    named = [e for e in events.of(Kind.TASK) if e.tgid == load.pid]
+    threads = sorted(e.comm.rstrip(b"\0") for e in named if e.tid != load.pid)
+    assert threads == sorted(b"pool-%d" % number for number in range(20))
+    [leader] = [e for e in named if e.tid == load.pid]
+    assert leader.comm.rstrip(b"\0")[:6] == b"python"

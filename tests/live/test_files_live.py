@@ -119,7 +119,9 @@ assert os.preadv(fd, [mmap.mmap(-1, {64 * KIB})], 0) == {64 * KIB}
     assert disk.path("first")[-40:] in biotrail("report", log).stdout
 
 
-def test_renamed_and_deleted_files_keep_their_first_name(tmp_path: Path, disk: Disk) -> None:
+def test_renamed_files_have_their_last_name_deleted_ones_keep_theirs(
+    tmp_path: Path, disk: Disk
+) -> None:
     # GIVEN a file that is renamed, one that is deleted while it is written, one that is deleted
     # before its first byte is on the disk, and one whose inode's number is used again
     log = tmp_path / "x.biotrail"
@@ -146,15 +148,39 @@ other = write("other", {128 * KIB})
 assert os.fstat(other).st_ino == number
 """,
     )
-    # WHEN bytes are added up  THEN each has the name that it had when its first I/O was queued
+    # WHEN bytes are added up  THEN each has the last name that it had
     found = {key[0]: size for key, size in bytes_of(log).items() if key[0]}
     assert found == {
-        disk.path("before"): 128 * KIB,
+        disk.path("after"): 128 * KIB,
         disk.path("deleted"): 128 * KIB,
         disk.path("early") + " (deleted)": 64 * KIB,
         disk.path("one"): 64 * KIB,
         disk.path("other"): 128 * KIB,
     }
+
+
+def test_files_of_a_renamed_directory_have_its_last_name(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a log that is begun in a directory which is then renamed, as databases do
+    log = tmp_path / "x.biotrail"
+    disk.record(
+        log,
+        f"""
+os.mkdir(f"{{here}}/w.tmp")
+fd = write("w.tmp/0.wal", {64 * KIB})
+os.rename(f"{{here}}/w.tmp", f"{{here}}/w")
+for number in range(3):
+    write("w/0.wal", {64 * KIB})
+""",
+    )
+    # WHEN it is reported on  THEN all of its I/O has the last name, with the one before beside it
+    report = json.loads(biotrail("report", "--json", "--by", "file", log).stdout)
+    found = [g for g in report["groups"] if str(g["file"]).endswith(".wal")]
+    assert [(g["file"], g["file_was"], g["bytes"]) for g in found] == [
+        (disk.path("w/0.wal"), disk.path("w.tmp/0.wal"), 4 * 64 * KIB)
+    ]
+    # AND patterns find it by that name
+    chosen = json.loads(biotrail("report", "--json", "--file", "*/w/0.wal", log).stdout)
+    assert chosen["total"]["bytes"] == 4 * 64 * KIB
 
 
 def test_memory_of_a_file_given_to_direct_io_is_not_that_file(tmp_path: Path, disk: Disk) -> None:

@@ -37,8 +37,8 @@ class PathLog:
     def add(self, kind: Kind, at: int, **values: Any) -> None:
         self.records.append((at, record(kind, START + at, **values)))
 
-    def task(self, tid: int, comm: bytes, pid: int | None = None) -> None:
-        self.add(Kind.TASK, 0, tid=tid, tgid=tid if pid is None else pid, comm=comm)
+    def task(self, tid: int, comm: bytes, pid: int | None = None, at: int = 0) -> None:
+        self.add(Kind.TASK, at, tid=tid, tgid=tid if pid is None else pid, comm=comm)
 
     def name(self, inode: int, *components: bytes) -> None:
         """The path of a file below its mount point."""

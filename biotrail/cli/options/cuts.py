@@ -83,7 +83,7 @@ class Cut:
 
     def needs_file(self) -> bool:
         """Return whether the log cannot be a pipe: it is read twice, or its end must be known."""
-        return self.wish != ANYHOW or self.times.by_end
+        return self.wish != ANYHOW or self.times.by_end or bool(self.files)
 
 
 @dataclass
@@ -159,14 +159,38 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     """Return the chosen part of a trace. open_new: opens the trace from its beginning.
 
-    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them, and
-    opens the trace again. Raises TraceError.
+    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them; if by
+    file, to know each file's last name from the beginning on; and opens the trace again. Raises
+    TraceError.
     """
+    limited = limiting(open_new, cut)
     outcome = ANY
     if cut.wish != ANYHOW:
-        outcome = _find(cut, cut.limited(open_new()))
-    trace = cut.limited(open_new())
+        outcome = _find(cut, limited())
+    trace = limited()
     return Opened(trace, Selection(cut.choice(trace.context), outcome), cut)
+
+
+def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
+    """Return what opens a trace from its beginning, limited to the chosen time.
+
+    If files are chosen, the part is read once here, so that each file has its last name from the
+    beginning on. Raises TraceError.
+    """
+    if not cut.files:
+        return lambda: cut.limited(open_new())
+    first = cut.limited(open_new())
+    cut.choice(first.context)
+    with progress(first, "reading names") as windows:
+        for _ in windows:
+            pass
+
+    def limited() -> Trace:
+        trace = cut.limited(open_new())
+        trace.context.files.foresee(first.context.files)
+        return trace
+
+    return limited
 
 
 def _find(cut: Cut, trace: Trace) -> Outcome:

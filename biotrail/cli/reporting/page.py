@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from biotrail import __version__
 from biotrail.cli.options import report_scope
-from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.cuts import Cut, limiting
 from biotrail.cli.options.several import Given
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.cli.reporting.slowest import Findings, as_dict, look_around
@@ -58,7 +58,8 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
 
     again: opens the whole trace from its beginning. cut: without a choice by outcome (`wish`).
     """
-    trace = cut.limited(again())
+    limited = limiting(again, cut)
+    trace = limited()
     timeline = Timeline()
     reporter = Reporter(trace.context, timeline=timeline)
     selection, wanted = Selection(cut.choice(trace.context)), Wanted(SLOWEST)
@@ -70,7 +71,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     report = reporter.finish(trace)
     every, whole = slowest.finish()
     found = Findings(trace, wanted, every)
-    look_around(found, cut.limited(again()), None, 0, False)
+    look_around(found, limited(), None, 0, False)
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
     scope = report_scope.facts(trace, cut)
     data["report"].update(_bounded_scope(scope))

@@ -62,6 +62,7 @@ RECORDER_SHARE = 0.1
 """Share of a stage's time from which on that of the recorder's own programs is told."""
 FIELDS = {
     "process": ("process", "pid"),
+    "thread": ("thread", "tid", "process", "pid"),
     "device": ("device",),
     "op": ("operation",),
     "cgroup": ("cgroup",),
@@ -310,6 +311,8 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
         device = f"({group.name.get('device')}: metadata, or the device itself)"
         return device if kind == "device" else _WITHOUT_FILE.get(str(kind), NOT_KNOWN)
     text = _end(str(path))
+    was = group.name.get("file_was")
+    text += f" (was {_end(str(was))})" if was and field == "file" else ""
     inodes = int(group.name.get("inodes") or 0)
     several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
     return text + (several if field == "file" else "")

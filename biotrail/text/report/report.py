@@ -149,6 +149,12 @@ def _head(report: Report) -> list[str]:
         f"{ranges_text(total)}, "
         f"{units.plural(report.total.requests.counters['ios'], 'request')}",
     ]
+    if report.lower_bios:
+        found.append(
+            f"{units.plural(report.lower_bios, 'further bio')}, {units.size(report.lower_bytes)}: "
+            "queued by stacked devices for these. I/O counts once, as it was submitted; "
+            "tables by device have each device's own"
+        )
     if total["tries"]:
         found.append(
             f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "
@@ -240,7 +246,7 @@ def _list(
     for group in shown:
         rows.append([*name_cells(group, fields), *group_cells(group)])
         rows += operation_rows(group, len(fields)) if divided else []
-    left = (fields[0], *OF_CGROUP)
+    left = (fields[0], "process", *OF_CGROUP)
     columns = [Column(field, left=field in left) for field in fields]
     columns += [*GROUP_WORK, *TOTAL, *TIMES]
     return with_more(with_tail(title, columns, rows, width), more)

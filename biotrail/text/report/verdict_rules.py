@@ -268,7 +268,7 @@ def _failed(report: Report) -> Found | None:
 
 def _without(report: Report) -> Found | None:
     """WITHOUT_SHARE of the bios or more have no latency."""
-    count, of = report.percentiles.without, report.total.bios.counters["ios"]
+    count, of = report.percentiles.without, sum(report.certainty.values())
     if not of or count < WITHOUT_SHARE * of:
         return None
     text = (

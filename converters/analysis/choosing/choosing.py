@@ -136,7 +136,8 @@ class Choice:
         context: of the log, with the names of devices, operations, cgroups and files. devices:
         names of disks or partitions, as device_named takes them. wanted: names of operations
         ("read", "flush", …). who: submitters. files: patterns, one of which has to match the whole
-        path (fnmatchcase, so `*` also matches `/`). Devices are not looked up here, but by `check`.
+        path, or the one before a rename (fnmatchcase, so `*` also matches `/`). Devices are not
+        looked up here, but by `check`.
 
         Raises ConversionError if there are patterns and the log was recorded without files.
         """
@@ -209,8 +210,9 @@ class Choice:
         """Return whether the file in a row of Context.files (-1: none) matches a pattern."""
         if row < 0:
             return False
-        path = self._context.files[row].path
-        return any(fnmatchcase(path, pattern) for pattern in self._files)
+        file = self._context.files[row]
+        paths = [file.path] if file.was is None else [file.path, file.was]
+        return any(fnmatchcase(path, pattern) for path in paths for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
         """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.

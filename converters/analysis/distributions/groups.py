@@ -2,7 +2,7 @@
 """Samples added up by group: by device and operation, process, CPU and the like."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,8 @@ MOST_GROUPS = 4096
 """Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
 OTHERS = -1
 """Code of the group that holds the I/O of all groups past the first MOST_GROUPS."""
+LEFT_OUT = -2
+"""Code of samples that a grouping leaves out."""
 _STAGES = len(Stage)
 
 
@@ -92,6 +94,15 @@ def merged(groups: Iterable[Group]) -> Group:
     return whole
 
 
+def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
+    """Return code → group, with the sums of the groups of one code; no group is changed."""
+    found: dict[int, Group] = {}
+    for groups in many:
+        for code, group in groups.items():
+            found[code] = merged((found[code], group)) if code in found else group
+    return found
+
+
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     """Return `count` new groups, each with the figures of the samples that belong to it.
 
@@ -163,7 +174,7 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
     """Add samples (figures of single bios or requests) to several groupings at once.
 
     ways: (groups, codes) of each grouping; codes: int64 (len(samples),), code of the group that
-    each sample belongs to. The `groups` are changed. Nothing is done without samples.
+    each sample belongs to, or LEFT_OUT. The `groups` are changed. Nothing is done without samples.
     """
     # Samples with the same code in every grouping are summed once, which is most of the work:
     # `place` numbers the distinct combinations of codes.
@@ -183,6 +194,8 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
     parts = gather(place, samples, len(rows))
     for groups, codes in ways:
         for code, row, part in zip(codes[rows].tolist(), rows.tolist(), parts, strict=True):
+            if code == LEFT_OUT:
+                continue
             of_op = OfOperation(part["ios"], part.length, part.latency)
             part.operations = {int(op[row]): of_op} if groups.by_operation else {}
             groups.merge(code, part)

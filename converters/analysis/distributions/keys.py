@@ -17,11 +17,11 @@ from biotrail.converters.analysis.distributions.keys_cgroup import (
 )
 from biotrail.converters.analysis.distributions.keys_files import ByDirectory, ByInode, ByPath
 from biotrail.converters.analysis.distributions.keys_path import ByCall, ByPurpose
+from biotrail.converters.analysis.distributions.keys_process import ByProcess, ByThread
 from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles, known_id
+from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
 from biotrail.recorder.schema.errors import ConversionError
 
 OP_BITS = 8
@@ -120,43 +120,6 @@ class ByOperation:
         return {"operation": operation(self._context, code)}
 
 
-class ByProcess:
-    """Key: name of the submitting thread, and its process id."""
-
-    def __init__(self, context: Context) -> None:
-        self._known: dict[tuple[int, str], int] = {(0, ""): 0}
-        self._names: list[tuple[int, str]] = [(0, "")]
-        self._of_task = np.zeros(0, dtype=np.int64)
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's process: int64 (n,), by row of the window's bios.
-
-        A process is a pair of process id and name of the submitting thread. 0: the submitter is not
-        known. New processes get the next codes. samples: not used. A row of `window.tasks` never
-        changes from window to window, so only rows that are new since the last call are read.
-        """
-        tasks, old = window.tasks, len(self._of_task)
-        new = [
-            self._code(int(tgid), str(comm))
-            for tgid, comm in zip(tasks.tgid[old:].tolist(), tasks.comm[old:].tolist(), strict=True)
-        ]
-        self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
-        task = window.bios.task
-        return take_or(self._of_task, task, 0)
-
-    def _code(self, tgid: int, comm: str) -> int:
-        """Return the code of a process; a new process gets the next code."""
-        code = self._known.setdefault((tgid, comm), len(self._names))
-        if code == len(self._names):
-            self._names.append((tgid, comm))
-        return code
-
-    def name(self, code: int) -> Name:
-        """See Key. Both are None if the submitter is not known (code 0), pid if its id is not."""
-        pid, comm = self._names[code]
-        return {"process": comm, "pid": known_id(pid)} if code else {"process": None, "pid": None}
-
-
 class ByCpu:
     """Key: the CPU that queued the bio."""
 
@@ -174,6 +137,7 @@ class ByCpu:
 
 KEYS: dict[str, Callable[[Context], Key]] = {
     "process": ByProcess,
+    "thread": ByThread,
     "device": ByDevice,
     "op": ByOperation,
     "cgroup": ByCgroup,

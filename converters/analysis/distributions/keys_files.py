@@ -76,7 +76,8 @@ class ByInode:
     def name(self, code: int) -> Name:
         """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
 
-        code: as of `codes`. file: path. file_kind: "file"; "no name" (`file` then says the inode);
+        code: as of `codes`. file: the last path; `file_was`, if it was renamed: the one before.
+        file_kind: "file"; "no name" (`file` then says the inode);
         "other" (what a call's descriptor is that is no file: file_dev and inode are None);
         "device" (a block device's own pages: file and inode are None, and `device` names it); or
         one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
@@ -89,6 +90,8 @@ class ByInode:
         fields = {"file": path, "file_kind": _kind(file)}
         if file.dev == OTHER_DEV:
             return {**fields, "file_dev": None, "inode": None}
+        if file.was is not None:
+            fields["file_was"] = file.was
         device = {"device": file.path} if file.device else {}
         return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device}
 
@@ -97,16 +100,21 @@ class ByPath(ByInode):
     """Key: path of the file, whichever inodes had that path; without a file as ByInode.
 
     Where the records of a file's name were lost, the path can become known after the file's first
-    I/O. That I/O has a code of its own; `canonical` maps it to the code of the path.
+    I/O, and it changes when the file is renamed. Such I/O has a code of its own; `canonical` maps
+    it to the code of the last path. Only where another file had got the earlier path, too, before
+    the change was noticed, the I/O until then stays with that path.
     """
 
     def __init__(self, context: Context) -> None:
         """Start without paths. context: the log's, whose `files` grow while it is read."""
         super().__init__(context)
+        self._next = _FIRST
         self._codes: dict[tuple[int, str], int] = {}
         """(dev_t, `_words` of the file) → code."""
         self._inodes: dict[int, set[int]] = {}
         """Code → rows of its files in Context.files."""
+        self._renamed = 0
+        """Rows of `Context.files.renamed` that were looked at."""
         self._of_row = np.zeros(0, dtype=np.int64)
         """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
@@ -122,6 +130,7 @@ class ByPath(ByInode):
         codes below _FIRST, as by ByInode. Adds to `_codes` and `_inodes`, and lengthens `_of_row`
         where Context.files has grown. samples: not used.
         """
+        self._take_renamed()
         inodes = super().codes(window, samples)
         rows, place = np.unique(inodes, return_inverse=True)
         if len(rows) and rows[-1] - _FIRST >= len(self._of_row):
@@ -130,6 +139,24 @@ class ByPath(ByInode):
             self._of_row = room
         found = [self._code(code - _FIRST) if code >= _FIRST else code for code in rows.tolist()]
         return np.array(found, dtype=np.int64)[place]
+
+    def _take_renamed(self) -> None:
+        """Have files that were renamed since the last call looked up anew; part them from others.
+
+        A path that they alone had is free for another file's code.
+        """
+        renamed = self._context.files.renamed
+        for row in renamed[self._renamed :]:
+            code = int(self._of_row[row]) if row < len(self._of_row) else 0
+            if not code:
+                continue
+            self._of_row[row] = 0
+            rows = self._inodes[code]
+            if len(rows) > 1:
+                rows.discard(row)
+            else:
+                self._codes = {key: one for key, one in self._codes.items() if one != code}
+        self._renamed = len(renamed)
 
     def _code(self, row: int) -> int:
         """Return the code of the file in a row of Context.files; a new group gets the next code.
@@ -151,7 +178,9 @@ class ByPath(ByInode):
 
     def _code_of(self, file: File) -> int:
         """Return the code of the file's group; a new group gets the next code."""
-        return self._codes.setdefault((file.dev, self._words(file)), _FIRST + len(self._codes))
+        code = self._codes.setdefault((file.dev, self._words(file)), self._next)
+        self._next += code == self._next
+        return code
 
     def canonical(self, code: int) -> int:
         """Return the code of the path that the files of `code` have by now.
@@ -163,6 +192,7 @@ class ByPath(ByInode):
         """
         if code < _FIRST:
             return code
+        self._take_renamed()
         rows = self._inodes[code]
         codes = {self._code_of(self._context.files[row]) for row in rows}
         if len(codes) > 1:
@@ -175,7 +205,8 @@ class ByPath(ByInode):
         """Return the name of a path's group: the fields of ByInode.name, and `inodes`.
 
         Those are file, file_kind, file_dev, inode and, of a block device's own pages, device. code:
-        as of `codes` or `canonical`. `inode` is None if several inodes had the path. `inodes`: how
+        as of `codes` or `canonical`. If several inodes had the path, `inode` is None, and there is
+        no `file_was`. `inodes`: how
         many had it; 0 for a group without a file, and for a block device's own pages.
         """
         if code < _FIRST:
@@ -184,6 +215,8 @@ class ByPath(ByInode):
         fields = super().name(min(rows) + _FIRST)
         if fields["file"] is None:
             return {**fields, "inodes": 0}
+        if len(rows) > 1:
+            fields = {name: value for name, value in fields.items() if name != "file_was"}
         inode = fields["inode"] if len(rows) == 1 else None
         return {**fields, "inode": inode, "inodes": len(rows)}
 
@@ -206,6 +239,7 @@ class ByDirectory(ByPath):
         fields = dict(super().name(code))
         path = fields.pop("file")
         fields.pop("inode")
+        fields.pop("file_was", None)
         known = fields["file_kind"] == "file"
         return {"dir": directory(str(path)) if known else None, **fields}
 

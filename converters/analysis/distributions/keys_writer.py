@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
@@ -22,7 +23,7 @@ Name = Mapping[str, str | int | None]
 _Writer = tuple[int, str, int]
 _UNKNOWN = (-1, "not known")
 _EARLIER = (-1, "dirtied before the recording, or not kept")
-"""Writers that are not known, and why; the reason stands where others have the thread's name."""
+"""Writers that are not known, and why; the reason stands where idle tasks have a name."""
 _OTHERS_PAGES = (
     ((int(PageKind.FILE), int(PageKind.DEVICE)), _EARLIER),
     ((int(PageKind.SWAP),), _UNKNOWN),
@@ -38,13 +39,14 @@ class ByWriter:
     def __init__(self, context: Context) -> None:
         """Start without writers. context: the log's, for the paths of cgroups."""
         self._context = context
+        self._names = ProcessNames()
         self._known: dict[_Writer, int] = {}
         self._writers: list[_Writer] = []
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """Return the code of each bio's writer: int64 (n,), by row of the window's bios.
 
-        A writer is a process id, the thread's name and a cgroup. Where it is known who dirtied the
+        A writer is a process and a cgroup. Where it is known who dirtied the
         bio's first page, they are that thread's, with the cgroup that it was in then (where that is
         not known, the one that is charged for the bio); else the submitting thread's, with the
         cgroup that is charged. So the reader is charged for reads, readahead and pages that it
@@ -53,11 +55,12 @@ class ByWriter:
         next code. samples: not used.
         """
         bios, tasks = window.bios, window.tasks
+        self._names.take(tasks)
         pairs = np.empty(len(bios), np.dtype([("task", "<i8"), ("cgroup", "<u8")]))
         pairs["task"], pairs["cgroup"] = bios.task, bios.cgroup
         distinct, place = np.unique(pairs, return_inverse=True)
         of_pair = [
-            (*_who(*((int(tasks.tgid[t]), str(tasks.comm[t])) if t >= 0 else _UNKNOWN)), cgroup)
+            (*(self._who(int(tasks.tgid[t]), str(tasks.comm[t])) if t >= 0 else _UNKNOWN), cgroup)
             for t, cgroup in distinct.tolist()
         ]
         found = self._codes_of(of_pair)[place]
@@ -74,9 +77,23 @@ class ByWriter:
         comms = [comm.decode("utf-8", "replace") for comm in paths.dirty_comm[row].tolist()]
         cgroup = paths.dirty_cgroup[row]
         cgroup = np.where(cgroup == 0, bios.cgroup[dirtied], cgroup)
-        who = zip(paths.dirty_pid[row].tolist(), comms, cgroup.tolist(), strict=True)
-        found[dirtied] = self._codes_of([(*_who(pid, comm), group) for pid, comm, group in who])
+        who = map(self._who, paths.dirty_pid[row].tolist(), comms)
+        found[dirtied] = self._codes_of(
+            [(*task, one) for task, one in zip(who, cgroup.tolist(), strict=True)]
+        )
         return found
+
+    def _who(self, pid: int, comm: str) -> tuple[int, str]:
+        """Return the process of a thread; _UNKNOWN for a kernel's worker, which acts for others.
+
+        With a name where that alone tells: why it is not known, which idle task it is (id 0).
+        """
+        if comm.startswith(_WORKERS):
+            return _UNKNOWN
+        if pid <= 0:
+            return pid, comm
+        self._names.add_thread(pid, comm)
+        return pid, ""
 
     def _writes(self, window: Lifecycles) -> Bool:
         """Mark the window's bios that write data."""
@@ -99,16 +116,12 @@ class ByWriter:
         """
         pid, comm, cgroup = self._writers[code]
         known = pid >= 0
+        process = comm or self._names[pid]
         why = {} if known else {"writer": comm}
         return {
             **why,
-            "process": comm if known else None,
+            "process": process if known else None,
             "pid": known_id(pid) if known else None,
             "cgroup": self._context.cgroups.get(cgroup),
             "cgroup_id": cgroup,
         }
-
-
-def _who(pid: int, comm: str) -> tuple[int, str]:
-    """Return the task; _UNKNOWN for a worker of the kernel, which acts for others."""
-    return _UNKNOWN if comm.startswith(_WORKERS) else (pid, comm)

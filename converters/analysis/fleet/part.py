@@ -110,14 +110,17 @@ def read_part(
         del window  # not kept while the next is made
     report = reporter.finish(trace)
     facts = _facts(trace, report, columns, files)
-    devices = device_sums(reporter, trace.context)
-    for (dev, letter), count in trace.account.devices.items():
-        if dev in devices:
-            devices[dev].events[letter] = count
-    for sums in devices.values():
-        sums.hosts.add(facts.host)
+    devices = device_sums(reporter, trace.context, once=True)
+    each = device_sums(reporter, trace.context)
+    for of in (devices, each):
+        for (dev, letter), count in trace.account.devices.items():
+            if dev in of:
+                of[dev].events[letter] = count
+        for sums in of.values():
+            sums.hosts.add(facts.host)
+    grouped = each if by in OF_DEVICES else devices
     part = Part(
-        groups=_groups(by, facts, report, devices, trace.context),
+        groups=_groups(by, facts, report, grouped, trace.context),
         recordings=[facts],
         certainty=Counter(report.certainty),
         lost_records=Counter(report.loss.lost_records),

@@ -96,14 +96,16 @@ def merge_groups(into: Groups, more: Groups) -> None:
         into.setdefault(name if known else REST, Sums()).merge(sums)
 
 
-def device_sums(reporter: Reporter, context: Context) -> dict[int, Sums]:
+def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> dict[int, Sums]:
     """Return dev_t → figures of each device with I/O, of a recording that was read to its end.
 
-    reporter: after `finish`. The figures of OTHERS (devices that were too many to be kept apart)
-    are those of device -1. `recordings`, `span_ns`, `hosts` and `events` are not set.
+    reporter: after `finish`. once: without bios that stacked devices queued for others. The figures
+    of OTHERS (devices that were too many to be kept apart) are those of device -1. `recordings`,
+    `span_ns`, `hosts` and `events` are not set.
     """
     found: dict[int, Sums] = {}
     bios, requests = reporter.groups
+    bios = reporter.submitted if once else bios
     for code in sorted({*bios, *requests}):
         dev = -1 if code == OTHERS else code >> OP_BITS
         name = REST if code == OTHERS else operation(context, code)

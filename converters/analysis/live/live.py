@@ -14,8 +14,14 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.flow import in_window
-from biotrail.converters.analysis.distributions.groups import Groups, add_to_all
-from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, operation
+from biotrail.converters.analysis.distributions.groups import (
+    LEFT_OUT,
+    Groups,
+    add_to_all,
+    merged_by_code,
+)
+from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.live.tree import Depths, DeviceNow, Slow, Snapshot, Stretch
@@ -32,6 +38,7 @@ from biotrail.converters.events.tables import (
     Stage,
 )
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
+from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 
 MINUTE_NS = 60_000_000_000
@@ -76,6 +83,8 @@ class _Part:
     end: int = -1
     """ns; -1: not known yet."""
     bios: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
+    lower: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
+    """Bios that stacked devices queued for others, which `bios` and `processes` leave out."""
     requests: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     processes: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     slowest: list[Slow] = field(default_factory=list)
@@ -90,7 +99,7 @@ class _Part:
         """
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
-        for name in ("bios", "requests", "processes"):
+        for name in ("bios", "lower", "requests", "processes"):
             for code, group in getattr(other, name).by_code.items():
                 getattr(self, name).merge(code, group)
         self.slowest = slowest_of(self.slowest + other.slowest)
@@ -138,7 +147,12 @@ class Live:
         part.end = max(window.end, part.end)
         bios = of_bios(window.bios, window.bio_stages, self._context)
         codes = self._processes.codes(window, bios)
-        add_to_all(bios, [(part.bios, bios.place), (part.processes, codes)])
+        ways = [(part.bios, bios.place), (part.processes, codes)]
+        lower = queued_below(window)
+        if lower.any():
+            ways = [(groups, np.where(lower, LEFT_OUT, of)) for groups, of in ways]
+            ways.append((part.lower, np.where(lower, bios.place, LEFT_OUT)))
+        add_to_all(bios, ways)
         requests = of_requests(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
@@ -196,7 +210,8 @@ class Live:
         that is not known is 0, and rates of a stretch without length are 0.
         """
         span, context = max(part.end - part.begin, 0), self._context
-        bios, requests = part.bios.by_code, part.requests.by_code
+        bios = merged_by_code(part.bios.by_code, part.lower.by_code)
+        requests = part.requests.by_code
         places = sorted({*bios, *requests})
         found = [
             operation_report(
@@ -211,7 +226,9 @@ class Live:
         return Stretch(
             begin_ns=max(part.begin, 0),
             end_ns=max(part.end, 0),
-            total=operation_report({}, bios.values(), requests.values(), span, context),
+            total=operation_report(
+                {}, part.bios.by_code.values(), requests.values(), span, context
+            ),
             operations=sorted(found, key=lambda o: -o.bios.counters["ios"]),
             processes=self._process_reports(part, span),
             calls=part.calls.reports(context),

@@ -10,10 +10,9 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
 from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.formats.json import operation as operation_dict
-from biotrail.converters.analysis.report.summaries import operation_report
-from biotrail.converters.analysis.report.timeline import Course, Timeline
+from biotrail.converters.analysis.report.timeline import LOWER, Course, Timeline
 from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
+from biotrail.converters.analysis.report.tree.tree import Report
 from biotrail.converters.events.context import Context
 
 MOST = {
@@ -93,7 +92,8 @@ def page_data(
         shown["loss"][name], left_out[name] = bounded(shown["loss"][name], ROOM["words"])
     series, left_out["series"] = bounded(_series(report, timeline, context), ROOM["series"])
     depths, left_out["depths"] = bounded(_depths(report, timeline, context), ROOM["depths"])
-    operations, left_out["operations"] = bounded(_operations(report, context), ROOM["operations"])
+    every = [operation_dict(one) for one in report.operations]
+    operations, left_out["operations"] = bounded(every, ROOM["operations"])
     ios, left_out["slow"] = bounded([_slow(io) for io in slow["ios"]], ROOM["slow"])
     return {
         "report": shown,
@@ -139,46 +139,27 @@ def as_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
-    """Return each operation, summed over all devices, most I/Os first, as json.operation.
-
-    I/Os: bios or requests, whichever are more. Rates are per the report's time. Without depths.
-    """
-    by_op: dict[str, list[OperationReport]] = {}
-    for device in report.devices:
-        for one in device.operations:
-            by_op.setdefault(str(one.bios.name["operation"]), []).append(one)
-    found = [
-        operation_report(
-            {"operation": name},
-            [one.bios.group for one in ones],
-            [one.requests.group for one in ones],
-            report.span_ns,
-            context,
-        )
-        for name, ones in by_op.items()
-    ]
-    found.sort(key=lambda one: -max(one.bios.counters["ios"], one.requests.counters["ios"]))
-    return [operation_dict(one) for one in found]
-
-
 def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
     """Return I/O over time: a dict each for all I/O, operations, devices, and their pairs.
 
     `device` and `operation` are None in a series of all devices or all operations; the other keys
-    are those of _course. Series of all devices come first, then those of each device in the order
+    are those of _course. A bio that a stacked device queued for another is in its device's series
+    alone. Series of all devices come first, then those of each device in the order
     of `report.devices` (most I/O first); of one device all its I/O first, then operations by name.
     I/O of the timeline's OTHERS is only in the series of all I/O.
     """
     courses = timeline.courses()
     names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}
-    for place, course in courses.items():
-        names[None, None].append(course)
-        if place == OTHERS:
+    for coded, course in courses.items():
+        lower = coded >= LOWER
+        if not lower:
+            names[None, None].append(course)
+        if coded == OTHERS:
             continue
+        place = coded - LOWER if lower else coded
         device = context.device_name(place >> OP_BITS)
         op = operation(context, place)
-        for name in ((None, op), (device, None), (device, op)):
+        for name in (*(() if lower else ((None, op),)), (device, None), (device, op)):
             names.setdefault(name, []).append(course)
     order = {device.device: rank for rank, device in enumerate(report.devices, 1)}
     ranked = sorted(names, key=lambda name: (order.get(name[0] or "", 0), name[1] or ""))

@@ -3,23 +3,28 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
+
+import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.extent import begin_text, extent, of_events
 from biotrail.converters.analysis.distributions.groups import (
+    LEFT_OUT,
     OTHERS,
     Group,
     Groups,
     add_to_all,
     merged,
+    merged_by_code,
 )
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
     ByCpu,
+    ByDevice,
     ByPlace,
-    ByProcess,
     Key,
     canonical,
     check_recorded,
@@ -27,6 +32,7 @@ from biotrail.converters.analysis.distributions.keys import (
 )
 from biotrail.converters.analysis.distributions.keys_cgroup import ByCgroup
 from biotrail.converters.analysis.distributions.keys_files import ByPath
+from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
 from biotrail.converters.analysis.report.calls.calls import CallsByName
@@ -46,6 +52,7 @@ from biotrail.converters.analysis.report.summaries import (
     group_report,
     operation_report,
     operation_reports,
+    operations_of_all,
     stacked_reports,
     time_and_number,
     with_rates,
@@ -66,6 +73,7 @@ from biotrail.converters.analysis.report.tree.tree import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
+from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -96,6 +104,8 @@ class Reporter:
         self._by = by
         self._places = ByPlace(context)
         self._bios, self._requests = Groups(), Groups()
+        self._lower = Groups()
+        """Bios that stacked devices queued for others, which `_bios` and lists leave out."""
         self._keys: dict[str, Key] = {
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
@@ -103,6 +113,7 @@ class Reporter:
             **({"files": ByPath(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
+        self._each_device = isinstance(self._chosen, (ByPlace, ByDevice))
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
         }
@@ -121,14 +132,23 @@ class Reporter:
         self._pairs = PairFigures(context, interval)
         self._completions = Completions()
         self._drivers = Drivers()
-        self._series: Series[GroupReport] | None = None
+        self._series: Series[tuple[int, GroupReport]] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
 
     @property
     def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (Samples.place, or OTHERS) → group. Not copies."""
-        return self._bios.by_code, self._requests.by_code
+        """(bios, requests): place (Samples.place, or OTHERS) → group; those of each device.
+
+        Not copies, where no stacked device queued bios.
+        """
+        bios = merged_by_code(self._bios.by_code, self._lower.by_code)
+        return bios, self._requests.by_code
+
+    @property
+    def submitted(self) -> dict[int, Group]:
+        """Place → group of the bios that no stacked device queued for another. Not copies."""
+        return self._bios.by_code
 
     @property
     def devices(self) -> dict[int, Device]:
@@ -153,15 +173,21 @@ class Reporter:
             self.begin = window.begin
         check_interval(window.end - self.begin, self._interval)
         bios = of_bios(window.bios, window.bio_stages, self._context)
+        lower = queued_below(window)
         ways = [(self._bios, bios.place)]
         ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
-        if self._by:
-            ways.append((self._groups["by"], self._chosen.codes(window, bios)))
-        add_to_all(bios, ways)
+        chosen = self._chosen.codes(window, bios) if self._by or self._interval else bios.place
+        each = [(self._groups["by"], chosen)] if self._by else []
+        if lower.any():
+            if not self._each_device:
+                ways, each = [*ways, *each], []
+            ways = [(groups, np.where(lower, LEFT_OUT, codes)) for groups, codes in ways]
+            ways.append((self._lower, np.where(lower, bios.place, LEFT_OUT)))
+        add_to_all(bios, [*ways, *each])
         requests = of_requests(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(self._requests, requests.place)])
         if self._timeline is not None:
-            self._timeline.add(window, bios)
+            self._timeline.add(window, bios, lower)
         self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window, self._context)
@@ -180,7 +206,10 @@ class Reporter:
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
-            self._series.add(self._chosen.codes(window, bios), bios, window.end)
+            if lower.any() and not self._each_device:
+                self._series.add(chosen[~lower], bios.take(~lower), window.end)
+            else:
+                self._series.add(chosen, bios, window.end)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield the windows unchanged, after adding each."""
@@ -188,12 +217,14 @@ class Reporter:
             self.add(window)
             yield window
 
-    def _close(self, code: int, group: Group) -> GroupReport:
-        """Return the report of a group in one interval, with an empty `group`."""
-        name = name_of(self._chosen, code)
-        report = group_report(name, group, self._interval, self._context)
+    def _close(self, code: int, group: Group) -> tuple[int, GroupReport]:
+        """Return the code and the report of a group in one interval, with an empty `group`.
+
+        It has no name yet, as names can become known, or change, until the log's end.
+        """
+        report = group_report({}, group, self._interval, self._context)
         report.group = Group()  # keeping every interval's would take memory by the trace's length
-        return report
+        return code, report
 
     def finish(self, trace: Trace) -> Report:
         """Return the report of all windows; to be called once, after the last window.
@@ -206,8 +237,10 @@ class Reporter:
         context = self._context
         begin, end = extent(trace)
         span = end - begin
-        bios, requests = self._bios.by_code, self._requests.by_code
-        total = operation_report({}, bios.values(), requests.values(), span, context)
+        bios, requests = self.groups
+        submitted = self.submitted
+        total = operation_report({}, submitted.values(), requests.values(), span, context)
+        every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
         devices = self._device_reports(trace, span)
         sums = [total, *(one for device in devices for one in (device.total, *device.operations))]
@@ -224,6 +257,9 @@ class Reporter:
             begin=begin_text(trace),
             of_events=of_events(trace),
             total=total,
+            operations=operations_of_all(submitted, requests, span, context),
+            lower_bios=lower["ios"],
+            lower_bytes=lower["bytes"],
             devices=devices,
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
@@ -237,9 +273,9 @@ class Reporter:
             interval_ns=self._interval,
             intervals=self._intervals(end),
             intervals_left_out=self._late(),
-            certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
+            certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
-            percentiles=Percentiles(without=total.bios.counters["unfinished"]),
+            percentiles=Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
             call_groups=self._call_groups.reports() if self._call_groups else [],
@@ -284,7 +320,7 @@ class Reporter:
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
-        bios, requests = self._bios.by_code, self._requests.by_code
+        bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
         devices = {place >> OP_BITS for place in places} | set(self._devices.by_dev)
         found = [
@@ -335,7 +371,10 @@ class Reporter:
         for place in range(last + 1):
             begin = self.begin + place * self._interval
             end = min(begin + self._interval, max(log_end, begin))
-            groups = self._series.closed.get(place, [])
+            groups = [
+                replace(group, name=name_of(self._chosen, code))
+                for code, group in self._series.closed.get(place, [])
+            ]
             with_shares(groups)
             if end - begin < self._interval:
                 groups = [with_rates(group, end - begin) for group in groups]

@@ -221,6 +221,27 @@ def operation_reports(
     return sorted(found, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"]))
 
 
+def operations_of_all(
+    bios: Places, requests: Places, span_ns: int, context: Context
+) -> list[OperationReport]:
+    """Return the report of each operation, of all devices: most bios (or requests) first.
+
+    Arguments as of operation_reports; I/O of OTHERS, whose operation is not known, is left out.
+    """
+    mask = (1 << OP_BITS) - 1
+    found = [
+        operation_report(
+            {"operation": operation(context, op)},
+            [group for place, group in bios.items() if place >= 0 and place & mask == op],
+            [group for place, group in requests.items() if place >= 0 and place & mask == op],
+            span_ns,
+            context,
+        )
+        for op in sorted({place & mask for place in (*bios, *requests) if place >= 0})
+    ]
+    return sorted(found, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"]))
+
+
 def device_report(
     dev: int,
     device: Device,

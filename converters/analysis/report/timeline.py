@@ -14,11 +14,13 @@ from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
 from biotrail.converters.analysis.report.devices.devices import Devices
-from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.converters.events.tables import I64, Bool, Lifecycles
 
 MOST_COLUMNS = 256
 FIRST_INTERVAL = 1_000
 """Width of a column at first, ns."""
+LOWER = 1 << 48
+"""Added to the place of bios that stacked devices queued for others (windows.queued_below)."""
 MOST_PLACES = 64
 """Pairs of device and operation that are kept apart; I/O of later pairs is added to OTHERS."""
 
@@ -75,14 +77,14 @@ class Timeline:
         self._waiting: list[I64] = []
         self._last = -1
 
-    def add(self, window: Lifecycles, bios: Samples) -> None:
+    def add(self, window: Lifecycles, bios: Samples, lower: Bool) -> None:
         """Add the log's next window: its bios to the columns of time in which they ended.
 
-        bios: samples of the window's bios. One without a completion is in the column of its Q, and
-        adds no latency; NOWAIT tries add nothing. The columns begin at the first window's begin,
-        `origin`. While the window or a bio ends past the last of the `most` columns, `interval` is
-        doubled and columns are merged, also in `devices`. Does not add the window to `devices`: the
-        caller does so afterwards.
+        bios: samples of the window's bios. lower: which of them queued_below marks, (n,). A bio
+        without a completion is in the column of its Q, and adds no latency; NOWAIT tries add
+        nothing. The columns begin at the first window's begin, `origin`. While the window or a bio
+        ends past the last of the `most` columns, `interval` is doubled and columns are merged, also
+        in `devices`. Does not add the window to `devices`: the caller does so afterwards.
         """
         if self.origin < 0:
             self.origin = window.begin
@@ -92,7 +94,7 @@ class Timeline:
         self._last = max(self._last, last)
         if not len(bios):
             return
-        row = self._rows_of(bios.place)
+        row = self._rows_of(np.where(lower, bios.place + LOWER, bios.place))
         column = np.maximum(bios.end - self.origin, 0) // self.interval
         np.add.at(self._ios, (row, column), bios.counters["ios"])
         np.add.at(self._bytes, (row, column), bios.counters["bytes"])
@@ -107,7 +109,8 @@ class Timeline:
     def courses(self) -> dict[int, Course]:
         """Return the I/O over time of each place: place → course.
 
-        A place is a pair of device and operation, dev_t << 8 | operation number; the key OTHERS has
+        A place is a pair of device and operation, dev_t << 8 | operation number; those of bios that
+        stacked devices queued for others have LOWER added. The key OTHERS has
         the I/O of places past the first MOST_PLACES. Places without I/O are absent. Arrays have
         `columns` columns and are views of the timeline's own.
         """

@@ -8,7 +8,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.symbols.kallsyms import address_of
 
-_SLOT_BYTES = 24
+_SLOT_BYTES = 32
 """Size of `struct bt_file_slot` (bpf/files.h)."""
 _END_OF_DIRECT = "iomap_dio_bio_end_io"
 """bi_end_io of a bio of iomap's direct I/O, by which bpf/files.h knows such a bio."""

@@ -29,7 +29,7 @@ from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import Bios, Lifecycles
 
 OF_CALLS = (
-    *("process", "cgroup", "unit", "container", "pod", "namespace"),
+    *("process", "thread", "cgroup", "unit", "container", "pod", "namespace"),
     *("file", "inode", "dir"),
 )
 """Words of KEYS by which calls are grouped, too."""

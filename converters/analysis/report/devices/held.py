@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import HeldReport
@@ -28,8 +29,8 @@ class _Held:
     """ns of those for which it is known."""
     bps: int = _NO_BPS
     iops: int = _NO_IOPS
-    processes: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """(name, process id) of the thread that waited → ns."""
+    processes: Counter[int] = field(default_factory=Counter)
+    """Process of the thread that waited → ns."""
 
 
 class HeldByLimit:
@@ -38,6 +39,7 @@ class HeldByLimit:
     def __init__(self, context: Context) -> None:
         """Start without bios. context: the log's, for names."""
         self._context = context
+        self._names = ProcessNames()
         self._held: dict[tuple[int, int, str], _Held] = {}
         """(cgroup's id, dev_t, operation) → its bios."""
 
@@ -45,6 +47,7 @@ class HeldByLimit:
         """Add the held bios that ended in the log's next window."""
         if window.path is None or not len(window.path.held):
             return
+        self._names.take(window.tasks)
         row, known = rows_of(window.bios.number, window.path.held.number)
         held, bios = window.path.held.take(known), window.bios.take(row[known])
         codes, names = operations(self._context, bios.opf, bios.bytes)
@@ -64,7 +67,13 @@ class HeldByLimit:
         one.time.add(told.held)
         for task, ns in zip(told.task.tolist(), told.held.tolist(), strict=True):
             if task >= 0:
-                one.processes[str(tasks.comm[task]), int(tasks.tgid[task])] += ns
+                one.processes[int(tasks.tgid[task])] += ns
+
+    def _process(self, one: _Held) -> tuple[str, int] | None:
+        """Return name and id of the process whose bios were held for longest; None: not known."""
+        for tgid, _ in one.processes.most_common(1):
+            return self._names[tgid], tgid
+        return None
 
     def reports(self) -> list[HeldReport]:
         """Return a report for each limit's cgroup, device and operation, the longest held first."""
@@ -78,7 +87,7 @@ class HeldByLimit:
                 several=one.several,
                 bps=None if one.bps == _NO_BPS else one.bps,
                 iops=None if one.iops == _NO_IOPS else one.iops,
-                process=one.processes.most_common(1)[0][0] if one.processes else None,
+                process=self._process(one),
                 time=Summary.of(one.time),
             )
             for (limit, dev, operation), one in sorted(self._held.items())

@@ -22,7 +22,7 @@ NAMES = (
 SCOPE = ("filters", "cut", "chosen")
 """Columns that say which I/O was recorded and which part of the log was read; the same in every
 line."""
-LATER = ("dir", "inodes", "call", "pair", "by", "key", "writer")
+LATER = ("dir", "inodes", "call", "pair", "by", "key", "writer", "thread", "tid", "file_was")
 """Name columns added in later versions, behind the others so that those keep their places."""
 DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 """Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99

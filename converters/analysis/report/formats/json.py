@@ -58,6 +58,7 @@ def as_dict(report: Report) -> dict[str, Any]:
             "bios_without": report.percentiles.without,
         },
         "total": operation(report.total),
+        "lower": {"bios": report.lower_bios, "bytes": report.lower_bytes},
         "devices": [_device(device) for device in report.devices],
         "stacked": [_stacked(pair) for pair in report.stacked],
         "stacked_unmatched": report.stacked_unmatched,

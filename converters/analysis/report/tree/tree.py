@@ -390,6 +390,8 @@ class Report:
     begin: str | None
     """Wall-clock time of `begin_ns`, ISO 8601 in UTC; None as for extent.begin_text."""
     total: OperationReport
+    """I/O of all devices. A bio that a stacked device queued for one that is in it is not: figures
+    of `devices` have both, all other lists leave it out, too."""
     devices: list[DeviceReport]
     stacked: list[StackedReport]
     stacked_unmatched: int
@@ -438,9 +440,15 @@ class Report:
     """Whether `begin_ns` and `end_ns` are the first and last event, as the recording does not say
     from when to when it was."""
     submissions_unknown: int = 0
+    """Bios queued inside io_uring_enter or io_submit whose request is not known."""
     pairs: list[PairReport] = field(default_factory=list)
     """As the log's header declares them; empty: none."""
-    """Bios queued inside io_uring_enter or io_submit whose request is not known."""
+    operations: list[OperationReport] = field(default_factory=list)
+    """Operations of `total`, most I/Os first."""
+    lower_bios: int = 0
+    """Bios that `total` leaves out, as stacked devices queued them for others."""
+    lower_bytes: int = 0
+    """Their data."""
 
     @property
     def span_ns(self) -> int:

@@ -78,8 +78,20 @@ def data_of(tables: Tables, table: Bios | Requests) -> np.ndarray:
     return np.where([name in CLEARED for name in names], 0, table.bytes).astype(np.int64)
 
 
+def below_others(bios: Bios) -> np.ndarray:
+    """Which bios stacked devices queued for others; of a whole log."""
+    return np.asarray(bios.parent != NEVER)
+
+
 def check_totals(tables: Tables, report: Report) -> None:
-    bios, total = tables.bios, report.total.bios
+    every, total = tables.bios, report.total.bios
+    lower = below_others(every)
+    assert report.lower_bios == int(lower.sum())
+    assert report.lower_bytes == int(data_of(tables, every)[lower].sum())
+    without = (every.queue == NEVER) | (every.complete == NEVER)
+    assert report.percentiles.without == int(without.sum())
+    assert sum(report.certainty.values()) == len(every)
+    bios = every.take(~lower)
     assert total.counters["ios"] == len(bios)
     assert total.counters["bytes"] == int(data_of(tables, bios).sum())
     ranges = sum(total.counters[name] for name in CLEARED.values())
@@ -87,9 +99,9 @@ def check_totals(tables: Tables, report: Report) -> None:
     assert total.counters["failed"] == int((bios.status != 0).sum())
     assert total.counters["requeues"] == int(bios.requeues.sum())
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
-    assert report.percentiles.without == int((~ended).sum())
     check_latencies(total, (bios.complete - bios.queue)[ended])
     stages = tables.bio_stages
+    stages = stages.take(np.isin(stages.owner, bios.number))
     took = stages.end - stages.start
     shown = {s.stage: s for s in total.stages}
     for stage in Stage:
@@ -108,14 +120,16 @@ def check_totals(tables: Tables, report: Report) -> None:
 
 
 def check_parts(tables: Tables, report: Report) -> None:
-    """Each way of grouping holds every bio once."""
+    """Devices hold every bio once, each other way of grouping those that were submitted."""
     by_device = {d.dev: d.total.bios.counters["ios"] for d in report.devices}
     devices = Counter(tables.bios.dev.tolist())
     assert by_device == {f"{dev >> 20}:{dev & 0xFFFFF}": n for dev, n in devices.items()} | {
         dev: 0 for dev, n in by_device.items() if not n
     }
+    operations = [o.bios for d in report.devices for o in d.operations]
+    assert sum(g.counters["bytes"] for g in operations) == int(data_of(tables, tables.bios).sum())
     for groups in (
-        [o.bios for d in report.devices for o in d.operations],
+        [one.bios for one in report.operations],
         report.processes,
         report.cgroups,
         report.cpus,
@@ -124,15 +138,26 @@ def check_parts(tables: Tables, report: Report) -> None:
             whole = report.total.bios.counters[name]
             assert sum(g.counters[name] for g in groups) == whole, name
         assert sum(g.latency.sum for g in groups) == report.total.bios.latency.sum
-    tasks = Counter(tables.bios.task.tolist())
-    names = Counter[tuple[object, object]]()
+    bios = tables.bios.take(~below_others(tables.bios))
+    tasks = Counter(bios.task.tolist())
+    counts = Counter[object]()
     known = tables.windows[-1].tasks
+    leaders = {
+        int(tgid): comm
+        for tid, tgid, comm in zip(known.tid, known.tgid, known.comm, strict=True)
+        if tid == tgid
+    }
     for task, count in tasks.items():
-        pid, comm = (int(known.tgid[task]), known.comm[task]) if task >= 0 else (None, None)
-        names[pid, comm] += count
-    mine = {(g.name["pid"], g.name["process"]): g.counters["ios"] for g in report.processes}
-    assert mine == names
-    cgroups = Counter(tables.bios.cgroup.tolist())
+        tgid = int(known.tgid[task]) if task >= 0 else -1
+        counts[tgid or str(known.comm[task])] += count
+    mine = Counter[object]()
+    for g in report.processes:
+        pid = g.name["pid"]
+        mine[-1 if g.name["process"] is None else pid or g.name["process"]] += g.counters["ios"]
+        if pid in leaders and pid:
+            assert g.name["process"] == leaders[pid]
+    assert mine == counts
+    cgroups = Counter(bios.cgroup.tolist())
     assert {g.name["cgroup_id"]: g.counters["ios"] for g in report.cgroups} == cgroups
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import NO_FILE, files_of
 from biotrail.converters.lifecycles.account import Reason
@@ -96,14 +98,14 @@ def test_what_is_known_of_a_name(tmp_path: Path) -> None:
     records += [*bio(6, 17, generation=2), *bio(7, 12, dev=9 << 20), *bio(8, 1, dev=9 << 20)]
     # WHEN they are read
     found = paths_of(Trace(write(tmp_path / "x.biotrail", records)))
-    # THEN each is told as far as it is known; the name at first sight stays
+    # THEN each is told as far as it is known; the last name counts
     assert found == [
         f"/srv/dir/{LONG.decode()}",
         "vda:…/deep/down",
         "/srv/gone (deleted)",
         "inode 15 of /srv",
         "inode 16 of /srv",
-        "/srv/old",
+        "/srv/renamed",
         "/srv/new",
         "9:0:/elsewhere",
         "inode 1 of 9:0",
@@ -280,3 +282,54 @@ def test_inodes_of_btrfs_are_called_what_they_are_for(tmp_path: Path, cli: Cli) 
     assert {one["file_kind"]: one["ios"] for one in groups if one["file"] is None} == {
         "metadata": 1
     }
+
+
+def renamed(path: Path) -> Path:
+    """An I/O of 0.tmp, which becomes wal/1, has another, and leaves its name to another file."""
+    later = START + 10_000_000
+    return write(
+        path,
+        [
+            *names(START, 12, b"0.tmp"),
+            *bio(0, 12),
+            *names(START + 1_500_000, 12, b"wal", b"1"),
+            *bio(2, 12),
+            *names(later, 13, b"0.tmp"),
+            *bio(10, 13),
+        ],
+    )
+
+
+@pytest.mark.parametrize("window_events", [1 << 20, 1])
+def test_a_file_has_its_last_name(tmp_path: Path, window_events: int) -> None:
+    # GIVEN a file that is renamed between two I/Os, and another that gets its first name
+    trace = Trace(renamed(tmp_path / "x.biotrail"))
+    # WHEN they are grouped by path, at once or event by event
+    windows = trace.lifecycles(window_events)
+    groups = as_dict(make_report(trace, windows, by="file"))["groups"]
+    # THEN all I/O of the first has its last name, with the one before beside it
+    assert sorted((g["file"], g.get("file_was"), g["ios"], g["inode"]) for g in groups) == [
+        ("/srv/0.tmp", None, 1, 13),
+        ("/srv/wal/1", "/srv/0.tmp", 2, 12),
+    ]
+    # AND so it is by directory
+    trace = Trace(tmp_path / "x.biotrail")
+    groups = as_dict(make_report(trace, trace.lifecycles(window_events), by="dir"))["groups"]
+    assert sorted((g["dir"], g["ios"]) for g in groups) == [("/srv", 1), ("/srv/wal", 2)]
+
+
+@pytest.mark.parametrize(("pattern", "ios"), [("/srv/wal/*", 2), ("/srv/0.tmp", 3)])
+def test_files_are_chosen_by_either_name(cli: Cli, tmp_path: Path, pattern: str, ios: int) -> None:
+    # GIVEN the same WHEN I/O is chosen by a file's last name, or by the one before
+    log = renamed(tmp_path / "x.biotrail")
+    found = json.loads(cli("report", "--json", "--file", pattern, log).out)
+    # THEN all of the file's I/O is chosen, also that before the rename
+    assert found["total"]["ios"] == ios
+
+
+def test_text_and_csv_have_the_name_before(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN the same WHEN it is printed THEN the name before stands beside the last
+    log = renamed(tmp_path / "x.biotrail")
+    assert "/srv/wal/1 (was /srv/0.tmp)" in cli("report", log).out
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", log).out)))
+    assert {r["file_was"] for r in rows if r["file"] == "/srv/wal/1"} == {"/srv/0.tmp"}
