@@ -25,26 +25,33 @@ struct bt_cgroup_slot {
 struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
 struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
 
+/* Writes a TASK record of a thread if it is not cached. */
+static __always_inline void bt_name_task(struct bt_writer *w, const struct bt_task_slot *now)
+{
+	struct bt_task_slot *slot = &bt_tasks[now->tid & (BT_TASK_SLOTS - 1)];
+	struct bt_task *record;
+
+	if (slot->tid == now->tid && slot->tgid == now->tgid && slot->comm[0] == now->comm[0] &&
+	    slot->comm[1] == now->comm[1] && slot->generation == now->generation)
+		return;
+	record = bt_reserve(w, BT_TASK, sizeof(*record));
+	if (!record)
+		return;
+	record->tid = now->tid;
+	record->tgid = now->tgid;
+	((__u64 *)record->comm)[0] = now->comm[0];
+	((__u64 *)record->comm)[1] = now->comm[1];
+	*slot = *now;
+}
+
 /* Returns the running thread's id; sets w->tgid and w->flags; writes a TASK record if it is not cached. */
 static __always_inline __u32 bt_task(struct bt_writer *w)
 {
-	struct bt_task_slot now, *slot;
-	struct bt_task *record;
+	struct bt_task_slot now;
 
 	w->flags = bt_current(&now);
 	w->tgid = now.tgid;
-	slot = &bt_tasks[now.tid & (BT_TASK_SLOTS - 1)];
-	if (slot->tid == now.tid && slot->tgid == now.tgid && slot->comm[0] == now.comm[0] &&
-	    slot->comm[1] == now.comm[1] && slot->generation == now.generation)
-		return now.tid;
-	record = bt_reserve(w, BT_TASK, sizeof(*record));
-	if (!record)
-		return now.tid;
-	record->tid = now.tid;
-	record->tgid = now.tgid;
-	((__u64 *)record->comm)[0] = now.comm[0];
-	((__u64 *)record->comm)[1] = now.comm[1];
-	*slot = now;
+	bt_name_task(w, &now);
 	return now.tid;
 }
 

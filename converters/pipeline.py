@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import named_events
+from biotrail.converters.calls.behalf import set_whom
 from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
@@ -249,6 +250,7 @@ class Trace:
             result.sites = lives.joined(site_tables(fresh, self.tasks), result, end, final)
             self.account.add_sites(fresh, first)
             result.path = joiner.join(result, self.tasks, end, final)
+            set_whom(result)
             if end <= first:  # the window lies in the margin before the span
                 continue
             shown = max(begin, first)

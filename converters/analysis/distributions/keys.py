@@ -19,6 +19,7 @@ from biotrail.converters.analysis.distributions.keys_files import ByDirectory, B
 from biotrail.converters.analysis.distributions.keys_path import ByCall, ByPurpose
 from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.calls.behalf import doers
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles, known_id
@@ -120,41 +121,68 @@ class ByOperation:
         return {"operation": operation(self._context, code)}
 
 
+_WORKER, _ROOT = "kworker", 1
+"""Beginning of the names of the kernel's workers; id of the cgroup above all, its low half."""
+
+
 class ByProcess:
-    """Key: name of the submitting thread, and its process id."""
+    """Key: name and process id of the thread whose I/O it is, which need not have queued it."""
 
     def __init__(self, context: Context) -> None:
-        self._known: dict[tuple[int, str], int] = {(0, ""): 0}
-        self._names: list[tuple[int, str]] = [(0, "")]
+        """Start without processes. context: the log's, for the paths of cgroups."""
+        self._context = context
+        self._known: dict[tuple[int, str, int], int] = {(0, "", 0): 0}
+        self._names: list[tuple[int, str, int]] = [(0, "", 0)]
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """Return the code of each bio's process: int64 (n,), by row of the window's bios.
 
-        A process is a pair of process id and name of the submitting thread. 0: the submitter is not
-        known. New processes get the next codes. samples: not used. A row of `window.tasks` never
-        changes from window to window, so only rows that are new since the last call are read.
+        A process is a pair of process id and name of the thread for which the bio was queued or,
+        unless that was another one (`Bios.whom`), of the thread that queued it. What workers of the
+        kernel queued for nobody that is known is one group for each cgroup that is charged for it,
+        but the root. 0: the thread is not known. New processes get the next codes. samples: not
+        used. A row of `window.tasks` never changes from window to window, so only rows that are new
+        since the last call are read.
         """
-        tasks, old = window.tasks, len(self._of_task)
+        tasks, bios, old = window.tasks, window.bios, len(self._of_task)
         new = [
             self._code(int(tgid), str(comm))
             for tgid, comm in zip(tasks.tgid[old:].tolist(), tasks.comm[old:].tolist(), strict=True)
         ]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
-        task = window.bios.task
-        return take_or(self._of_task, task, 0)
+        task = doers(bios)
+        found = take_or(self._of_task, task, 0)
+        charged = (bios.cgroup & np.uint64(0xFFFFFFFF)) > _ROOT
+        if charged.any() and len(task):
+            worker = [name.startswith(f"{_WORKER}/") for _, name, _ in self._names]
+            rows = np.flatnonzero(charged & np.array(worker, dtype=np.bool_)[found])
+            cgroups, at = np.unique(bios.cgroup[rows], return_inverse=True)
+            codes = [self._code(0, _WORKER, cgroup) for cgroup in cgroups.tolist()]
+            found[rows] = np.array(codes, dtype=np.int64)[at]
+        return found
 
-    def _code(self, tgid: int, comm: str) -> int:
+    def _code(self, tgid: int, comm: str, cgroup: int = 0) -> int:
         """Return the code of a process; a new process gets the next code."""
-        code = self._known.setdefault((tgid, comm), len(self._names))
+        process = tgid, comm, cgroup
+        code = self._known.setdefault(process, len(self._names))
         if code == len(self._names):
-            self._names.append((tgid, comm))
+            self._names.append(process)
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. Both are None if the submitter is not known (code 0), pid if its id is not."""
-        pid, comm = self._names[code]
-        return {"process": comm, "pid": known_id(pid)} if code else {"process": None, "pid": None}
+        """See Key. Both are None if the thread is not known (code 0), pid if its id is not.
+
+        Of what workers queued for a cgroup also `cgroup` (its path; None: not in the log) and
+        `cgroup_id`.
+        """
+        pid, comm, cgroup = self._names[code]
+        if not code:
+            return {"process": None, "pid": None}
+        if not cgroup:
+            return {"process": comm, "pid": known_id(pid)}
+        path = self._context.cgroups.get(cgroup)
+        return {"process": comm, "pid": None, "cgroup": path, "cgroup_id": cgroup}
 
 
 class ByCpu:

@@ -29,7 +29,7 @@ class _Held:
     bps: int = _NO_BPS
     iops: int = _NO_IOPS
     processes: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """(name, process id) of the thread that waited → ns."""
+    """(name, process id) of the thread that submitted it or waited → bios."""
 
 
 class HeldByLimit:
@@ -60,11 +60,9 @@ class HeldByLimit:
         one.bios += len(held)
         one.several += int((held.limits > 1).sum())
         one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
-        told = held.take(held.held != NEVER)
-        one.time.add(told.held)
-        for task, ns in zip(told.task.tolist(), told.held.tolist(), strict=True):
-            if task >= 0:
-                one.processes[str(tasks.comm[task]), int(tasks.tgid[task])] += ns
+        one.time.add(held.held[held.held != NEVER])
+        for task in held.task[held.task >= 0].tolist():
+            one.processes[str(tasks.comm[task]), int(tasks.tgid[task])] += 1
 
     def reports(self) -> list[HeldReport]:
         """Return a report for each limit's cgroup, device and operation, the longest held first."""

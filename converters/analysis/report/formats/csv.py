@@ -53,9 +53,18 @@ COLUMNS = (
     *DOUBTFUL,
     *CGROUPS,
     *CLEARED.values(),
+    "by_workers",
 )
 
-_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())
+_COUNTED = (
+    "failed",
+    "unfinished",
+    "tries",
+    "tried_bytes",
+    "doubtful",
+    *CLEARED.values(),
+    "by_workers",
+)
 """Counters that are columns of their own."""
 
 Line = dict[str, Any]
