@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the proof needs, where they cannot be had: the reason is said, and nothing fails."""
+"""Programs that the proof needs and that cannot be had: the reason is said, and nothing fails."""
 
 from pathlib import Path
 
