@@ -46,7 +46,7 @@ test: setup-test lint generated ## lint, types, layers, and every test but the v
 	$(PYTEST) -n $(shell nproc) --ignore=tests/vm --ignore=tests/live $(PYTEST_ARGS)
 	$(PYTEST) tests/live -n $(LIVE_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
-prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt" FIRST=60000
+prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt programs" FIRST=60000
 	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python -m tests.prove.prove $(PARTS)
 
 lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter

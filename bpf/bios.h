@@ -3,6 +3,7 @@
 #ifndef BIOTRAIL_BIOS_H
 #define BIOTRAIL_BIOS_H
 
+#include "behalf.h"
 #include "calls.h"
 #include "dirtied.h"
 #include "files.h"
@@ -52,6 +53,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
 		r->cgroup = cgroup;
 		bt_held_back(&w, bio);
+		bt_behalf(&w, bio, tid);
 		bt_stack(&w, ctx, bio);
 		bt_file(&w, bio, r);
 		bt_call(&w, bio, tid);

@@ -73,6 +73,15 @@ static __always_inline void bt_leader(struct bt_writer *w, const struct bt_task_
 		bt_write_task(w, slot, &now);
 }
 
+/* Writes a TASK record of a thread, which need not be the running one, if it is not cached. */
+static __always_inline void bt_name_task(struct bt_writer *w, const struct bt_task_slot *now)
+{
+	struct bt_task_slot *slot = bt_slot_of(now->tid);
+
+	if (!bt_is_cached(slot, now))
+		bt_write_task(w, slot, now);
+}
+
 /* Returns the running thread's id; sets w->tgid and w->flags; writes a TASK record if it is not cached. */
 static __always_inline __u32 bt_task(struct bt_writer *w)
 {

@@ -48,6 +48,7 @@ enum bt_kind {
 	BT_STACK = 20,
 	BT_FILE = 21,
 	BT_HELD = 37,
+	BT_BEHALF = 39,
 	BT_CALL = 22,
 	BT_RETURN = 23,
 	BT_CALL_FILE = 38,
@@ -511,6 +512,19 @@ _Static_assert(__builtin_offsetof(struct bt_held, cgroup) == 16, "bt_held.cgroup
 _Static_assert(__builtin_offsetof(struct bt_held, bps) == 24, "bt_held.bps");
 _Static_assert(__builtin_offsetof(struct bt_held, iops) == 32, "bt_held.iops");
 _Static_assert(__builtin_offsetof(struct bt_held, limits) == 36, "bt_held.limits");
+
+/* o block_bio_queue: A thread waits for a bio that a kernel thread queues: follows its Q, same head time. */
+struct bt_behalf {
+	__u64 head;
+	__u64 bio;
+	__u32 waiter;
+	__u32 told_by;
+};
+_Static_assert(sizeof(struct bt_behalf) == 24, "size of bt_behalf");
+_Static_assert(__builtin_offsetof(struct bt_behalf, head) == 0, "bt_behalf.head");
+_Static_assert(__builtin_offsetof(struct bt_behalf, bio) == 8, "bt_behalf.bio");
+_Static_assert(__builtin_offsetof(struct bt_behalf, waiter) == 16, "bt_behalf.waiter");
+_Static_assert(__builtin_offsetof(struct bt_behalf, told_by) == 20, "bt_behalf.told_by");
 
 /* y block_bio_queue: The system call that queues a bio: follows its Q with the same head time (--path call). */
 struct bt_call {

@@ -135,8 +135,9 @@ struct bt_config {
 	__u32 files; /* write FILE and FILE_NAME records (files.h) */
 	__u32 hold_irqs; /* this kernel has bpf_local_irq_save() */
 	__u64 iomap_end_io; /* address of iomap_dio_bio_end_io(); 0: not known */
+	__u64 waited_ends[3]; /* functions that end bios that are waited for (behalf.h) */
 };
-_Static_assert(sizeof(struct bt_config) == 1456, "size");
+_Static_assert(sizeof(struct bt_config) == 1480, "size");
 _Static_assert(__builtin_offsetof(struct bt_config, ring_bytes) == 0, "ring_bytes");
 _Static_assert(__builtin_offsetof(struct bt_config, upper_bytes) == 4, "upper_bytes");
 _Static_assert(__builtin_offsetof(struct bt_config, area_bytes) == 8, "area_bytes");
@@ -170,6 +171,7 @@ _Static_assert(__builtin_offsetof(struct bt_config, leave_own) == 1436, "leave_o
 _Static_assert(__builtin_offsetof(struct bt_config, files) == 1440, "files");
 _Static_assert(__builtin_offsetof(struct bt_config, hold_irqs) == 1444, "hold_irqs");
 _Static_assert(__builtin_offsetof(struct bt_config, iomap_end_io) == 1448, "iomap_end_io");
+_Static_assert(__builtin_offsetof(struct bt_config, waited_ends) == 1456, "waited_ends");
 
 /* A file that the recorder writes (own.h). */
 struct bt_own_file {

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import named_events
+from biotrail.converters.calls.behalf import set_whom
 from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.calls.names import with_ioctl_commands
 from biotrail.converters.events.context import Context
@@ -251,6 +252,7 @@ class Trace:
             self.account.add_sites(fresh, first)
             path = joiner.join(result, self.tasks, end, final)
             result.path = with_ioctl_commands(path, self.context.machine)
+            set_whom(result)
             if end <= first:  # the window lies in the margin before the span
                 continue
             shown = max(begin, first)

@@ -77,9 +77,10 @@ def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
     """Return which held bios' completions ended which of the waits.
 
     That is the first wait to end after the completion, within WAKE_NS and before any other
-    completion, if it began before the bio's Q, was not for a bio that its own call queued, and is
-    not known to be for anything but I/O. bios: those of `held` and others. ends: the completions of
-    all of the window's bios, distinct, ascending.
+    completion, if it began before the bio's Q, was not for a bio that its own call queued, is not
+    known to be for anything but I/O, and is of the thread that the bio names, if it names one.
+    bios: those of `held` and others. ends: the completions of all of the window's bios, distinct,
+    ascending.
     """
     row, there = rows_of(bios.number, held.number)
     own = np.flatnonzero(there & (bios.complete[row] != NEVER) if len(bios) else there)
@@ -96,6 +97,11 @@ def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
     good = (place < len(order)) & (woken - complete <= WAKE_NS) & (waits.out[first] < queue)
     good &= np.searchsorted(ends, woken, side="right") == (
         np.searchsorted(ends, complete, side="right")
+    )
+    good &= (
+        (held.tid[own] == 0)
+        | (held.since[own] == HeldSince.REMAP)
+        | (held.tid[own] == waits.tid[first])
     )
     return _Match(own[good], first[good])
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL, DIRTIED, HELD and SUBMISSION records follow their Q, INTERRUPT and DRIVER records their C,
-each with the same head time. They are joined to it once, so that later steps can pass the Q or C on
-without them.
+CALL, DIRTIED, HELD, BEHALF and SUBMISSION records follow their Q, INTERRUPT and DRIVER records
+their C, each with the same head time. They are joined to it once, so that later steps can pass the
+Q or C on without them.
 """
 
 import numpy as np
@@ -22,7 +22,8 @@ from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 
 ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
 """Kinds of records that are rows of the path's tables."""
-_JOINED = (Kind.CALL, Kind.DIRTIED, Kind.HELD, Kind.SUBMISSION, Kind.INTERRUPT, Kind.DRIVER)
+_OF_QUEUED = (Kind.CALL, Kind.DIRTIED, Kind.HELD, Kind.BEHALF, Kind.SUBMISSION)
+_JOINED = (*_OF_QUEUED, Kind.INTERRUPT, Kind.DRIVER)
 KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK)
 """Kinds of the path's records."""
 _NEVER_AGO = np.uint32(0xFFFFFFFF)
@@ -32,16 +33,17 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 def attach_path(events: Events) -> None:
     """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
-    These are CALL, DIRTIED, HELD and SUBMISSION records (of a Q), INTERRUPT and DRIVER records (of
-    a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in `events` is
-    ignored. `events.path` is left as it is if there are no such records. `events` must hold all
-    events of each time, so that a Q or C and its records are together. The records stay among the
-    events.
+    These are CALL, DIRTIED, HELD, BEHALF and SUBMISSION records (of a Q), INTERRUPT and DRIVER
+    records (of a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in
+    `events` is ignored. `events.path` is left as it is if there are no such records. `events` must
+    hold all events of each time, so that a Q or C and its records are together. The records stay
+    among the events.
     """
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
     steps, held = events.rows(Kind.DRIVER), events.rows(Kind.HELD)
-    if not any(map(len, (calls, dirtied, interrupts, submissions, steps, held))):
+    waited = events.rows(Kind.BEHALF)
+    if not any(map(len, (calls, dirtied, interrupts, submissions, steps, held, waited))):
         return
     known = events.rows(Kind.Q, Kind.C)
     at = np.full(len(events), -1, np.int32)
@@ -50,6 +52,7 @@ def attach_path(events: Events) -> None:
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_held(events, held, path)
+    _join_waiters(events, waited, path)
     _join_interrupts(events, interrupts, path)
     _join_submissions(events, submissions, path)
     join_steps(events, steps, completion_of(events, steps), path)
@@ -109,6 +112,16 @@ def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
     path.rows["limit"][path.at[queued]] = records["cgroup"]
     for name in ("bps", "iops", "limits"):
         path.rows[name][path.at[queued]] = records[name]
+
+
+def _join_waiters(events: Events, rows: I64, path: PathColumn) -> None:
+    """Write the waiter of the BEHALF records at `rows` to their Q's row.
+
+    Records whose Q is not in `events` are ignored.
+    """
+    queued = queued_of(events, rows)
+    rows, queued = rows[queued >= 0], queued[queued >= 0]
+    path.rows["waiter"][path.at[queued]] = events.field(Kind.BEHALF, "waiter", rows)
 
 
 def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:

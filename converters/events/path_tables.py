@@ -51,6 +51,7 @@ PATH = np.dtype(
         ("irq", "<u4"),
         ("request", REQUEST),
         ("held", "u1"),
+        ("waiter", "<u4"),
         ("limit", "<u8"),
         ("bps", "<u8"),
         ("iops", "<u4"),
@@ -68,7 +69,8 @@ PATH = np.dtype(
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
 numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm in
 cgroup (id; 0 not known), and the request (REQUEST) of io_uring or aio that the bio serves; and
-whether a cgroup's limit held the bio, with that limit, as in HeldBios. Of a C:
+whether a cgroup's limit held the bio, with that limit, as in HeldBios; and the thread that waits
+for the bio where a kernel thread queues it (waiter; 0: none is known). Of a C:
 context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt number
 `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps, as in
 DriverSteps (driver 0: not recorded)."""
@@ -260,7 +262,7 @@ class HeldBios(Table):
     since: U8
     """HeldSince value."""
     tid: U32
-    """Thread that submitted the bio, or waited for it; 0: not known."""
+    """Thread that submitted the bio, or waits for it; 0: not known."""
     task: I32
     """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
     entry: I64

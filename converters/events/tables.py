@@ -151,6 +151,9 @@ class Bios(Table):
     """Thread that submitted the bio; 0 when its Q was not recorded."""
     task: I32
     """Row of the submitting thread in `Lifecycles.tasks`; -1 unknown."""
+    whom: I32
+    """Row in `Lifecycles.tasks` of the thread for which `task` queued the bio, where that was
+    another one, as of a kernel thread's bios; -1: itself, or not known (`converters.behalf`)."""
     cgroup: U64
     """Id of the cgroup that the bio is charged to; 0 unknown."""
     ioprio: U16

@@ -282,7 +282,8 @@ def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> Hel
 
     How long, and for which thread, where the bio was remapped before its Q, from a partition or an
     upper device: its first event is that A then, in the thread that submitted it. Else `held` is
-    NEVER, and `converters.calls` sets it where a call's wait tells, and that call's `entry`.
+    NEVER, and `converters.calls` sets it where a call's wait tells, and that call's `entry`. The
+    thread is also known where the bio says who waits for it.
 
     number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
     """
@@ -298,6 +299,10 @@ def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> Hel
     since, tid = np.zeros(len(known), dtype=np.uint8), np.zeros(len(known), dtype=np.uint32)
     task = np.full(len(known), -1, dtype=np.int32)
     begun = events.ts[first[remapped]]
+    waiter = paths.field("waiter")
+    told = np.flatnonzero(waiter)
+    tid[told] = waiter[told]
+    task[told] = tasks.rows(waiter[told], events.ts[queued[known[told]]])
     held[remapped] = events.ts[queued[known[remapped]]] - begun
     since[remapped] = HeldSince.REMAP
     tid[remapped] = events.field(Kind.A, "tid", first[remapped])

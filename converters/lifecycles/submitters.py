@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import NO_STACK, Events
 from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.submission_tables import Flag, Runner
 from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, EventRows, PageKind
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import (
@@ -42,11 +43,12 @@ class Submitters:
     ) -> dict[str, NDArray[Any]]:
         """Return the columns of `Bios` that say who submitted each bio and how, from its Q.
 
-        By column name: part (the Q's dev_t, of the partition or disk), tid, task, cgroup, ioprio,
-        hint, page (a PageKind), stack, cpu. task and stack are rows of `tasks` and `stacks`, -1 if
-        the thread has no name or no stack was recorded; stacks not met before are added to
-        `stacks`. Without a Q part is `dev`, task and stack are -1, cpu is NO_CPU, the others are
-        0. tid is 0, too, where the recording does not have it; `task` still names the thread.
+        By column name: part (the Q's dev_t, of the partition or disk), tid, task, whom (by the Q's
+        records alone), cgroup, ioprio, hint, page (a PageKind), stack, cpu. task, whom and stack
+        are rows of `tasks` and `stacks`, -1 if the thread has no name or no stack was recorded;
+        stacks not met before are added to `stacks`. Without a Q part is `dev`, task, whom and stack
+        are -1, cpu is NO_CPU, the others are 0. tid is 0, too, where the recording does not have
+        it; `task` still names the thread.
 
         queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
         per bio, the disk (dev_t).
@@ -68,6 +70,7 @@ class Submitters:
             "part": np.where(recorded, field_of_q("part", np.uint32), dev).astype(np.uint32),
             "tid": np.where(tid < FIRST_UNKNOWN_TID, tid, 0).astype(np.uint32),
             "task": np.where(recorded, self.tasks.rows(tid, queue_time), -1).astype(np.int32),
+            "whom": self._waiter_rows(events, queued, queue_time),
             "cgroup": field_of_q("cgroup", np.uint64),
             "ioprio": field_of_q("ioprio", np.uint16),
             "hint": field_of_q("hint", np.uint8),
@@ -75,6 +78,25 @@ class Submitters:
             "stack": self._stack_rows(events, queued),
             "cpu": _cpus(events, queued),
         }
+
+    def _waiter_rows(self, events: Events, queued: EventRows, queue_time: I64) -> I32:
+        """Return the row in the trace's tasks of who waits for each Q's bio; -1: nobody is known.
+
+        Or of who submitted the request of io_uring or aio for which a kernel thread queued it.
+
+        queued, queue_time: as for `columns`.
+        """
+        found = np.full(len(queued), -1, dtype=np.int32)
+        if events.path is None or not len(events):
+            return found
+        path = events.path.take(np.maximum(queued, 0))
+        waiter, runner = path.field("waiter"), path.field("request", "runner")
+        submitted = (path.field("request", "req") != 0) & (runner == Runner.KERNEL)
+        submitted &= (path.field("request", "flags") & Flag.LATE) == 0
+        waiter = np.where((waiter == 0) & submitted, path.field("request", "tid"), waiter)
+        known = np.flatnonzero((waiter != 0) & (queued >= 0))
+        found[known] = self.tasks.rows(waiter[known], queue_time[known])
+        return found
 
     def _stack_rows(self, events: Events, queued: I64) -> I32:
         """Return the row in the trace's stacks of each Q; -1: no Q (-1) or no stack."""

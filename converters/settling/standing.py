@@ -62,6 +62,7 @@ def standing_bios(
         opf=requests.opf,
         tid=np.zeros(count, np.uint32),
         task=np.full(count, -1, np.int32),
+        whom=np.full(count, -1, np.int32),
         cgroup=cgroup,
         ioprio=np.zeros(count, np.uint16),
         hint=np.zeros(count, np.uint8),

@@ -128,6 +128,7 @@ class Kind(IntEnum):
     COMMIT = 36
     HELD = 37
     CALL_FILE = 38
+    BEHALF = 39
     HIT = 40
     PAIR = 41
     PAD = 255
@@ -488,6 +489,19 @@ RECORDS: tuple[Record, ...] = (
             Field("bps", "u64", "bytes/s", "that limit, of the bio's direction; 2^64-1: none"),
             Field("iops", "u32", "", "that limit in bios a second; 2^32-1: none"),
             Field("limits", "u32", "", "cgroups with a limit, from the bio's own upwards"),
+        ),
+    ),
+    Record(
+        Kind.BEHALF,
+        "o",
+        "behalf",
+        "block_bio_queue",
+        "A thread waits for a bio that a kernel thread queues: follows its Q, same head time.",
+        (
+            HEAD,
+            _BIO,
+            Field("waiter", "u32", "", "that thread (kernel pid, initial namespace)"),
+            Field("told_by", "u32", "", "1: iomap's direct I/O, 2: submit_bio_wait()"),
         ),
     ),
     Record(

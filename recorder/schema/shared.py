@@ -107,6 +107,7 @@ CONFIG = Struct(
         Member("files", "u32", "write FILE and FILE_NAME records (files.h)"),
         Member("hold_irqs", "u32", "this kernel has bpf_local_irq_save()"),
         Member("iomap_end_io", "u64", "address of iomap_dio_bio_end_io(); 0: not known"),
+        Member("waited_ends", "u64", "functions that end bios that are waited for (behalf.h)", "3"),
     ),
 )
 OWN_FILE = Struct(

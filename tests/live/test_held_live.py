@@ -2,6 +2,7 @@
 """Reads that a cgroup's limit holds before they are queued, on this machine's cgroups."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.block_loads import partitioned
 from tests.support.devices import LoopDevice, read_fio_report
+from tests.support.file_systems import mounted
 from tests.support.record_command import biotrail, recorder
 from tests.support.throttling import NAME, limiting, throttled
 
@@ -108,12 +110,33 @@ def test_without_the_path_the_limit_is_known_alone(
     # GIVEN the same, recorded without the path
     recorded(loop_device, tmp_path, *options)
     # WHEN a report is made THEN it says how many the limit held, and that the length is not known
-    (held,) = reported(tmp_path)["held"]
+    whole = reported(tmp_path)
+    (held,) = whole["held"]
     assert held["cgroup"] == f"/{NAME}"
     assert held["bios"] > READS / 4
-    assert (held["time"]["count"], held["process"]) == (0, None)
+    assert held["time"]["count"] == 0
+    # AND for whom, as such a read's own fields say who waits for it
+    assert held["process"] == "fio"
+    (fio,) = whole["processes"]
+    assert (fio["process"], fio["ios"], fio["by_workers"]) == ("fio", READS, held["bios"])
     text = " ".join(biotrail("slow", tmp_path / "log").stdout.split())
     assert f"held by the limit of cgroup /{NAME} (20/s) before it was queued, length not" in text
+
+
+def test_direct_reads_of_a_file_name_their_waiter(loop_device: LoopDevice, tmp_path: Path) -> None:
+    # GIVEN direct reads of a file, one after the other, under the same limit
+    with mounted("ext4", [loop_device.path], tmp_path / "mount") as mount:
+        (mount / "file").write_bytes(bytes(4096 * READS))
+        os.sync()
+        recorded(loop_device, tmp_path, filename=mount / "file")
+    # WHEN a report is made of the reads, recorded without the path
+    whole = json.loads(biotrail("report", "--json", "--op", "read", tmp_path / "log").stdout)
+    # THEN all are fio's, also those that a worker queued: iomap's struct says who waits
+    (held,) = whole["held"]
+    (fio,) = [one for one in whole["processes"] if one["process"] == "fio"]
+    assert held["bios"] > READS / 4
+    assert (held["process"], fio["by_workers"]) == ("fio", held["bios"])
+    assert fio["ios"] >= READS
 
 
 def test_what_is_not_limited_is_not_held(

@@ -16,14 +16,20 @@ class Claim:
     found: str
     bound: str
     holds: bool
+    skipped: bool = False
+    """It could not be tried here, `found` says why, and that is no failure."""
+
+    @property
+    def verdict(self) -> str:
+        """The word of its last cell."""
+        if self.skipped:
+            return "skipped"
+        return "yes" if self.holds else "NO"
 
 
 def table(claims: Iterable[Claim]) -> str:
     """All claims in one table."""
-    rows = [
-        f"| {c.part} | {c.what} | {c.found} | {c.bound} | {'yes' if c.holds else 'NO'} |"
-        for c in claims
-    ]
+    rows = [f"| {c.part} | {c.what} | {c.found} | {c.bound} | {c.verdict} |" for c in claims]
     return "\n".join([HEAD, *rows])
 
 
@@ -32,6 +38,11 @@ def not_run(part: str, why: str) -> Claim:
     return Claim(part, "can run here", why, "", False)
 
 
+def skipped(part: str, what: str, why: str) -> Claim:
+    """Something that cannot be tried here, for want of a program."""
+    return Claim(part, what, why, "", holds=False, skipped=True)
+
+
 def failed(claims: Iterable[Claim]) -> bool:
     """Whether anything does not hold."""
-    return not all(c.holds for c in claims)
+    return not all(c.holds or c.skipped for c in claims)

@@ -33,6 +33,7 @@ ZRAM = captures.names()["zram1"]
 _NEVER_BY_DEFAULT = frozenset(
     [
         "task",
+        "whom",
         "queue",
         "getrq",
         "merge",

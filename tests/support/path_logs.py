@@ -64,12 +64,14 @@ class PathLog:
         args: Sequence[int] = (),
         cgroup: int = 0,
         limit: Mapping[str, int] | None = None,
+        waiter: int = 0,
         remapped: tuple[int, int] | None = None,
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
         dirtied: (ns before Q, tid, name) of the task that dirtied its page; dirtied_in: its cgroup.
         flags: more of Q's. args: the first arguments of its call. limit: fields of its HELD record.
+        waiter: thread of its BEHALF record; 0: it has none.
         remapped: (time, tid) of its remap from the partition `part`.
         """
         self.bios += 1
@@ -82,6 +84,8 @@ class PathLog:
         self.add(Kind.Q, at, **bio, **place, bytes=size, part=part, **task)
         if limit is not None:
             self.add(Kind.HELD, at, **bio, **limit)
+        if waiter:
+            self.add(Kind.BEHALF, at, **bio, waiter=waiter, told_by=2)
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
             given = {f"arg{place}": value for place, value in enumerate(args)}

@@ -52,7 +52,7 @@ HEADER: dict[str, Any] = {
 _TYPES: dict[type[Table], dict[str, Any]] = {
     Bios: {
         "dev": np.uint32, "part": np.uint32, "sector": np.uint64, "bytes": np.uint32,
-        "opf": np.uint32, "tid": np.uint32, "task": np.int32, "cgroup": np.uint64,
+        "opf": np.uint32, "tid": np.uint32, "task": np.int32, "whom": np.int32, "cgroup": np.uint64,
         "ioprio": np.uint16, "hint": np.uint8, "page": np.uint8, "stack": np.int32,
         "file": np.int32,
         "cpu": np.uint16, "fragments": np.uint32, "requests": np.uint32, "requeues": np.uint32,
@@ -75,6 +75,7 @@ _TYPES: dict[type[Table], dict[str, Any]] = {
 
 _BIO: dict[str, Any] = {
     "dev": DISK, "part": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tid": 101, "task": 0,
+    "whom": -1,
     "cgroup": 1, "ioprio": 0, "hint": 0, "page": 0,
     "cpu": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
     "stack": -1, "file": -1, "issue": NEVER, "complete": NEVER, "fragments": 1, "requests": 1,

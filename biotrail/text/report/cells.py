@@ -56,7 +56,10 @@ IN_DOUBT = "in doubt (with: mean, p99)"
 p99 with them in."""
 RANGES = {name: name.removesuffix("_bytes") for name in CLEARED.values()}
 """Counter of bytes that were acted on without moving data → head of its column."""
-TAIL = (*map(Column, RANGES.values()), Column("failed"), Column("tries", 2), Column(IN_DOUBT))
+TAIL = (
+    *map(Column, RANGES.values()),
+    *(Column("failed"), Column("by workers", 2), Column("tries", 2), Column(IN_DOUBT)),
+)
 """Columns that are shown if any row has something in them."""
 RECORDER_SHARE = 0.1
 """Share of a stage's time from which on that of the recorder's own programs is told."""
@@ -168,7 +171,9 @@ def tail(group: GroupReport) -> list[str]:
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
     ranges = [units.size(n) if (n := group.counters[name]) else NONE for name in RANGES]
-    return [*ranges, failed or NONE, units.count(tries) if tries else NONE, _doubtful(group)]
+    queued = group.counters["by_workers"]
+    counts = [units.count(n) if n else NONE for n in (queued, tries)]
+    return [*ranges, failed or NONE, *counts, _doubtful(group)]
 
 
 def _doubtful(group: GroupReport) -> str:
@@ -253,11 +258,20 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             value = cgroup_cell(group.name, field)
         if field == "process" and value is None and "writer" in group.name:
             value = f"({group.name['writer']})"
-        if field == "pid" and value is None and "writer" in group.name:
+        elif field == "process" and "cgroup" not in fields:
+            value = process_words(group.name)
+        if field == "pid" and value is None and {"writer", "cgroup_id"} & set(group.name):
             value = NONE
         none = "(kernel thread)" if field == "call" else "(unknown)"
         cells.append(none if value is None else str(value))
     return cells
+
+
+def process_words(name: Name) -> str | None:
+    """Return a process's name, and for which cgroup workers queued its I/O; None: not known."""
+    if "cgroup_id" not in name:
+        return None if name.get("process") is None else str(name["process"])
+    return f"{name['process']} for {name['cgroup'] or 'cgroup ' + str(name['cgroup_id'])}"
 
 
 def cgroup_cell(name: Name, field: str) -> str | None:

@@ -14,7 +14,7 @@ from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.text import tallies, units
-from biotrail.text.report.cells import RECORDER_SHARE
+from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.held import length_text
 from biotrail.text.report.verdict_parts import (
     NEXT,
@@ -223,7 +223,7 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
     share = first.latency.sum / total_ns
     if share < MAIN_SHARE:
         return "", {}
-    name, pid = str(first.name["process"]), first.name["pid"]
+    name, pid = str(process_words(first.name)), first.name["pid"]
     text = f"; {percent(share)} of all time is of {name}"
     text += "" if pid is None else f" (pid {pid})"
     return text, {"process": name, "pid": pid, "process_share": round(share, 6)}

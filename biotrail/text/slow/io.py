@@ -29,11 +29,11 @@ def io_text(io: IO) -> str:
 
 
 def thread_text(io: IO) -> str:
-    """Return an I/O's thread."""
+    """Return an I/O's thread, and for whom it queued the I/O, if for another."""
     if io.tid is None:
         return f"{io.comm} (thread id unknown)" if io.comm else "task unknown"
-    name = io.comm if io.comm is not None else "?"
-    return f"{name} ({io.tid})"
+    text = f"{io.comm if io.comm is not None else '?'} ({io.tid})"
+    return text if io.for_tid is None else f"{text} for {io.for_comm} ({io.for_tid})"
 
 
 def unusual_text(io: IO) -> str:

@@ -54,11 +54,12 @@ class Who:
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the bios of these submitters: bool (n,), by row of `bios`.
 
-        A bio has to match each set that is not empty; without sets all bios are marked. `pids`: the
-        process of the submitting thread or, if `bios.task` is -1, the thread's id `bios.tid` (0
-        matches nothing). `comms`: the thread's name, of an item with `*` at its end the beginning;
-        no match if `bios.task` is -1. `cgroups`: the decimal id of the charged cgroup or, if
-        `context.cgroups` (id → path) has it, its path or that of a cgroup above it.
+        A bio has to match each set that is not empty; without sets all bios are marked. A bio that
+        was queued for another thread (`Bios.whom`) is of both. `pids`: the process of the
+        submitting thread or, if `bios.task` is -1, the thread's id `bios.tid` (0 matches nothing).
+        `comms`: the thread's name, of an item with `*` at its end the beginning; no match if
+        `bios.task` is -1. `cgroups`: the decimal id of the charged cgroup or, if `context.cgroups`
+        (id → path) has it, its path or that of a cgroup above it.
 
         tasks: the threads that `bios.task` is the row of.
         """
@@ -76,6 +77,15 @@ class Who:
         table: bios by their submitters, calls or waits by their threads. tasks: the threads that
         `table.task` is the row of.
         """
+        chosen = self._of_threads(table, tasks)
+        if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
+            theirs = table.take(queued)
+            theirs.task = theirs.whom
+            chosen[queued] |= self._of_threads(theirs, tasks)
+        return chosen
+
+    def _of_threads(self, table: Bios | Calls | Waits, tasks: Tasks) -> Bool:
+        """As `of_threads`, by the threads of `table.task` alone."""
         chosen = np.ones(len(table), dtype=np.bool_)
         if self.pids:
             chosen &= self.of_processes(table, tasks)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys that group I/O by the process or the thread that queued it."""
+"""Keys that group I/O by the process or the thread for which it was queued."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.calls.behalf import doers
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, Lifecycles, Tasks, known_id
@@ -13,6 +14,8 @@ from biotrail.converters.events.tables import I64, Lifecycles, Tasks, known_id
 Name = Mapping[str, str | int | None]
 _MOST_NAMES = 3
 """Threads whose names stand for a process whose own name is not known."""
+_WORKER, _ROOT = "kworker", 1
+"""Beginning of the names of the kernel's workers; id of the cgroup above all, its low half."""
 
 
 class ProcessNames:
@@ -57,28 +60,44 @@ class ProcessNames:
 
 
 class ByProcess:
-    """Key: the process of the submitting thread."""
+    """Key: the process of the thread whose I/O it is, which need not have queued it."""
 
     def __init__(self, context: Context) -> None:
+        """Start without processes. context: the log's, for the paths of cgroups."""
+        self._context = context
         self._names = ProcessNames()
-        self._known: dict[tuple[int, str], int] = {(-1, ""): 0}
-        self._groups: list[tuple[int, str]] = [(-1, "")]
+        self._known: dict[tuple[int, str, int], int] = {(-1, "", 0): 0}
+        self._groups: list[tuple[int, str, int]] = [(-1, "", 0)]
         self._of_task = np.zeros(0, dtype=np.int64)
+        self._worker = np.zeros(0, dtype=np.bool_)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """Return the code of each bio's process: int64 (n,), by row of the window's bios.
 
-        0: the submitter is not known. New processes get the next codes. samples: not used. A row of
+        The process is that of the thread for which the bio was queued or, unless that was another
+        one (`Bios.whom`), of the thread that queued it. What workers of the kernel queued for
+        nobody that is known is one group for each cgroup that is charged for it, but the root. 0:
+        the thread is not known. New processes get the next codes. samples: not used. A row of
         `window.tasks` never changes from window to window, so only rows that are new since the last
         call are read.
         """
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
-        new = [self._code((tgid, "" if tgid else comm)) for _, tgid, comm in rows]
+        new = [self._code((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
-        return take_or(self._of_task, window.bios.task, 0)
+        workers = np.array([comm.startswith(f"{_WORKER}/") for *_, comm in rows], dtype=np.bool_)
+        self._worker = np.concatenate([self._worker, workers])
+        task = doers(window.bios)
+        found = take_or(self._of_task, task, 0)
+        charged = (window.bios.cgroup & np.uint64(0xFFFFFFFF)) > _ROOT
+        for_cgroup = np.flatnonzero(charged & take_or(self._worker, task, False))
+        if len(for_cgroup):
+            cgroups, at = np.unique(window.bios.cgroup[for_cgroup], return_inverse=True)
+            codes = [self._code((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
+            found[for_cgroup] = np.array(codes, dtype=np.int64)[at]
+        return found
 
-    def _code(self, group: tuple[int, str]) -> int:
+    def _code(self, group: tuple[int, str, int]) -> int:
         """Return the code of a process; a new process gets the next code."""
         code = self._known.setdefault(group, len(self._groups))
         if code == len(self._groups):
@@ -86,15 +105,22 @@ class ByProcess:
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. Both are None if the submitter is not known (code 0), pid if its id is not."""
+        """See Key. Both are None if the thread is not known (code 0), pid if its id is not.
+
+        Of what workers queued for a cgroup also `cgroup` (its path; None: not in the log) and
+        `cgroup_id`.
+        """
         if not code:
             return {"process": None, "pid": None}
-        pid, idle = self._groups[code]
-        return {"process": idle or self._names[pid], "pid": known_id(pid)}
+        pid, named, cgroup = self._groups[code]
+        if cgroup:
+            path = self._context.cgroups.get(cgroup)
+            return {"process": named, "pid": None, "cgroup": path, "cgroup_id": cgroup}
+        return {"process": named or self._names[pid], "pid": known_id(pid)}
 
 
 class ByThread:
-    """Key: the submitting thread, by its id and name, and its process."""
+    """Key: the thread whose I/O it is, by its id and name, and its process."""
 
     def __init__(self, context: Context) -> None:
         self._names = ProcessNames()
@@ -112,7 +138,7 @@ class ByThread:
                 self._groups.append(row)
             new.append(code)
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
-        return take_or(self._of_task, window.bios.task, 0)
+        return take_or(self._of_task, doers(window.bios), 0)
 
     def name(self, code: int) -> Name:
         """See Key: `thread`, `tid`, `process` and `pid`; None where they are not known."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -48,16 +49,16 @@ class ByWriter:
 
         A writer is a process and a cgroup. Where it is known who dirtied the
         bio's first page, they are that thread's, with the cgroup that it was in then (where that is
-        not known, the one that is charged for the bio); else the submitting thread's, with the
-        cgroup that is charged. So the reader is charged for reads, readahead and pages that it
-        swaps in. Who writes back a page of the cache, or swaps one out, is not its writer, and a
-        worker of the kernel acts for others: then the writer is not known. A new writer gets the
-        next code. samples: not used.
+        not known, the one that is charged for the bio); else that of the thread for which it was
+        queued, or that queued it, with the cgroup that is charged. So the reader is charged for
+        reads, readahead and pages that it swaps in. Who writes back a page of the cache, or swaps
+        one out, is not its writer, and a worker of the kernel acts for others: then the writer is
+        not known. A new writer gets the next code. samples: not used.
         """
         bios, tasks = window.bios, window.tasks
         self._names.take(tasks)
         pairs = np.empty(len(bios), np.dtype([("task", "<i8"), ("cgroup", "<u8")]))
-        pairs["task"], pairs["cgroup"] = bios.task, bios.cgroup
+        pairs["task"], pairs["cgroup"] = doers(bios), bios.cgroup
         distinct, place = np.unique(pairs, return_inverse=True)
         of_pair = [
             (*(self._who(int(tasks.tgid[t]), str(tasks.comm[t])) if t >= 0 else _UNKNOWN), cgroup)

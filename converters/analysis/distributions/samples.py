@@ -43,6 +43,7 @@ COUNTERS = (
     *(certainty.name.lower() for certainty in Certainty),
     "tries",
     "tried_bytes",
+    "by_workers",  # that another thread queued for whom they are (`Bios.whom`)
     *CLEARED.values(),  # lengths of ranges that were discarded, zeroed or erased: no data moves
 )
 """Names of `Samples.counters`, the same for bios and requests. A try (tries.py) counts only in
@@ -127,6 +128,7 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
         "split": bios.fragments > 1,
         "fragments": bios.fragments,
         "requeues": bios.requeues,
+        **({"by_workers": others} if (others := bios.whom >= 0).any() else {}),
     }
     begin = np.where(bios.queue != NEVER, bios.queue, bios.complete)
     return _samples(bios, stages, context, rows, bios.queue, begin)

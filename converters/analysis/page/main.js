@@ -238,10 +238,10 @@ function ioCards(view, everything) {
       "Processes",
       "processes",
       [
-        ["process", named("process"), "left"],
+        ["process", processName, "left"],
         ["pid", (row) => (row.pid === null || row.others ? "–" : row.pid)],
       ],
-      `By the thread that queued; writes from the page cache come from kernel workers. ${everything}`,
+      `By the thread for which it was queued, where that is known, or that queued it. ${everything}`,
     ),
     whoCard("Cgroups", "cgroups", [["cgroup", named("cgroup"), "left"]], everything),
     whoCard(

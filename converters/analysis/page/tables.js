@@ -224,6 +224,15 @@ function groupTable(rows, path, names) {
       ],
       ...timeColumns((row) => [row.latency, `${path}.${at.get(row)}.latency`]),
       ["failed", (row, place) => (row.failed ? figure(row.failed, "count", `${path}.${place}.failed`) : "–")],
+      ...(rows.some((row) => row.by_workers)
+        ? [
+            [
+              "by workers",
+              (row, place) =>
+                row.by_workers ? figure(row.by_workers, "count", `${path}.${place}.by_workers`) : "–",
+            ],
+          ]
+        : []),
       ...doubtColumns(rows, (row) => [row, `${path}.${at.get(row)}`]),
     ],
     rows,
@@ -240,6 +249,13 @@ function named(key) {
       { class: "name left", title: printable(known(row[key])) },
       row.others ? "all others" : row[key] === null && row.writer ? row.writer : known(row[key]),
     );
+}
+
+/** Returns the cell with a process's name, and for which cgroup workers queued its I/O. */
+function processName(row) {
+  if (!row.cgroup_id) return named("process")(row);
+  const text = printable(`${row.process} for ${row.cgroup || `cgroup ${row.cgroup_id}`}`);
+  return el("td", { class: "name left", title: text }, text);
 }
 
 /** Returns the cell with a file's path, or with the reason for which there is no file. */

@@ -83,6 +83,11 @@ class IO:
     none did, as far as the log says."""
     q2g_reason: str | None = None
     """What its thread waited for between Q and G, as in WAIT_REASON_NAMES; None: not known."""
+    for_tid: int | None = None
+    """Thread for which `tid` queued it, as a worker of the kernel does; None: itself, or not
+    known."""
+    for_pid: int | None = None
+    for_comm: str | None = None
 
     @property
     def longest(self) -> Span | None:
@@ -179,6 +184,9 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         held=held_back(context, window, int(one.number[0])),
         q2g_reason=wait_for_request(window, row),
     )
+    if (whom := int(one.whom[0])) >= 0:
+        io.for_tid, io.for_pid = int(window.tasks.tid[whom]), window.tasks.pid(whom)
+        io.for_comm = str(window.tasks.comm[whom])
     if io.under_way:
         io.waited_ns = end - queue
     io.stages = [] if io.doubtful else _spans(window.bio_stages, io)

@@ -103,6 +103,13 @@ _HELD = (
     Column("held_ns", pa.int64(), "ns", "for how long; null: not held, or not known"),
     Column("held_tid", pa.uint32(), "", "thread that submitted it then, or waited for it"),
 )
+_WHOM = (
+    Column(
+        "for_tid", pa.uint32(), "", "thread for which `tid` queued it; null: itself, or unknown"
+    ),
+    Column("for_pid", pa.uint32(), "", "its process"),
+    Column("for_comm", NAME, "", "its name"),
+)
 BIOS = (
     _NUMBER,
     *_DEVICE,
@@ -136,6 +143,7 @@ BIOS = (
     *_DOUBT,
     *_LATER_STAGES,
     *_NAMES_OF_CGROUP,
+    *_WHOM,
 )
 _DRIVER = (
     Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),

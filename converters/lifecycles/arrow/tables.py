@@ -54,6 +54,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
             lambda part: context.device_name(part) if part else None,
         ),
         **thread_columns(bios, tasks),
+        **_whom_columns(bios, tasks),
         "cgroup": named(
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
@@ -99,6 +100,18 @@ def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> d
         "tid": nullable(table.tid, 0),
         "pid": pa.array(pids, mask=(table.task < 0) | (pids >= FIRST_UNKNOWN_TID)),
         "comm": named(table.task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
+    }
+
+
+def _whom_columns(bios: Bios, tasks: Tasks) -> dict[str, pa.Array]:
+    """Return the columns for_tid, for_pid and for_comm, by name; null where `whom` is -1."""
+    tids = np.append(tasks.tid, np.uint32(0))[bios.whom]
+    pids = np.append(tasks.tgid, np.uint32(0))[bios.whom]
+    nobody = bios.whom < 0
+    return {
+        "for_tid": pa.array(tids, mask=nobody),
+        "for_pid": pa.array(pids, mask=nobody | (pids >= FIRST_UNKNOWN_TID)),
+        "for_comm": named(bios.whom, lambda row: str(tasks.comm[row]) if row >= 0 else None),
     }
 
 

@@ -59,6 +59,8 @@ BIO_ARGUMENTS = (
     Argument("ioprio", "I/O priority: best-effort 4", "none is set"),
     Argument("file", "path of the file whose pages it carries", "not known, or not recorded"),
     Argument("no_stack", "why its call stack is not drawn", "it is, or none was recorded"),
+    Argument("for_process", "thread for which a worker queued it", "itself, or not known"),
+    Argument("for_tid", "that thread", "as for_process"),
 )
 REQUEST_ARGUMENTS = (
     *_COMMON_FIRST,

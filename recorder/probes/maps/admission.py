@@ -18,6 +18,7 @@ from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
+from biotrail.recorder.symbols.kallsyms import addresses_of
 
 ID_PID = 1 << 32
 """Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
@@ -28,6 +29,8 @@ _NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
 _OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
 _FILE_OPS = ("WRITE", "ZONE_APPEND")
 _MAX_OP = 63
+_WAITED_ENDS = ("iomap_dio_bio_end_io", "submit_bio_wait_endio", "bio_wait_end_io")
+"""Of iomap's direct I/O, and of submit_bio_wait() on older kernels and on newer ones."""
 
 
 class DeviceFilter(ctypes.Structure):
@@ -173,6 +176,15 @@ def config(
     _set_lists(made, filters, bits)
     _set_own(made, filters, ops)
     return made
+
+
+def waited_ends() -> tuple[int, ...]:
+    """Return the addresses by which bpf/behalf.h knows bios that a thread waits for, in its order.
+
+    0 for functions that this kernel lacks, or whose addresses it hides.
+    """
+    found = addresses_of(_WAITED_ENDS)
+    return tuple(found.get(name, 0) for name in _WAITED_ENDS)
 
 
 def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:

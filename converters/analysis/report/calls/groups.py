@@ -103,9 +103,9 @@ class CallsByGroup:
 
 
 def _bios(like: Bios, calls: Calls) -> Bios:
-    """Return a table with a bio per call that has its tid, task, CPU and 1 byte; all else is 0.
+    """Return a table with a bio per call that has its tid, task, CPU and 1 byte.
 
-    like: gives the columns' types; not changed.
+    `whom` is -1, all else 0. like: gives the columns' types; not changed.
     """
     count = len(calls)
     columns = {
@@ -116,4 +116,5 @@ def _bios(like: Bios, calls: Calls) -> Bios:
     }
     columns.update(tid=calls.tid, task=calls.task, cpu=calls.cpu)
     columns["bytes"] = np.ones(count, dtype=np.uint32)
+    columns["whom"] = np.full(count, -1, dtype=np.int32)
     return Bios(**columns)

@@ -30,7 +30,7 @@ class _Held:
     bps: int = _NO_BPS
     iops: int = _NO_IOPS
     processes: Counter[int] = field(default_factory=Counter)
-    """Process of the thread that waited → ns."""
+    """Process of the thread that submitted it or waited → bios."""
 
 
 class HeldByLimit:
@@ -63,14 +63,12 @@ class HeldByLimit:
         one.bios += len(held)
         one.several += int((held.limits > 1).sum())
         one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
-        told = held.take(held.held != NEVER)
-        one.time.add(told.held)
-        for task, ns in zip(told.task.tolist(), told.held.tolist(), strict=True):
-            if task >= 0:
-                one.processes[int(tasks.tgid[task])] += ns
+        one.time.add(held.held[held.held != NEVER])
+        for task in held.task[held.task >= 0].tolist():
+            one.processes[int(tasks.tgid[task])] += 1
 
     def _process(self, one: _Held) -> tuple[str, int] | None:
-        """Return name and id of the process whose bios were held for longest; None: not known."""
+        """Return name and id of the process that most of the bios are of; None: not known."""
         for tgid, _ in one.processes.most_common(1):
             return self._names[tgid], tgid
         return None

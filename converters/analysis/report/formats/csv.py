@@ -54,9 +54,18 @@ COLUMNS = (
     *CGROUPS,
     *CLEARED.values(),
     "recorder_ns",
+    "by_workers",
 )
 
-_COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())
+_COUNTED = (
+    "failed",
+    "unfinished",
+    "tries",
+    "tried_bytes",
+    "doubtful",
+    *CLEARED.values(),
+    "by_workers",
+)
 """Counters that are columns of their own."""
 
 Line = dict[str, Any]

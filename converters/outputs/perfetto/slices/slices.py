@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
+    I32,
     I64,
     NEVER,
     OP_MASK,
@@ -132,6 +133,10 @@ class SliceMaker:
             slices.text("file", self._mapped(table.file, self._file))
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
+        if (table.whom >= 0).any():
+            known = table.whom >= 0
+            slices.text("for_process", self._thread_names(table.whom, tasks))
+            slices.uint("for_tid", tasks.tid[np.maximum(table.whom, 0)], known)
         add_bio_path(slices, table, self.path, tasks, self.context, self.strings)
 
     def _file(self, row: int) -> str:
@@ -288,13 +293,15 @@ class SliceMaker:
         table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns
         names.
         """
-        known = table.task >= 0
-        if not known.any():
-            return
-        used, inverse = distinct(np.maximum(table.task, 0))
+        if (table.task >= 0).any():
+            slices.text("process", self._thread_names(table.task, tasks))
+
+    def _thread_names(self, rows: I32, tasks: Tasks) -> U64:
+        """Return the interned ids of the names in rows of `tasks` (n,), 0 for -1; some are not."""
+        used, inverse = distinct(np.maximum(rows, 0))
         names = [str(c) for c in tasks.comm[used]]
         ids = np.array([self.strings.id(c) if c else 0 for c in names], dtype=np.uint64)
-        slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
+        return np.where(rows >= 0, ids[inverse], np.uint64(0))
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
         """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
