@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices
 from biotrail.recorder.host.device_paths import with_paths
-from biotrail.recorder.notes import containers
-from biotrail.recorder.notes.containers import ContainerWatch
+from biotrail.recorder.notes.cgroup_look import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
@@ -62,7 +61,7 @@ class Opened:
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
     files: FileWatch
-    containers: ContainerWatch
+    cgroups: CgroupLook
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
@@ -159,6 +158,8 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
     messages += _path_messages(options, probes)
+    cgroups = CgroupLook.watching(probes, options.filters.named, stack, messages.append)
+    cgroups.begin()
     seen = fingerprint()
     listed = devices.snapshot()
     clock = clocks.reading()
@@ -167,9 +168,6 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(prepared, clock, listed, files, missing, lacking)
-    names = containers.start(messages.append)
-    if names is not None:
-        stack.callback(names.close)
     sink = open_sink(options, place, header, probes)
     stack.callback(sink.release)
     undo.callback(sink.discard)
@@ -183,7 +181,7 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         sink,
         stacks,
         files,
-        containers.ContainerWatch(names, messages.append),
+        cgroups,
         missing,
         lacking,
         count_runs,

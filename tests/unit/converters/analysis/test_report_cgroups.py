@@ -184,3 +184,30 @@ def test_a_log_without_names_has_those_of_its_paths(cli: Cli, tmp_path: Path) ->
     found = groups(cli, log, "container")
     assert [(one["container"], one["container_id"]) for one in found] == [(None, A), (None, C)]
     assert [one["pod_uid"] for one in groups(cli, log, "pod")] == [None, UID]
+
+
+@pytest.mark.parametrize(
+    ("options", "ios", "unknown"),
+    [
+        (("--unit", "db"), 5, UNKNOWN),
+        (("--unit", "system.slice"), 5 + 9 + 12, UNKNOWN),
+        (("--container", "web"), 9, UNKNOWN + 6 + 8),
+        (("--container", B[:12]), 6, UNKNOWN + 8),
+        (("--pod", "shop/web-0"), 7 + 8, UNKNOWN + 9),
+        (("--pod", UID_2), 9, UNKNOWN),
+        (("--unit", "db.service", "--container", "vm", "--cgroup", "/docker"), 5 + 10 + 6, None),
+    ],
+)
+def test_logs_are_cut_by_names(
+    cli: Cli, log: Path, options: tuple[str, ...], ios: int, unknown: int | None
+) -> None:
+    # GIVEN a log with names, before or behind the events WHEN it is cut by some of them
+    found = cli("report", "--json", *options, log)
+    # THEN what bears them, and what is below, is in the report
+    told = json.loads(found.out)
+    assert sum(one["ios"] for one in told["cgroups"]) == ios
+    # AND in others
+    assert cli("slow", "--json", "--slower-than", "0", "--limit", "1000", *options, log).status == 0
+    # AND how many are of a cgroup whose names are not known is told
+    if unknown is not None:
+        assert f"{unknown}" in cli("report", *options, log).out
