@@ -62,7 +62,7 @@ static __always_inline bool bt_call_wanted(__u64 ids)
 {
 	if (config.leave_own && bt_by_recorder(ids >> 32))
 		return false;
-	return bt_judge_task() == BT_ADMITTED && (!config.nr_cgroups || bt_cgroup_of_task_wanted());
+	return bt_judge_task() == BT_ADMITTED && (!config.by_cgroup || bt_cgroup_of_task_wanted());
 }
 
 /* The running thread queued a bio that a filter left out, if calls are timed. */

@@ -11,7 +11,7 @@
 /* The only object in .rodata. */
 const volatile struct bt_config config = {};
 
-/* The only object in .data: user space increments it to have every name record written again. */
+/* The only object in .data (cgroups.h and own.h have sections of their own): user space increments it to have every name record written again. */
 volatile __u64 bt_generation = 1;
 
 #endif

@@ -56,9 +56,8 @@ static __always_inline enum bt_reason bt_judge_task(void)
 static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 {
 	struct cgroup_subsys_state *css;
+	struct bt_verdict verdict;
 	struct blkcg_gq *blkg;
-	__u64 id, wanted = 0;
-	__u64 *verdict;
 
 	if (!bpf_core_field_exists(bio->bi_blkg))
 		return false;
@@ -66,19 +65,17 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 	if (!blkg)
 		return false;
 	css = &blkg->blkcg->css;
-	id = css->cgroup->kn->id;
-	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
-	if (*(volatile __u64 *)verdict >> 1 == id)
-		return *(volatile __u64 *)verdict & 1;
+	if (bt_verdict_known(&verdict, css->cgroup->kn->id))
+		return verdict.wanted;
 	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
 		if (bt_cgroup_listed(css->cgroup->kn->id)) {
-			wanted = 1;
+			verdict.wanted = true;
 			break;
 		}
 		css = css->parent;
 	}
-	*(volatile __u64 *)verdict = id << 1 | wanted;
-	return wanted;
+	bt_verdict_keep(&verdict);
+	return verdict.wanted;
 }
 
 /* Returns the bio's operation; REQ_OP_FLUSH for an empty write with REQ_PREFLUSH. */
@@ -142,7 +139,7 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 	reason = bt_judge_task();
 	if (reason != BT_ADMITTED)
 		return reason;
-	if (config.nr_cgroups && !bt_cgroup_wanted(bio))
+	if (config.by_cgroup && !bt_cgroup_wanted(bio))
 		return BT_BY_CGROUP;
 	if (ways.by_file) {
 		reason = bt_file_reason(bio);
@@ -157,7 +154,7 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 /* Whether there is a filter that only a bio can be tested by. */
 static __always_inline bool bt_asks_bios(void)
 {
-	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups ||
+	return config.nr_flags || config.nr_ranges || config.min_bytes || config.by_cgroup ||
 	       ways.by_file;
 }
 

@@ -82,8 +82,23 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_root {
+	__u32 hierarchy_id; /* an int in the kernel */
+};
+
 struct cgroup {
 	struct kernfs_node *kn;
+	struct cgroup_root *root;
+};
+
+/* The directory that a kernfs_node is in: NULL of the root. */
+struct kernfs_node___parent {
+	struct kernfs_node *parent;
+};
+
+/* Since 6.15. */
+struct kernfs_node___rcu {
+	struct kernfs_node *__parent;
 };
 
 struct cgroup_subsys_state {

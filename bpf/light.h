@@ -29,7 +29,7 @@ static __always_inline enum bt_reason bt_light_judge(const struct bt_light_facts
 		return BT_BY_OP;
 	if (!bt_flags_wanted(facts->opf))
 		return BT_BY_FLAGS;
-	if (config.nr_cgroups) {
+	if (config.by_cgroup) {
 		if (!facts->bio)
 			return BT_NO_BIO;
 		if (!bt_cgroup_wanted(facts->bio))

@@ -7,9 +7,11 @@
 
 #define BT_MAX_FILTERS 32
 #define BT_MAX_COMMS 8
-#define BT_MAX_CGROUPS 16
 #define BT_MAX_FLAGS 8
 #define BT_MAX_RANGES 8
+#define BT_CGROUP_LEVELS 16
+#define BT_CGROUP_NAMES 2024
+#define BT_TOLD_BYTES 131072
 #define BT_OWN_FILES 8
 #define BT_FIRED_SLOTS 64
 #define BT_CALL_WORDS 8
@@ -112,7 +114,7 @@ struct bt_config {
 	__u32 by_pid; /* filter by process: those in bt_ids */
 	__u32 by_tid; /* filter by thread: those in bt_ids */
 	__u32 nr_comms;
-	__u32 nr_cgroups;
+	__u32 by_cgroup; /* filter by cgroup: those in bt_wanted_cgroups, and below */
 	__u32 nr_flags;
 	__u32 nr_ranges;
 	__u32 min_bytes; /* smallest length of a bio that is wanted */
@@ -122,7 +124,6 @@ struct bt_config {
 	__u32 preflush; /* REQ_PREFLUSH */
 	__u32 sequence; /* REQ_PREFLUSH | REQ_FUA, which blk_insert_flush() may clear */
 	__u32 flags[BT_MAX_FLAGS]; /* masks: all bits of one of them have to be set */
-	__u64 cgroups[BT_MAX_CGROUPS]; /* ids; descendants match too */
 	struct bt_comm comms[BT_MAX_COMMS];
 	struct bt_range ranges[BT_MAX_RANGES];
 	__u32 kernel_stacks; /* write STACK records (stacks.h) */
@@ -136,8 +137,10 @@ struct bt_config {
 	__u32 hold_irqs; /* this kernel has bpf_local_irq_save() */
 	__u64 iomap_end_io; /* address of iomap_dio_bio_end_io(); 0: not known */
 	__u64 waited_ends[3]; /* functions that end bios that are waited for (behalf.h) */
+	__u32 hierarchy; /* of cgroups that block I/O is charged in: its number */
+	__u32 pad;
 };
-_Static_assert(sizeof(struct bt_config) == 1480, "size");
+_Static_assert(sizeof(struct bt_config) == 1360, "size");
 _Static_assert(__builtin_offsetof(struct bt_config, ring_bytes) == 0, "ring_bytes");
 _Static_assert(__builtin_offsetof(struct bt_config, upper_bytes) == 4, "upper_bytes");
 _Static_assert(__builtin_offsetof(struct bt_config, area_bytes) == 8, "area_bytes");
@@ -148,7 +151,7 @@ _Static_assert(__builtin_offsetof(struct bt_config, follow) == 792, "follow");
 _Static_assert(__builtin_offsetof(struct bt_config, by_pid) == 796, "by_pid");
 _Static_assert(__builtin_offsetof(struct bt_config, by_tid) == 800, "by_tid");
 _Static_assert(__builtin_offsetof(struct bt_config, nr_comms) == 804, "nr_comms");
-_Static_assert(__builtin_offsetof(struct bt_config, nr_cgroups) == 808, "nr_cgroups");
+_Static_assert(__builtin_offsetof(struct bt_config, by_cgroup) == 808, "by_cgroup");
 _Static_assert(__builtin_offsetof(struct bt_config, nr_flags) == 812, "nr_flags");
 _Static_assert(__builtin_offsetof(struct bt_config, nr_ranges) == 816, "nr_ranges");
 _Static_assert(__builtin_offsetof(struct bt_config, min_bytes) == 820, "min_bytes");
@@ -158,20 +161,34 @@ _Static_assert(__builtin_offsetof(struct bt_config, flush_op) == 840, "flush_op"
 _Static_assert(__builtin_offsetof(struct bt_config, preflush) == 844, "preflush");
 _Static_assert(__builtin_offsetof(struct bt_config, sequence) == 848, "sequence");
 _Static_assert(__builtin_offsetof(struct bt_config, flags) == 852, "flags");
-_Static_assert(__builtin_offsetof(struct bt_config, cgroups) == 888, "cgroups");
-_Static_assert(__builtin_offsetof(struct bt_config, comms) == 1016, "comms");
-_Static_assert(__builtin_offsetof(struct bt_config, ranges) == 1272, "ranges");
-_Static_assert(__builtin_offsetof(struct bt_config, kernel_stacks) == 1400, "kernel_stacks");
-_Static_assert(__builtin_offsetof(struct bt_config, user_stacks) == 1404, "user_stacks");
-_Static_assert(__builtin_offsetof(struct bt_config, file_ops) == 1408, "file_ops");
-_Static_assert(__builtin_offsetof(struct bt_config, ns_dev) == 1416, "ns_dev");
-_Static_assert(__builtin_offsetof(struct bt_config, ns_inode) == 1424, "ns_inode");
-_Static_assert(__builtin_offsetof(struct bt_config, recorder) == 1432, "recorder");
-_Static_assert(__builtin_offsetof(struct bt_config, leave_own) == 1436, "leave_own");
-_Static_assert(__builtin_offsetof(struct bt_config, files) == 1440, "files");
-_Static_assert(__builtin_offsetof(struct bt_config, hold_irqs) == 1444, "hold_irqs");
-_Static_assert(__builtin_offsetof(struct bt_config, iomap_end_io) == 1448, "iomap_end_io");
-_Static_assert(__builtin_offsetof(struct bt_config, waited_ends) == 1456, "waited_ends");
+_Static_assert(__builtin_offsetof(struct bt_config, comms) == 888, "comms");
+_Static_assert(__builtin_offsetof(struct bt_config, ranges) == 1144, "ranges");
+_Static_assert(__builtin_offsetof(struct bt_config, kernel_stacks) == 1272, "kernel_stacks");
+_Static_assert(__builtin_offsetof(struct bt_config, user_stacks) == 1276, "user_stacks");
+_Static_assert(__builtin_offsetof(struct bt_config, file_ops) == 1280, "file_ops");
+_Static_assert(__builtin_offsetof(struct bt_config, ns_dev) == 1288, "ns_dev");
+_Static_assert(__builtin_offsetof(struct bt_config, ns_inode) == 1296, "ns_inode");
+_Static_assert(__builtin_offsetof(struct bt_config, recorder) == 1304, "recorder");
+_Static_assert(__builtin_offsetof(struct bt_config, leave_own) == 1308, "leave_own");
+_Static_assert(__builtin_offsetof(struct bt_config, files) == 1312, "files");
+_Static_assert(__builtin_offsetof(struct bt_config, hold_irqs) == 1316, "hold_irqs");
+_Static_assert(__builtin_offsetof(struct bt_config, iomap_end_io) == 1320, "iomap_end_io");
+_Static_assert(__builtin_offsetof(struct bt_config, waited_ends) == 1328, "waited_ends");
+_Static_assert(__builtin_offsetof(struct bt_config, hierarchy) == 1352, "hierarchy");
+_Static_assert(__builtin_offsetof(struct bt_config, pad) == 1356, "pad");
+
+/* A cgroup that the recorder is told of (cgroups.h). */
+struct bt_cgroup_told {
+	__u64 cgroup; /* its id */
+	__u32 bytes; /* of names */
+	__u32 whole; /* the path is whole; 0: there was no room for the levels above */
+	__u8 names[BT_CGROUP_NAMES]; /* from the cgroup upwards, each with its NUL */
+};
+_Static_assert(sizeof(struct bt_cgroup_told) == 2040, "size");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_told, cgroup) == 0, "cgroup");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_told, bytes) == 8, "bytes");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_told, whole) == 12, "whole");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_told, names) == 16, "names");
 
 /* A file that the recorder writes (own.h). */
 struct bt_own_file {

@@ -7,6 +7,7 @@
  * A template whose name ends in _p disables preemption itself (preemption.h). Programs of a
  * tracepoint's record need none: the kernel calls them with preemption off.
  */
+#include "cgroups.h"
 #include "hits.h"
 #include "pairs.h"
 #include "preemption.h"
@@ -31,6 +32,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 	{                                                                                          \
 		return body;                                                                       \
 	}
+
+/* Loaded where cgroups are chosen by name: tells the recorder of those that are made (cgroups.h). */
+SEC("tp_btf/cgroup_mkdir") int bt_cgroup_made(__u64 *ctx)
+{
+	return on_cgroup_made((struct cgroup *)ctx[0]);
+}
 
 TYPED(bt_pair_begin, on_pair_begin(ctx))
 TYPED(bt_pair_end, on_pair_end(ctx))

@@ -304,7 +304,7 @@ static __always_inline bool bt_task_wanted(void)
 		if (config.nr_comms && !bt_comm_wanted(&now))
 			return false;
 	}
-	return !config.nr_cgroups || bt_css_wanted(bt_css_of_sites());
+	return !config.by_cgroup || bt_css_wanted(bt_css_of_sites());
 }
 
 #endif

@@ -3,10 +3,8 @@
 #ifndef BIOTRAIL_TASKS_H
 #define BIOTRAIL_TASKS_H
 
-#include "config.h"
+#include "cgroups.h"
 
-#define BT_CGROUP_DEPTH 32
-#define BT_VERDICTS 1024
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -35,12 +33,6 @@ struct {
 	__type(key, __u64);
 	__type(value, __u64);
 } bt_ids SEC(".maps");
-
-/*
- * Cache of the cgroup filter's answers by cgroup id: id << 1 | wanted, in one word, so that it is
- * never torn. An answer stays right because a cgroup never changes its parent.
- */
-__u64 bt_verdicts[BT_VERDICTS] = {};
 
 struct bt_task_slot {
 	__u32 tid;
@@ -97,15 +89,6 @@ static __always_inline bool bt_comm_wanted(const struct bt_task_slot *now)
 	return false;
 }
 
-static __always_inline bool bt_cgroup_listed(__u64 id)
-{
-	for (__u32 i = 0; i < BT_MAX_CGROUPS && i < config.nr_cgroups; i++) {
-		if (config.cgroups[i] == id)
-			return true;
-	}
-	return false;
-}
-
 /* Returns the id of a cgroup. The address is a scalar to the verifier, as those below. */
 static __always_inline __u64 bt_id_of_cgroup(__u64 address)
 {
@@ -152,24 +135,21 @@ static __always_inline __u64 bt_css_of_task(void)
 static __always_inline bool bt_css_wanted(__u64 css)
 {
 	struct cgroup_subsys_state *none = NULL;
-	__u64 id, wanted = 0;
-	__u64 *verdict;
+	struct bt_verdict verdict;
 
 	if (!css)
 		return false;
-	id = bt_id_of_css(css);
-	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
-	if (*(volatile __u64 *)verdict >> 1 == id)
-		return *(volatile __u64 *)verdict & 1;
+	if (bt_verdict_known(&verdict, bt_id_of_css(css)))
+		return verdict.wanted;
 	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
 		if (bt_cgroup_listed(bt_id_of_css(css))) {
-			wanted = 1;
+			verdict.wanted = true;
 			break;
 		}
 		css = bt_read_u64(css + bpf_core_field_offset(none->parent));
 	}
-	*(volatile __u64 *)verdict = id << 1 | wanted;
-	return wanted;
+	bt_verdict_keep(&verdict);
+	return verdict.wanted;
 }
 
 /*

@@ -78,7 +78,8 @@ NAMES = {
 )
 @click.option("--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map.")
 @click.option(
-    "--unit",
+    "--in",
+    "unit",
     type=click.Choice(sorted(NAMES)),
     metavar="UNIT",
     help="Unit of the buckets: us (default), ns or ms; with --size kbytes (default) or bytes.",
@@ -204,7 +205,7 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
         raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
     # 100us is 9.999999999999999e-05 s as a float.
     if round(step) < 1 or not math.isclose(step, round(step), rel_tol=1e-9):
-        least = "at least one unit, and whole units (--unit takes smaller ones)"
+        least = "at least one unit, and whole units (--in takes smaller ones)"
         raise click.UsageError(f"--linear {linear}: the step must be {least}")
     return round(step)
 

@@ -52,6 +52,8 @@ class Wanted:
     listen: Address
     events: str | None
     """One of EVENT_SETS; None: none was given."""
+    by: str | None
+    """What labels tell of the charged cgroup."""
     backend: str
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
@@ -70,6 +72,11 @@ class Wanted:
             raise click.UsageError("--keep needs -o FILE, from which its logs are named")
         if self.target is not None and not self.keep:
             raise click.UsageError("-o is for the logs of a flight recorder: give --keep 30s, too")
+        if self.by is not None and (self.events is None or self.keep):
+            raise click.UsageError(
+                "--by is of figures that the model adds up: give --events light (or another set), "
+                "without --keep"
+            )
         record_keeping.chosen({**self._given(), **_NO_ENDS}, self.target)
         if filters == Filters():
             return
@@ -120,6 +127,12 @@ _NO_ENDS: dict[str, Any] = {"max_events": None, "max_size": None, "rotate": (), 
     help="Take figures from the model, by this event set; light costs the least. With --keep: what "
     "the flight recorder records.  [default: the kernel adds up; with --keep: lifecycle]",
 )
+@click.option(
+    "--by",
+    type=click.Choice(["unit", "container", "pod", "namespace"]),
+    help="With --events: also label figures with what the charged cgroup is. The first 128 names "
+    "and the first 128 groups are kept apart; further ones are 'other'.",
+)
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
 @click.option("--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record.")
 @duration_option()
@@ -152,6 +165,7 @@ def command(wanted: Wanted, filters: Filters) -> int:
     sudo biotrail metrics
     sudo biotrail metrics -d nvme0n1 --listen 127.0.0.1:9478
     sudo biotrail metrics --events lifecycle --cgroup /system.slice/db.service
+    sudo biotrail metrics --events light --by container
     sudo biotrail metrics --keep 30s --trigger slow=500ms -o /var/log/biotrail/host.biotrail
     curl -s http://127.0.0.1:9477/metrics | grep biotrail_ios_total
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -166,7 +180,7 @@ def command(wanted: Wanted, filters: Filters) -> int:
         arguments = [*wanted.recorder_arguments(), *filter_arguments(filters)]
         if wanted.duration is not None:
             arguments.append(f"--duration={units.as_option(wanted.duration)}")
-        return serve_model(Asked(wanted.listen, None), arguments, wanted.events)
+        return serve_model(Asked(wanted.listen, None), arguments, wanted.events, wanted.by)
     asked = Asked(wanted.listen, wanted.duration, _disks(wanted.devices))
     flight = None
     if wanted.keep and wanted.target is not None:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.cgroup_names import CgroupNames
 from biotrail.converters.events.files import FileNames
 from biotrail.converters.events.tables import OP_MASK
+from biotrail.recorder.schema.cgroup_names import CgroupNames
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS
 from biotrail.recorder.schema.payloads import Header
 from biotrail.recorder.schema.records import BLK_STATUS

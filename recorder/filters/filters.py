@@ -14,6 +14,7 @@ from typing import cast
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.rights import rights
+from biotrail.recorder.schema.cgroup_names import NamedCgroups
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import FilterFacts
 
@@ -40,7 +41,12 @@ class Filters:
     comms: tuple[str, ...] = ()
     """Thread names (comm); a star at the end matches any rest."""
     cgroups: tuple[str, ...] = ()
-    """Paths of cgroups, each of which includes its descendants."""
+    """Paths of cgroups, each of which includes its descendants. With the next three one filter:
+    a bio of any of these cgroups matches."""
+    units: tuple[str, ...] = ()
+    """Units of systemd, wherever their cgroups are; these three as in NamedCgroups."""
+    containers: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     """Paths of files. With `dirs` one filter: a bio of any of these files matches."""
     dirs: tuple[str, ...] = ()
@@ -55,6 +61,16 @@ class Filters:
     """Record the recorder's own I/O also where there is a filter by I/O, which else excludes it."""
     max_followed: int = MAX_FOLLOWED
     """Entries in the kernel's table of bios in flight that matched."""
+
+    @property
+    def named(self) -> NamedCgroups:
+        """The cgroups that are chosen by what they are."""
+        return NamedCgroups(self.units, self.containers, self.pods)
+
+    @property
+    def by_cgroup(self) -> bool:
+        """Whether cgroups are given, by path or by what they are."""
+        return bool(self.cgroups or self.named)
 
     @property
     def by_file(self) -> bool:
@@ -72,7 +88,7 @@ class Filters:
             self.pids
             or self.tids
             or self.comms
-            or self.cgroups
+            or self.by_cgroup
             or self.by_file
             or self.ops
             or self.flags
@@ -93,6 +109,9 @@ class Filters:
             "tids": list(self.tids),
             "comms": list(self.comms),
             "cgroups": list(self.cgroups),
+            "units": list(self.units),
+            "containers": list(self.containers),
+            "pods": list(self.pods),
             "files": list(self.files),
             "dirs": list(self.dirs),
             "ops": list(self.ops),
@@ -203,21 +222,28 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
             f"--cgroup {path}: there is no such cgroup below {where.mount}; "
             "name it as /proc/PID/cgroup does, or by its directory"
         )
-    root = os.path.realpath(directory) == os.path.realpath(where.mount)
     try:
-        charged = root or _has_io_controller(directory)
         number = directory.stat().st_ino
+        refuse_uncharged(f"--cgroup {path}", directory, where)
     except OSError as error:
         raise ProbeError(
             f"--cgroup {path}: {directory} cannot be read: {error.strerror}; "
             "name a cgroup that exists for as long as the recording"
         ) from error
-    if not charged:
+    return number
+
+
+def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
+    """Raise ProbeError where I/O is not charged to the cgroup at `directory`, named by `option`.
+
+    Raises OSError: it cannot be read.
+    """
+    root = os.path.realpath(directory) == os.path.realpath(where.mount)
+    if not root and not _has_io_controller(directory):
         raise ProbeError(
-            f"--cgroup {path}: its I/O is charged to a cgroup above it, for it has no io "
+            f"{option}: its I/O is charged to a cgroup above it, for it has no io "
             f"controller: echo +io > {directory.parent}/cgroup.subtree_control"
         )
-    return number
 
 
 def _has_io_controller(directory: Path) -> bool:

@@ -53,6 +53,18 @@ def unified(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     return None
 
 
+def number(own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the kernel's number of the hierarchy that block I/O is charged in; 0: of cgroup2.
+
+    `own`: path of a file as /proc/PID/cgroup; one that cannot be read counts as empty.
+    """
+    for line in read_lines(str(own)):
+        hierarchy_number, _, rest = line.partition(":")
+        if "blkio" in rest.partition(":")[0].split(",") and hierarchy_number.isdecimal():
+            return int(hierarchy_number)
+    return 0
+
+
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 

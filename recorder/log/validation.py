@@ -144,6 +144,7 @@ _filters = fields(
     {
         "devices": each(fields({"spec": text})),
         **dict.fromkeys(("pids", "tids", "comms", "cgroups", "ops", "flags"), each(anything)),
+        **dict.fromkeys(("units", "containers", "pods"), each(anything)),
         **dict.fromkeys(("files", "dirs"), each(text)),
         "sectors": each(_pair),
     }

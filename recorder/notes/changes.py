@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
 
-from biotrail.recorder.notes.containers import ContainerWatch
+from biotrail.recorder.notes.cgroup_look import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
-from biotrail.recorder.notes.hotplug import CgroupWatch, DeviceWatch
+from biotrail.recorder.notes.hotplug import DeviceWatch
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.payloads import Device
 
@@ -17,21 +17,20 @@ class ChangeNotes:
         seen: dict[str, str],
         files: FileWatch,
         writer: WriterThread,
-        containers: ContainerWatch,
+        cgroups: CgroupLook,
     ) -> None:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
-        `seen`: `hotplug.fingerprint` before these were looked up. `containers`: finds the names of
-        the cgroups' containers, which are noted behind the cgroups. The notes are written by
+        `seen`: `hotplug.fingerprint` before these were looked up. `cgroups`: finds cgroups and
+        the names of their containers, which are noted behind them. The notes are written by
         `writer`, whose queue has the jobs when this returns.
         """
         self._writer = writer
         self._devices = DeviceWatch(devices, seen)
-        self._cgroups = CgroupWatch()
+        self._cgroups = cgroups
         self._files = files
-        self._containers = containers
-        for job in self._cgroup_jobs():
+        for job in self._cgroup_jobs(always=True):
             writer.submit(job)
         for job in files.jobs(writer):
             writer.submit(job)
@@ -44,8 +43,8 @@ class ChangeNotes:
         """
         if self._devices.due(now_ns):
             self._writer.offer(self._writer.note("devices", self._devices.changes))
-        if self._cgroups.due(now_ns):
-            for job in self._cgroup_jobs():
+        if self._cgroups.watch.due(now_ns) or self._cgroups.containers.due():
+            for job in self._cgroup_jobs(always=False):
                 self._writer.offer(job)
         self._files.look(self._writer, now_ns)
 
@@ -57,13 +56,18 @@ class ChangeNotes:
         """
         return [
             self._writer.note("devices", self._devices.changes),
-            *self._cgroup_jobs(),
+            lambda _log: self._cgroups.last(),
+            *self._cgroup_jobs(always=False),
             *self._files.jobs(self._writer),
         ]
 
-    def _cgroup_jobs(self) -> list[Job]:
-        """Return the jobs that note new cgroups, then names of their containers and pods."""
+    def _cgroup_jobs(self, *, always: bool) -> list[Job]:
+        """Return the jobs that note new cgroups, then names of their containers and pods.
+
+        always: the cgroups' directories are walked, due or not.
+        """
+        watch, containers = self._cgroups.watch, self._cgroups.containers
         return [
-            self._writer.note("cgroups", self._cgroups.changes),
-            self._writer.note("containers", lambda: self._containers.changes(self._cgroups.paths)),
+            self._writer.note("cgroups", lambda: watch.changes(always=always)),
+            self._writer.note("containers", containers.changes),
         ]

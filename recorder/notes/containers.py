@@ -9,8 +9,10 @@ import json
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.host import container_state
@@ -19,9 +21,11 @@ from biotrail.recorder.schema.payloads import ContainersNote
 
 _CHILD = Path(__file__).with_name("containers_child.py")
 _PATIENCE = 1.0
-"""Seconds that an answer may take: the writer thread waits for it, while its queue fills."""
-_TRIES = 3
-"""Looks for a name before it is given up: a runtime may write its files late."""
+"""Seconds that an answer may take."""
+_AGAIN_NS = (200_000_000, 1_000_000_000, 5_000_000_000, 20_000_000_000)
+"""After how long a name is looked for again before it is given up: files may be written late."""
+_MAX_SEARCHES = 1 << 16
+"""Containers and pods that are remembered, the newest."""
 
 
 class NamesChild:
@@ -86,39 +90,105 @@ def start(tell: Callable[[str], None]) -> NamesChild | None:
         return None
 
 
-class ContainerWatch:
-    """Finds names of the containers and pods of cgroups that are new since the last look."""
+@dataclass
+class _Search:
+    """The search for a name."""
 
-    def __init__(self, child: NamesChild | None, tell: Callable[[str], None]) -> None:
-        """child: reads names; None: there are none. tell: called with a message if it fails."""
+    is_pod: bool
+    next_ns: int = 0
+    """CLOCK_MONOTONIC of the next look."""
+    looks: int = 0
+
+
+class ContainerWatch:
+    """Finds names of containers and pods as cgroups become known. Any thread may call."""
+
+    def __init__(
+        self,
+        child: NamesChild | None,
+        tell: Callable[[str], None],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """child: reads names; None: there are none. tell: called with a message if it fails.
+
+        clock: ns.
+        """
         self._child = child
         self._tell = tell
-        self._tries: dict[str, int] = {}
-        """Id or uid → how often its name was looked for; _TRIES also if it was found."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._searches: dict[str, _Search] = {}
+        """By id or uid; one that is over stays, so that it does not begin anew."""
+        self._open: set[str] = set()
+        self._unwritten: ContainersNote = {"containers": {}, "pods": {}}
+        self._unseen: ContainersNote = {"containers": {}, "pods": {}}
 
-    def changes(self, paths: Iterable[str]) -> ContainersNote | None:
-        """Return a `containers` note with names that were found; None: none are new.
+    def look(self, paths: Iterable[str] = (), *, last: bool = False) -> None:
+        """Look for the names of these cgroups' containers and pods, and for others that are due.
 
-        paths: of all cgroups. Runs in the writer thread.
+        paths: of cgroups that are new. last: there will be no later look, so all are due.
         """
-        if self._child is None:
-            return None
-        whats = [identity(path) for path in paths]
-        containers = {one.container for one in whats if one.container and one.has_id}
-        pods = {one.pod for one in whats if one.pod is not None and one.qos is not None}
-        tries = self._tries = {one: self._tries.get(one, 0) for one in containers | pods}
-        containers = {one for one in containers if tries[one] < _TRIES}
-        pods = {one for one in pods if tries[one] < _TRIES}
-        if not containers and not pods:
-            return None
-        try:
-            found = self._child.ask(containers, pods)
-        except (OSError, ValueError) as error:
-            self._child = None
-            self._tell(f"names of containers: ids stand for those to come, no process: {error}")
-            return None
-        named = {*found["containers"], *found["pods"]}
-        for one in containers | pods:
-            tries[one] += 1
-        tries.update(dict.fromkeys(named, _TRIES))
-        return found if named else None
+        with self._lock:
+            now = self._clock()
+            for path in paths if self._child is not None else ():
+                self._begin(path, now)
+            due = {one for one in self._open if last or self._searches[one].next_ns <= now}
+            if self._child is None or not due:
+                return
+            pods = {one for one in due if self._searches[one].is_pod}
+            try:
+                found = self._child.ask(due - pods, pods)
+            except (OSError, ValueError) as error:
+                self._child = None
+                self._open.clear()
+                self._tell(f"names of containers: ids stand for those to come, no process: {error}")
+                return
+            for note in (self._unwritten, self._unseen):
+                note["containers"].update(found["containers"])
+                note["pods"].update(found["pods"])
+            self._open -= {*found["containers"], *found["pods"]}
+            for one in due & self._open:
+                self._put_off(one, now)
+
+    def _begin(self, path: str, now: int) -> None:
+        """Begin the searches for the container and the pod of a cgroup, unless they were begun."""
+        what = identity(path)
+        found = [(what.container, False)] if what.has_id else []
+        found += [(what.pod, True)] if what.qos is not None else []
+        for one, is_pod in found:
+            if one is not None and one not in self._searches:
+                self._searches[one] = _Search(is_pod, now)
+                self._open.add(one)
+        for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
+            self._open.discard(oldest)
+            del self._searches[oldest]
+
+    def _put_off(self, one: str, now: int) -> None:
+        """Set the time of the next look for a name that was not found, or give it up."""
+        search = self._searches[one]
+        if search.looks == len(_AGAIN_NS):
+            self._open.discard(one)
+            return
+        search.next_ns = now + _AGAIN_NS[search.looks]
+        search.looks += 1
+
+    def due_ns(self) -> int | None:
+        """Return the time (CLOCK_MONOTONIC) of the next look; None: nothing is looked for."""
+        with self._lock:
+            return min((self._searches[one].next_ns for one in self._open), default=None)
+
+    def unseen(self) -> ContainersNote:
+        """Return the names found since the last call of this method."""
+        with self._lock:
+            found, self._unseen = self._unseen, {"containers": {}, "pods": {}}
+        return found
+
+    def due(self) -> bool:
+        """Return whether there is a note to write."""
+        return bool(self._unwritten["containers"] or self._unwritten["pods"])
+
+    def changes(self) -> ContainersNote | None:
+        """Return a `containers` note with names found since the last one; None: there are none."""
+        with self._lock:
+            found, self._unwritten = self._unwritten, {"containers": {}, "pods": {}}
+        return found if found["containers"] or found["pods"] else None

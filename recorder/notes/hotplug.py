@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds devices and cgroups that appear or change while recording, for notes in the log."""
+"""Finds devices that appear or change while recording, for notes in the log."""
 
 import os
 import time
 
-from biotrail.recorder.host import cgroups, devices
-from biotrail.recorder.schema.payloads import CgroupsNote, Device, DevicesNote
+from biotrail.recorder.host import devices
+from biotrail.recorder.schema.payloads import Device, DevicesNote
 
 DEVICE_PERIOD_NS = 1_000_000_000
-CGROUP_PERIOD_NS = 10_000_000_000
 MANY_DEVICES = 512
 """With more devices, a look reads only changed devices, not the stacked devices above them."""
 COST_SHARE = 500
@@ -104,31 +103,3 @@ class DeviceWatch(Periodic):
         self._known.update({int(entry["dev"]): entry for entry in fresh})
         self.schedule_next(began)
         return {"devices": fresh} if fresh else None
-
-
-class CgroupWatch(Periodic):
-    """Finds cgroups that are new or renamed since the last look."""
-
-    def __init__(self) -> None:
-        """Begin without cgroups, so that the first `changes` returns all of them."""
-        super().__init__(CGROUP_PERIOD_NS)
-        self._where = cgroups.hierarchy()
-        self._known: dict[int, str] = {}
-
-    @property
-    def paths(self) -> list[str]:
-        """Paths of all cgroups, as of the last look."""
-        return list(self._known.values())
-
-    def changes(self) -> CgroupsNote | None:
-        """Return a `cgroups` note {id as text: path} of new and renamed ones; plan the next look.
-
-        The path is from the root of the hierarchy. None: there are none; removed ones are not
-        reported. The first call returns all. Sets `_known`. Runs in the writer thread.
-        """
-        began = time.monotonic_ns()
-        now = cgroups.paths(self._where)
-        fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
-        self._known = now  # without removed cgroups, whose ids are not reused
-        self.schedule_next(began)
-        return {str(number): path for number, path in fresh.items()} or None

@@ -16,6 +16,7 @@ from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
 from biotrail.recorder.probes.maps.file_maps import Files
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
@@ -175,4 +176,23 @@ class Probes(Protocol):
         """Mark I/O of this file as the recorder's own from now on. Any thread may call.
 
         Does nothing in a backend that does not have `own_files`.
+        """
+
+    def told_descriptor(self) -> int | None:
+        """Return a descriptor that is readable when there are cgroups to be told; None: never.
+
+        To be called once open.
+        """
+
+    def told_cgroups(self) -> list[ToldCgroup]:
+        """Return cgroups that were made, or charged for the first time, since the last call.
+
+        Any thread may call, one at a time.
+        """
+
+    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+        """Record a cgroup, by id, and those below it, from now on; or no longer.
+
+        Where the filters are by cgroups' names. Any thread may call. Raises RefusedError: there are
+        too many.
         """

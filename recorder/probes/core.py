@@ -16,7 +16,8 @@ from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramI
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
-from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.maps import admission, cgroup_maps
+from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
 from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes, may_shrink
 from biotrail.recorder.probes.maps.own_files import OwnFiles
 from biotrail.recorder.probes.maps.path_maps import (
@@ -103,6 +104,7 @@ class CoreProbes(MappedProbes):
         self._hold_irqs = False
         self._waited_ends: tuple[int, ...] = (0, 0, 0)
         self._by_file = file_ways.NO_CHOICE
+        self._tells_made = False
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
@@ -140,6 +142,7 @@ class CoreProbes(MappedProbes):
             )
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
+            self._tells_made = btf.parameters(cgroup_maps.TRACEPOINT) is not None
         self._refuse_missing()
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -207,6 +210,8 @@ class CoreProbes(MappedProbes):
             bpf.rewrite(with_exchanges)
         bpf.load()
         self._by_file.fill(bpf)
+        if self._cgroups is not None:
+            self._cgroups.open()
         filters = self.config.filters
         for pid in filters.pids:
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
@@ -229,6 +234,7 @@ class CoreProbes(MappedProbes):
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
+        self._cgroups = CgroupMaps(bpf, filters, tells=True, made=self._tells_made)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
@@ -259,12 +265,15 @@ class CoreProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        With `--children`, forks are followed first. Then come the programs of the path, then those
-        of the block layer in reverse order of PROBES: completions first and Q last. Adds each of
-        both to `_attached`, which keeps it after detach(). Raises ProbeError: not open, or a
-        program cannot be attached; those before it stay attached until detach() or close().
+        New cgroups are told of first; then, with `--children`, forks are followed. Then come the
+        programs of the path, then those of the block layer in reverse order of PROBES: completions
+        first and Q last. Adds each of both to `_attached`, which keeps it after detach(). Raises
+        ProbeError: not open, or a program cannot be attached; those before it stay attached until
+        detach() or close().
         """
         bpf = self._opened()
+        if self._cgroups is not None:
+            self._cgroups.attach()
         if self.config.filters.children:
             self._follow_forks(bpf)
         self._path_maps.attach()
@@ -307,6 +316,8 @@ class CoreProbes(MappedProbes):
             self._rings.close()
             self._rings = None
         if self._object is not None:
+            if self._cgroups is not None:
+                self._cgroups.close()
             self._object.close()
             self._object = None
 

@@ -59,6 +59,20 @@ _MANAGER = re.compile(r"user@\d+\.service")
 _CONTAINERD_NAMESPACES = ("default", "k8s.io", "moby")
 """Of containerd, as it and its clients call theirs."""
 ROOT_SLICE = "-.slice"
+_SUFFIXED = re.compile(
+    r".+\.(?:service|socket|device|mount|automount|swap|target|path|timer|slice|scope)"
+)
+
+
+def unit_name(name: str) -> str:
+    """Return a unit's whole name: without a suffix of systemd's it is a service, as elsewhere."""
+    return name if _SUFFIXED.fullmatch(name) else f"{name}.service"
+
+
+def and_above(path: str) -> list[str]:
+    """Return a cgroup's path and those of the cgroups above it, without the root's, from below."""
+    parts = [part for part in path.split("/") if part]
+    return ["/" + "/".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 @dataclass(frozen=True)

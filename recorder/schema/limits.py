@@ -7,10 +7,15 @@ from math import isqrt
 MAX_FILTERS = 32
 """Devices that one recording can be limited to."""
 MAX_COMMS = 8
-"""Task names in one recording's filter; the next three likewise."""
-MAX_CGROUPS = 16
+"""Task names in one recording's filter; the next two likewise."""
 MAX_FLAGS = 8
 MAX_RANGES = 8
+CGROUP_LEVELS = 16
+"""Levels of cgroups whose names a path from the kernel has at most."""
+CGROUP_NAMES = 2024
+"""Bytes for these names: of 7 at their longest, of all as they are."""
+TOLD_BYTES = 128 << 10
+"""The ring of cgroups' paths: room for 63."""
 OWN_FILES = 8
 """Files that the recorder writes, the newest: write-back reaches the disk up to 30 s later."""
 FIRED_SLOTS = 64
@@ -82,9 +87,11 @@ class Operator(IntEnum):
 LIMITS = {
     "BT_MAX_FILTERS": MAX_FILTERS,
     "BT_MAX_COMMS": MAX_COMMS,
-    "BT_MAX_CGROUPS": MAX_CGROUPS,
     "BT_MAX_FLAGS": MAX_FLAGS,
     "BT_MAX_RANGES": MAX_RANGES,
+    "BT_CGROUP_LEVELS": CGROUP_LEVELS,
+    "BT_CGROUP_NAMES": CGROUP_NAMES,
+    "BT_TOLD_BYTES": TOLD_BYTES,
     "BT_OWN_FILES": OWN_FILES,
     "BT_FIRED_SLOTS": FIRED_SLOTS,
     "BT_CALL_WORDS": CALL_WORDS,

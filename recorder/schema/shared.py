@@ -12,7 +12,6 @@ from biotrail.recorder.schema import follow_structs, measure_structs, site_struc
 from biotrail.recorder.schema.limits import (
     CALL_WORDS,
     FIRED_SLOTS,
-    MAX_CGROUPS,
     MAX_COMMS,
     MAX_FILTERS,
     MAX_FLAGS,
@@ -27,7 +26,6 @@ __all__ = [
     "CALL_WORDS",
     "FIRED_SLOTS",
     "LIMITS",
-    "MAX_CGROUPS",
     "MAX_COMMS",
     "MAX_FILTERS",
     "MAX_FLAGS",
@@ -84,7 +82,7 @@ CONFIG = Struct(
         Member("by_pid", "u32", "filter by process: those in bt_ids"),
         Member("by_tid", "u32", "filter by thread: those in bt_ids"),
         Member("nr_comms", "u32"),
-        Member("nr_cgroups", "u32"),
+        Member("by_cgroup", "u32", "filter by cgroup: those in bt_wanted_cgroups, and below"),
         Member("nr_flags", "u32"),
         Member("nr_ranges", "u32"),
         Member("min_bytes", "u32", "smallest length of a bio that is wanted"),
@@ -94,7 +92,6 @@ CONFIG = Struct(
         Member("preflush", "u32", "REQ_PREFLUSH"),
         Member("sequence", "u32", "REQ_PREFLUSH | REQ_FUA, which blk_insert_flush() may clear"),
         Member("flags", "u32", "masks: all bits of one of them have to be set", "BT_MAX_FLAGS"),
-        Member("cgroups", "u64", "ids; descendants match too", "BT_MAX_CGROUPS"),
         Member("comms", "bt_comm", "", "BT_MAX_COMMS"),
         Member("ranges", "bt_range", "", "BT_MAX_RANGES"),
         Member("kernel_stacks", "u32", "write STACK records (stacks.h)"),
@@ -108,6 +105,18 @@ CONFIG = Struct(
         Member("hold_irqs", "u32", "this kernel has bpf_local_irq_save()"),
         Member("iomap_end_io", "u64", "address of iomap_dio_bio_end_io(); 0: not known"),
         Member("waited_ends", "u64", "functions that end bios that are waited for (behalf.h)", "3"),
+        Member("hierarchy", "u32", "of cgroups that block I/O is charged in: its number"),
+        Member("pad", "u32"),
+    ),
+)
+CGROUP_TOLD = Struct(
+    "bt_cgroup_told",
+    "A cgroup that the recorder is told of (cgroups.h).",
+    (
+        Member("cgroup", "u64", "its id"),
+        Member("bytes", "u32", "of names"),
+        Member("whole", "u32", "the path is whole; 0: there was no room for the levels above"),
+        Member("names", "u8", "from the cgroup upwards, each with its NUL", "BT_CGROUP_NAMES"),
     ),
 )
 OWN_FILE = Struct(
@@ -235,7 +244,7 @@ GENERATION = Struct(
     (Member("generation", "u32"), Member("known", "u32", "0: any")),
 )
 STRUCTS = (
-    *(FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
+    *(FILTER, COMM, RANGE, CONFIG, CGROUP_TOLD, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
     *(FILE_WAYS, WANTED_FILE, GENERATION),
     *site_structs.STRUCTS,
     *follow_structs.STRUCTS,

@@ -9,6 +9,7 @@ from typing import Any
 from biotrail.recorder.schema.limits import LIMITS
 
 _INTEGERS: Mapping[str, type[Any]] = {
+    "u8": ctypes.c_uint8,
     "u32": ctypes.c_uint32,
     "u64": ctypes.c_uint64,
     "i64": ctypes.c_int64,
@@ -19,7 +20,7 @@ _INTEGERS: Mapping[str, type[Any]] = {
 class Member:
     """One member of a struct.
 
-    type: u32, u64, i64, or the name of another struct. meaning: a phrase for `bpf/shared.h`.
+    type: u8, u32, u64, i64, or the name of another struct. meaning: a phrase for `bpf/shared.h`.
     count: elements of an array, as a number of LIMITS (by its C name) or a literal one; "": no
     array.
     """

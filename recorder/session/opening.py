@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices
 from biotrail.recorder.host.device_paths import with_paths
-from biotrail.recorder.notes import containers
-from biotrail.recorder.notes.containers import ContainerWatch
+from biotrail.recorder.notes.cgroup_look import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
@@ -67,11 +66,11 @@ class Opened:
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
     files: FileWatch
-    containers: ContainerWatch
     watches: Watches
     """Triggers that the programs do not evaluate."""
     guard: Guard | None
     """Who stops the suspect, ready; None: there is none."""
+    cgroups: CgroupLook
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
@@ -171,6 +170,8 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
     messages += _path_messages(options, probes)
+    cgroups = CgroupLook.watching(probes, options.filters.named, stack, messages.append)
+    cgroups.begin()
     seen = fingerprint()
     listed = devices.snapshot()
     clock = clocks.reading()
@@ -179,9 +180,6 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(prepared, clock, listed, files, missing, lacking)
-    names = containers.start(messages.append)
-    if names is not None:
-        stack.callback(names.close)
     sink = open_sink(options, place, header, probes)
     stack.callback(sink.release)
     undo.callback(sink.discard)
@@ -195,9 +193,9 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         sink,
         stacks,
         files,
-        containers.ContainerWatch(names, messages.append),
         watches,
         _guard(options, stack, messages),
+        cgroups,
         missing,
         lacking,
         count_runs,

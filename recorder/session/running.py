@@ -254,9 +254,10 @@ def start(
 
     Returns the recording, whose duration counts from now. The caller has to run its `loop`, then
     `finish`, which ends the log and the thread; the end of `stack` only returns the threads to
-    normal scheduling, and `undo` ends the thread where this fails. `kept`: capabilities that were
-    kept when others were given up; None: none were given up. `on_status`: as in `record`; first
-    called without a message. Empties `opened.messages`. Raises OSError or TraceError.
+    normal scheduling and ends the look for cgroups, and `undo` ends the thread where this fails.
+    `kept`: capabilities that were kept when others were given up; None: none were given up.
+    `on_status`: as in `record`; first called without a message. Empties `opened.messages`. Raises
+    OSError or TraceError.
     """
     prepared, clock = opened.prepared, opened.header["clocks"]
     options, probes = prepared.options, prepared.probes
@@ -280,7 +281,7 @@ def start(
         intake=intake,
         loss_feed=LossFeed(probes, loss, writer),
         changes=ChangeNotes(
-            opened.header["devices"], opened.seen, opened.files, writer, opened.containers
+            opened.header["devices"], opened.seen, opened.files, writer, opened.cgroups
         ),
         limits=limits,
         rotation=Rotation(opened.sink, writer),
@@ -290,6 +291,8 @@ def start(
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),
     )
+    opened.cgroups.start()
+    stack.callback(opened.cgroups.stop)
     for message in ("", *_first_messages(opened)):
         running.progress.report(now_ns, message)
     opened.messages.clear()

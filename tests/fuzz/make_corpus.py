@@ -109,7 +109,7 @@ COMMANDS = (
     "slow --top 3 --over 1us --op write @",
     "slow --failed --json -",
     "slow -v --associate intervals -o slow.pftrace --around 1ms @",
-    "hist --heatmap --unit ns @",
+    "hist --heatmap --in ns @",
     "hist --stage D2C --linear 10us --json @",
     "hist --size --depth @",
     "report --by process --interval 1ms @",

@@ -32,7 +32,7 @@ WORDS = [
     "Ω", "-d", "loop0", "7:0", "--from", "1ms", "1e9", "99999999999999999999999d", "--to",
     "--limit", "-1", "3", "--port", "0", "70000", "--no-open", "--nonsense", "\udcff", "info",
     "--over", "--margin", "--around", "--window", "--top", "--failed", "--op", "read", "--linear",
-    "9" * 400, "--size", "--depth", "--stage", "D2C", "--heatmap", "--unit", "--brief", "-v",
+    "9" * 400, "--size", "--depth", "--stage", "D2C", "--heatmap", "--in", "--brief", "-v",
     "last 1ms", "14:03:05", "2026-01-31T14:03:05Z", "--pid", "--comm", "a*", "--cgroup", "/",
     "--slower-than", "--slowest", "--max-size", "out.pftrace.gz", "out.pftrace.zst",
     "--by", "process", "--interval", "--html", "--folded", "--latency", "-n", "--sort", "p99",

@@ -14,7 +14,7 @@ EXPECTED = Path(__file__).parent / "hist"
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "latency": ("ext4-journal-on-loop", ()),
-    "stage": ("plugged-merge-loop", ("--stage", "M2D", "--unit", "ns")),
+    "stage": ("plugged-merge-loop", ("--stage", "M2D", "--in", "ns")),
     "size": ("split-write-loop", ("--size",)),
     "depth": ("kyber-loop-and-virtio", ("--depth", "--linear", "1")),
     "linear": ("sample", ("--linear", "1ms", "--op", "read")),

@@ -18,7 +18,7 @@ SAID = {
     "report.txt": ("report",),
     "report.json": ("report", "--json"),
     "hist.txt": ("hist",),
-    "hist-us.json": ("hist", "--unit", "us", "--json"),
+    "hist-us.json": ("hist", "--in", "us", "--json"),
     "slow.txt": ("slow", "-n", "4"),
     "slow.json": ("slow", "-n", "2", "--over", "5us", "--json"),
     "export.csv": ("export", "--what", "pairs"),

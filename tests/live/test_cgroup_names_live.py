@@ -1,109 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """I/O of real cgroups, named as systemd, runtimes and the kubelet name theirs, has their names."""
 
-import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from biotrail.recorder.host import cgroups
 from tests.support.devices import LoopDevice
-from tests.support.record_command import biotrail, recorder, remove_cgroup
+from tests.support.named_cgroups import (
+    FORMS,
+    MINE,
+    UID,
+    UID_2,
+    docker_name,
+    grouped,
+    made,
+    number,
+    place,
+    pod,
+    read,
+)
+from tests.support.record_command import recorder
 
 pytestmark = [
     pytest.mark.usefixtures("needs_bpf"),
     pytest.mark.skipif(cgroups.hierarchy() is None, reason="no cgroups are mounted here"),
 ]
 
-MINE = f"{os.getpid():08x}"
-UID = f"{MINE}-d9cb-469f-a165-70867728950e"
-UID_2 = f"{MINE}-d9cb-469f-a165-70867728950f"
-
-
-def number(place: int) -> str:
-    """The id of a container of this test."""
-    return f"{MINE}{place:056x}"
-
-
-POD_SLICE = f"kubepods-burstable-pod{UID_2.replace('-', '_')}.slice"
-FORMS = (
-    f"/system.slice/bt-{MINE}.service",
-    f"/user.slice/user-1.slice/user@1.service/app.slice/bt-{MINE}.scope",
-    f"/docker/{number(2)}",
-    f"/system.slice/docker-{number(3)}.scope",
-    f"/machine.slice/libpod-{number(4)}.scope/container",
-    f"/default/{number(5)}",
-    f"/kubepods/burstable/pod{UID}/{number(6)}",
-    f"/kubepods.slice/kubepods-burstable.slice/{POD_SLICE}/cri-containerd-{number(7)}.scope",
-    f"/kubepods.slice/kubepods-burstable.slice/{POD_SLICE}/crio-{number(8)}.scope",
-    f"/lxc.payload.bt-{MINE}/init.scope",
-    rf"/machine.slice/machine-qemu\x2d1\x2dbt\x2d{MINE}.scope/libvirt/emulator",
-)
-"""The cgroup at place N does N + 1 reads."""
-
-
-@contextmanager
-def directories(paths: list[Path], *, of_cgroups: bool = False) -> Iterator[None]:
-    """Make directories with those above them; remove what was made at the block's end."""
-    made: list[Path] = []
-    try:
-        for path in paths:
-            for one in (*reversed(path.parents), path):
-                if not one.exists():
-                    one.mkdir()
-                    made.append(one)
-        yield
-    finally:
-        for one in reversed(made):
-            remove_cgroup(one) if of_cgroups else one.rmdir()
-
-
-@contextmanager
-def pod(uid: str, name: str, container: str, id_: str) -> Iterator[None]:
-    """What the kubelet keeps below /var/log for a pod with a container."""
-    log = Path(f"/var/log/pods/shop_{name}_{uid}/{container}")
-    link = Path(f"/var/log/containers/{name}_shop_{container}-{id_}.log")
-    with directories([log, link.parent]):
-        link.symlink_to(log / "0.log")
-        try:
-            yield
-        finally:
-            link.unlink()
-
-
-def read(loop: LoopDevice, reads: int, cgroup: Path) -> None:
-    """Do direct reads in a cgroup."""
-    line = f'echo $$ > "$0/cgroup.procs"; exec dd if={loop.path} of=/dev/null bs=4k iflag=direct'
-    command = ["bash", "-c", f"{line} count={reads} status=none", str(cgroup)]
-    subprocess.run(command, check=True, timeout=60)
-
-
-def grouped(log: Path, by: str) -> list[dict[str, Any]]:
-    told = json.loads(biotrail("report", "--json", "--by", by, log).stdout)
-    return list(told["groups"])
-
 
 def test_cgroups_of_each_form_have_their_names(loop_device: LoopDevice, tmp_path: Path) -> None:
     # GIVEN a cgroup of each form, in the hierarchy that I/O is charged in, and a pod's log
     where, log = cgroups.hierarchy(), tmp_path / "log"
     assert where is not None
-    places = [Path(where.mount) / form.lstrip("/") for form in FORMS]
     with ExitStack() as stack:
-        stack.enter_context(directories(places, of_cgroups=True))
-        for place in places if where.unified else []:
-            for above in reversed(place.relative_to(where.mount).parents):
-                (Path(where.mount) / above / "cgroup.subtree_control").write_text("+io")
+        stack.enter_context(made(where, *FORMS))
         stack.enter_context(pod(UID, "web-0", "nginx", number(6)))
         # WHEN each reads while recording
         with recorder("-d", loop_device.path, "-o", log) as recording:
-            for count, place in enumerate(places, 1):
-                read(loop_device, count, place)
+            for count, form in enumerate(FORMS, 1):
+                read(loop_device, count, place(where, form))
             recording.terminate()
             recording.communicate(timeout=60)
     # THEN units have the reads
@@ -133,6 +72,36 @@ def test_cgroups_of_each_form_have_their_names(loop_device: LoopDevice, tmp_path
     assert pods[None, None, UID_2] == 17
     namespaces = {one["namespace"]: one["ios"] for one in grouped(log, "namespace")}
     assert namespaces["shop"] == 7
+
+
+def test_cgroups_that_live_for_a_moment_keep_their_names(
+    loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    # GIVEN a recording
+    where, log = cgroups.hierarchy(), tmp_path / "log"
+    assert where is not None
+    unit, container = f"bt-{MINE}-short.service", number(90)
+    deep = f"/system.slice/{unit}/" + "/".join("abcdefghijklm")
+    long = f"/system.slice/{'n' * 200}-{MINE}.service"
+    odd = f"/system.slice/bt-{MINE}\x1b[2J \udcff.scope"
+    with recorder("-d", loop_device.path, "-o", log) as recording:
+        # WHEN a unit's and a container's cgroup are made, read and are removed meanwhile, one that
+        # is 15 levels deep, one with a long name, and one with a hostile name
+        for count, form in enumerate(
+            (f"/system.slice/{unit}", f"/docker/{container}", deep, long, odd), 1
+        ):
+            with docker_name(container, "short"), made(where, form):
+                read(loop_device, count, place(where, form))
+        recording.terminate()
+        recording.communicate(timeout=60)
+    # THEN all of them are known, by their paths and names
+    found = {one["cgroup"]: one["ios"] for one in grouped(log, "cgroup")}
+    assert found[f"/docker/{container}"] == 2
+    assert (found[deep], found[long], found[odd.replace("\udcff", "\ufffd")]) == (3, 4, 5)
+    units = {one["unit"]: one["ios"] for one in grouped(log, "unit")}
+    assert units[unit] == 1 + 3
+    names = {one["container_id"]: one["container"] for one in grouped(log, "container")}
+    assert names[container] == "short"
 
 
 PODMAN = ("podman", "--runtime", "runc")

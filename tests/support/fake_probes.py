@@ -12,6 +12,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
 from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
@@ -85,6 +86,15 @@ class FakeProbes:
 
     def short_of_memory(self) -> str:
         return ""
+
+    def told_descriptor(self) -> int | None:
+        return None
+
+    def told_cgroups(self) -> list[ToldCgroup]:
+        return []
+
+    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+        pass
 
     def own_file(self, file: OwnFile) -> None:
         pass

@@ -37,11 +37,14 @@ class Exposition:
         info: dict[str, str],
         counts: Callable[[Iterable[str]], list[Counts]],
         exemplars: Callable[[], Exemplars] | None = None,
+        labels: tuple[str, ...] = (),
     ) -> None:
         """info: labels of biotrail_info. counts: of the kernel, by devices' names.
 
-        exemplars: of the flight recorder's logs; None: there is none.
+        exemplars: of the flight recorder's logs; None: there is none. labels: names of the labels
+        that figures have beside device and operation.
         """
+        self._labels = (*_PLACE, *labels)
         self._source, self._info, self._counts = source, info, counts
         self._exemplars = exemplars
 
@@ -61,7 +64,7 @@ class Exposition:
         reading = self._source.read()
         exemplars = self._exemplars() if self._exemplars else None
         yield InfoMetricFamily("biotrail", "Version, and where figures come from.", self._info)
-        yield from _io(reading.io, exemplars)
+        yield from _io(reading.io, exemplars, self._labels)
         yield from _of_kernel(self._counts({one.device for one in reading.io} - {OTHER}))
         yield from _losses(reading.losses)
         yield from _cost(reading.cost)
@@ -75,33 +78,33 @@ class Exposition:
             yield _logs(exemplars)
 
 
-def _io(io: list[Figures], exemplars: Exemplars | None) -> Iterator[Metric]:
-    """Yield the families of figures by device and operation."""
-    ios = CounterMetricFamily("biotrail_ios", "I/Os that completed.", labels=_PLACE)
+def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) -> Iterator[Metric]:
+    """Yield the families of figures by device and operation. names: of their labels."""
+    ios = CounterMetricFamily("biotrail_ios", "I/Os that completed.", labels=names)
     size = CounterMetricFamily(
-        "biotrail_io_bytes", "Bytes of these I/Os.", labels=_PLACE, unit="bytes"
+        "biotrail_io_bytes", "Bytes of these I/Os.", labels=names, unit="bytes"
     )
-    errors = CounterMetricFamily("biotrail_io_errors", "I/Os that failed.", labels=_PLACE)
+    errors = CounterMetricFamily("biotrail_io_errors", "I/Os that failed.", labels=names)
     doubtful = CounterMetricFamily(
         "biotrail_io_doubtful",
         "I/Os that completed, but are in no histogram: several I/Os fit one completion.",
-        labels=_PLACE,
+        labels=names,
     )
     latency = HistogramMetricFamily(
         "biotrail_io_duration_seconds",
         "From the I/O's beginning to its completion (Q2C).",
-        labels=_PLACE,
+        labels=names,
         unit="seconds",
     )
     stages = HistogramMetricFamily(
         "biotrail_io_stage_duration_seconds",
         "Time of an I/O in one stage, such as D2C: with the driver and device.",
-        labels=(*_PLACE, "stage"),
+        labels=(*names, "stage"),
         unit="seconds",
     )
     for one in io:
         slow = _slow(one, exemplars)
-        failed = exemplars.failed.get(one.name) if exemplars else None
+        failed = exemplars.failed.get((one.device, one.operation)) if exemplars else None
         ios.add_metric(one.name, one.ios)
         size.add_metric(one.name, one.bytes)
         errors.add_metric(one.name, one.failed, exemplar=_exemplar(failed, 1.0))

@@ -42,11 +42,13 @@ class Figures:
     """Name of a stage → its times."""
     doubtful: int = 0
     """I/Os that completed and are in no times, as their latency is in doubt."""
+    labels: tuple[str, ...] = ()
+    """Values of further labels."""
 
     @property
-    def name(self) -> tuple[str, str]:
-        """(device, operation)."""
-        return self.device, self.operation
+    def name(self) -> tuple[str, ...]:
+        """(device, operation, further labels…)."""
+        return self.device, self.operation, *self.labels
 
     def __add__(self, other: "Figures") -> "Figures":
         """Return both together, under this one's name."""
@@ -64,6 +66,7 @@ class Figures:
             self.latency + other.latency,
             stages,
             self.doubtful + other.doubtful,
+            self.labels,
         )
 
 
@@ -72,7 +75,7 @@ def by_name(found: Iterable[Figures]) -> list[Figures]:
 
     Two devices have one name where a device went away, and another took its name.
     """
-    added: dict[tuple[str, str], Figures] = {}
+    added: dict[tuple[str, ...], Figures] = {}
     for one in found:
         added[one.name] = added[one.name] + one if one.name in added else one
     return [added[name] for name in sorted(added)]

@@ -7,10 +7,9 @@ import time
 from biotrail.cli.children.recorder_process import Recorder
 from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading, Times, by_name
 from biotrail.cli.measuring.flight_logs import bucket_of
-from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.live import LiveTrace
-from biotrail.converters.analysis.live.totals import Totals
+from biotrail.converters.analysis.live.totals import LABELS, Total, Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
@@ -19,11 +18,15 @@ from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 class LiveModel:
     """A Source whose figures `run` keeps up to date."""
 
-    def __init__(self, source: LiveSource, recorder: Recorder) -> None:
-        """source: started; its `on_idle` is set. recorder: asked for its CPU time."""
+    def __init__(self, source: LiveSource, recorder: Recorder, by: str | None = None) -> None:
+        """source: started; its `on_idle` is set. recorder: asked for its CPU time.
+
+        by: what I/O is divided by, of LABELS; None: by device and operation alone.
+        """
         self._source, self._recorder = source, recorder
         self._trace = LiveTrace(source)
-        self._totals = Totals(self._trace.context)
+        self._totals = Totals(self._trace.context, by)
+        self._labels = LABELS[by] if by else ()
         self._lock = threading.Lock()
         self._end = time.monotonic_ns()
         source.on_idle = self._idle
@@ -44,25 +47,27 @@ class LiveModel:
         """See Source."""
         with self._lock:
             groups = self._totals.groups()
-            io = by_name(figures(*group) for group in groups)
-            unseen = sum(group["lost"] for _, _, group in groups)
+            io = by_name(figures(one, len(self._labels)) for one in groups)
+            unseen = sum(one.group["lost"] for one in groups)
         losses = Losses({"ring_full": self._source.lost_records}, unseen, self._source.skipped_ns)
         cpu = {"metrics": time.process_time(), "recorder": self._recorder.cpu_seconds()}
         behind = max(time.monotonic_ns() - self._end, 0)
         return Reading(io, losses, Cost(cpu), behind)
 
 
-def figures(device: str | None, op: str | None, group: Group) -> Figures:
-    """Return a group's figures. device, op: None for the group of all further ones."""
+def figures(total: Total, labels: int = 0) -> Figures:
+    """Return a group's figures. labels: how many there are beside device and operation."""
+    group = total.group
     return Figures(
-        device or OTHER,
-        op or OTHER,
+        total.device or OTHER,
+        total.operation or OTHER,
         group["ios"],
         group.length,
         sum(group.statuses.values()),
         times(group.latency),
         {STAGE_NAMES[Stage(stage)]: times(one) for stage, one in sorted(group.stages.items())},
         group["doubtful"],
+        (OTHER,) * labels if total.labels is None else total.labels,
     )
 
 

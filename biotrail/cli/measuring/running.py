@@ -94,18 +94,20 @@ def _measure(
     return 0
 
 
-def serve_model(asked: Asked, arguments: Sequence[str], events: str) -> int:
+def serve_model(asked: Asked, arguments: Sequence[str], events: str, by: str | None = None) -> int:
     """Serve what the model adds up of a recorder's log until that ends; return the exit status.
 
-    arguments: of `biotrail record`. events: its event set. Raises TraceError.
+    arguments: of `biotrail record`. events: its event set. by: what I/O is divided by, of LABELS.
+    Raises TraceError.
     """
     from biotrail.cli.measuring.live_model import LiveModel
+    from biotrail.converters.analysis.live.totals import LABELS
     from biotrail.converters.inputs.backlog import LiveSource
 
     with ExitStack() as stack:
         late = _Late()
         info = {"version": __version__, "figures": "model", "events": events}
-        server = _server(asked.address, late, info, None)
+        server = _server(asked.address, late, info, None, LABELS[by] if by else ())
         recorder = stack.enter_context(Recorder(arguments))
         stack.enter_context(stopping(recorder))
         try:
@@ -116,7 +118,7 @@ def serve_model(asked: Asked, arguments: Sequence[str], events: str) -> int:
                 relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         source.start()
-        model = LiveModel(source, recorder)
+        model = LiveModel(source, recorder, by)
         late.source = model
         with server:
             _say_where(server.address)
@@ -143,9 +145,10 @@ def _server(
     source: Source,
     info: dict[str, str],
     exemplars: Callable[[], Exemplars] | None,
+    labels: tuple[str, ...] = (),
 ) -> MetricsServer:
     """Return a server of figures that is bound, and does not serve yet. Raises OutputError."""
-    exposition = Exposition(source, info, kernel_counts, exemplars)
+    exposition = Exposition(source, info, kernel_counts, exemplars, labels)
     return MetricsServer(address, application(exposition.registry()))
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from biotrail.cli.options.cgroup_options import named_options
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.moments import Moment, MomentType, Times
 from biotrail.converters.analysis.choosing.choosing import Who
 from biotrail.converters.analysis.choosing.outcomes import Wish
+from biotrail.recorder.schema.cgroup_names import NamedCgroups
 from biotrail.recorder.schema.kernel_names import OPS
 from biotrail.text import units, values
 
@@ -92,6 +94,7 @@ _IOS = (
         metavar="PATH",
         help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
     ),
+    *named_options("cut_", "I/O of", "Can be repeated, and with --cgroup: of either."),
 )
 _FILE = click.option(
     "--file",
@@ -170,6 +173,7 @@ def _cut(given: dict[str, Any]) -> Cut:
             frozenset(given.get("cut_pids", ())),
             frozenset(_read(given, "cut_comms")),
             frozenset(_read(given, "cut_cgroups")),
+            NamedCgroups(*(_read(given, f"cut_{one}") for one in ("unit", "container", "pod"))),
         ),
         Wish(
             nanoseconds(given.get("cut_slower") or 0),

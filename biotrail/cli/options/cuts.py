@@ -51,6 +51,9 @@ class Cut:
             "pid": sorted(who.pids),
             "comm": sorted(who.comms),
             "cgroup": sorted(who.cgroups),
+            "unit": who.named.units,
+            "container": who.named.containers,
+            "pod": who.named.pods,
             "slower-than": [units.duration(wish.slower_than)] if wish.slower_than else [],
             "slowest": [wish.slowest] if wish.slowest else [],
         }
@@ -82,8 +85,11 @@ class Cut:
         return {**found, **({"chosen": self.words()} if self.chooses else {})}
 
     def needs_file(self) -> bool:
-        """Return whether the log cannot be a pipe: it is read twice, or its end must be known."""
-        return self.wish != ANYHOW or self.times.by_end or bool(self.files)
+        """Return whether the log cannot be a pipe: it is read twice, or its end must be known.
+
+        So with cgroups: a pipe's log names them behind their first I/O.
+        """
+        return self.wish != ANYHOW or self.times.by_end or bool(self.files) or self.who.by_cgroup
 
 
 @dataclass
@@ -118,7 +124,8 @@ class Opened:
         shown = [pairs] if counts.pairs else []
         text = f"chosen: {', '.join(([chosen] if counts.bios or not shown else []) + shown)}"
         if counts.unknown:
-            text += f"; {units.count(counts.unknown)} left out as who queued them is not known"
+            what = "what their cgroup is" if self.cut.who.named else "who queued them"
+            text += f"; {units.count(counts.unknown)} left out as {what} is not known"
         return [text]
 
 

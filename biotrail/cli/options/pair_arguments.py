@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from biotrail.cli.options.cgroup_options import named_options
 from biotrail.cli.options.record_filters import TaskIds, joined
 from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.filters.filters import Filters
@@ -86,6 +87,7 @@ _OPTIONS = (
         metavar="PATH",
         help="Only pairs that tasks of this cgroup or a descendant begin.",
     ),
+    *named_options("", "pairs that tasks begin of", "Also of those that appear later."),
     click.option(
         "-i",
         "--interval",
@@ -155,6 +157,9 @@ class PairArguments:
     tid: tuple[tuple[int, ...], ...]
     comm: tuple[str, ...]
     cgroup: tuple[str, ...]
+    unit: tuple[str, ...]
+    container: tuple[str, ...]
+    pod: tuple[str, ...]
     interval: float | None
     duration: float | None
     as_json: bool
@@ -186,6 +191,9 @@ class PairArguments:
             tids=joined(self.tid),
             comms=self.comm,
             cgroups=self.cgroup,
+            units=self.unit,
+            containers=self.container,
+            pods=self.pod,
         )
 
     def pairs(self, words: tuple[str, ...], known: Declarations) -> list[Pair]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from biotrail.cli.options.cgroup_options import named_options
 from biotrail.recorder.filters.filters import MAX_FOLLOWED, Filters
 from biotrail.text import units, values
 
@@ -119,6 +120,7 @@ _TASK_OPTIONS = (
         help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
         "/system.slice/app.service, or the cgroup's directory.",
     ),
+    *named_options("", "I/O of", "Also of those that appear later. With --cgroup: of either."),
 )
 _FILE_OPTIONS = (
     click.option(
@@ -219,6 +221,9 @@ def _filters(
     tid: tuple[tuple[int, ...], ...],
     comm: tuple[str, ...],
     cgroup: tuple[str, ...],
+    unit: tuple[str, ...],
+    container: tuple[str, ...],
+    pod: tuple[str, ...],
     only_files: tuple[str, ...],
     only_dirs: tuple[str, ...],
     op: tuple[str, ...],
@@ -235,6 +240,9 @@ def _filters(
         tids=joined(tid),
         comms=comm,
         cgroups=cgroup,
+        units=unit,
+        containers=container,
+        pods=pod,
         files=_paths(only_files),
         dirs=_paths(only_dirs),
         ops=_words(op),

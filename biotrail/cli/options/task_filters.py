@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from biotrail.cli.options.cgroup_options import named_options
 from biotrail.cli.options.record_filters import TaskIds, joined
 from biotrail.recorder.filters.filters import Filters
 from biotrail.text import values
@@ -44,6 +45,7 @@ _OPTIONS = (
         metavar="PATH",
         help="Only what tasks of this cgroup or a descendant do.",
     ),
+    *named_options("", "what tasks do of", "Also of those that appear later."),
 )
 
 
@@ -58,6 +60,9 @@ def task_filters(command: _Command) -> _Command:
         tid: tuple[tuple[int, ...], ...],
         comm: tuple[str, ...],
         cgroup: tuple[str, ...],
+        unit: tuple[str, ...],
+        container: tuple[str, ...],
+        pod: tuple[str, ...],
         **given: Any,
     ) -> Any:
         """Make a Filters of the options, check it, and call the command."""
@@ -67,6 +72,9 @@ def task_filters(command: _Command) -> _Command:
             tids=joined(tid),
             comms=comm,
             cgroups=cgroup,
+            units=unit,
+            containers=container,
+            pods=pod,
         )
         if children and not pid:
             raise click.UsageError("--children needs --pid: whose children?")

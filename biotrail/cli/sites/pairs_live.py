@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from biotrail.recorder.notes.cgroup_look import CgroupLook
 from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.pairs import PairProbes, PairReading
 from biotrail.recorder.schema.errors import ProbeError
@@ -95,7 +96,11 @@ def run(probes: PairProbes, options: LiveOptions, tell: Callable[[str], None]) -
         probes.open()
         for line in _ways(probes):
             tell(line)
+        look = CgroupLook.watching(probes, probes.config.filters.named, stack, tell)
+        look.begin()
         probes.attach()
+        stack.callback(look.stop)
+        look.start()
         now_ns = time.monotonic_ns()
         watch = CostWatch(probes, probes.count_runs, options.max_cpu, now_ns, SITES_ADVICE)
         tell(f"pairing {_names(probes)} {_until(options)}")

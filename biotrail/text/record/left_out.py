@@ -51,6 +51,9 @@ def filters_text(header: Mapping[str, Any]) -> str:
         "tids": "--tid",
         "comms": "--comm",
         "cgroups": "--cgroup",
+        "units": "--unit",
+        "containers": "--container",
+        "pods": "--pod",
         "ops": "--op",
         "flags": "--flags",
     }

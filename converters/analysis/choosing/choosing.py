@@ -18,6 +18,7 @@ from biotrail.converters.events.tables import (
     Tasks,
 )
 from biotrail.converters.lifecycles.operations import asks_flush, operations
+from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
 from biotrail.recorder.schema.errors import ConversionError
 
 __all__ = ["Choice", "asks_flush", "device_named", "operations"]
@@ -49,7 +50,14 @@ class Who:
     comms: frozenset[str] = frozenset()
     """Thread names; a `*` at the end matches any rest."""
     cgroups: frozenset[str] = frozenset()
-    """Paths, each with its subtree, or decimal ids."""
+    """Paths, each with its subtree, or decimal ids. With `named` one set."""
+    named: NamedCgroups = NO_NAMED
+    """Cgroups by what they are."""
+
+    @property
+    def by_cgroup(self) -> bool:
+        """Whether cgroups are chosen, by path or by what they are."""
+        return bool(self.cgroups or self.named)
 
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the bios of these submitters: bool (n,), by row of `bios`.
@@ -59,21 +67,22 @@ class Who:
         submitting thread or, if `bios.task` is -1, the thread's id `bios.tid` (0 matches nothing).
         `comms`: the thread's name, of an item with `*` at its end the beginning; no match if
         `bios.task` is -1. `cgroups`: the decimal id of the charged cgroup or, if `context.cgroups`
-        (id → path) has it, its path or that of a cgroup above it.
+        (id → path) has it, its path or that of a cgroup above it; `named`: that cgroup or one above
+        it bears such a name.
 
         tasks: the threads that `bios.task` is the row of.
         """
         chosen = self.of_threads(bios, tasks)
-        if self.cgroups:
+        if self.by_cgroup:
             ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
-            inside = [self._charged(one, context.cgroups.get(one)) for one in ids.tolist()]
+            inside = [self._charged(one, context) for one in ids.tolist()]
             chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
         return chosen
 
     def of_threads(self, table: Bios | Calls | Waits, tasks: Tasks) -> Bool:
         """Mark the rows whose thread matches `pids` and `comms`: bool (n,), by row of `table`.
 
-        Both have to match if both are set, by the rules of `mask`; `cgroups` is not looked at.
+        Both have to match if both are set, by the rules of `mask`; cgroups are not looked at.
         table: bios by their submitters, calls or waits by their threads. tasks: the threads that
         `table.task` is the row of.
         """
@@ -112,12 +121,36 @@ class Who:
             for name in self.comms
         )
 
-    def _charged(self, one: int, path: str | None) -> bool:
-        """Return whether a cgroup, by id and path (None: not known), is in `cgroups` or below."""
+    def _charged(self, one: int, context: Context) -> bool:
+        """Return whether a cgroup, by id, or one above it, is among those chosen."""
         if str(one) in self.cgroups:
             return True
-        above = [] if path is None else [name.rstrip("/") for name in self.cgroups]
-        return any(path == (name or "/") or str(path).startswith(f"{name}/") for name in above)
+        path = context.cgroups.get(one)
+        if path is None:
+            return False
+        above = [name.rstrip("/") for name in self.cgroups]
+        if any(path == (name or "/") or path.startswith(f"{name}/") for name in above):
+            return True
+        return self.named.holds(path, context.cgroup_names)
+
+    def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
+        """Mark the bios (n,) of whose cgroup it is not known whether it is chosen.
+
+        Where cgroups are chosen: their id is not known; by what they are, also their path, or the
+        name of their container or pod.
+        """
+        unknown = np.zeros(len(bios), dtype=np.bool_)
+        if not self.by_cgroup:
+            return unknown
+        ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
+        found = []
+        for one in ids.tolist():
+            path = context.cgroups.get(one)
+            named = bool(self.named) and (
+                path is None or self.named.may_hold(path, context.cgroup_names)
+            )
+            found.append(one == 0 or named)
+        return np.array(found, dtype=np.bool_)[id_of_bio]
 
 
 ANYBODY = Who()
@@ -172,7 +205,7 @@ class Choice:
     @property
     def by_thread_alone(self) -> bool:
         """Whether the choice is by process or thread name alone, which calls have as well."""
-        others = self._devices or self._wanted or self._files or self.who.cgroups
+        others = self._devices or self._wanted or self._files or self.who.by_cgroup
         return self.by_who and not others
 
     @property

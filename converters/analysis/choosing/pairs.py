@@ -23,7 +23,7 @@ def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -
     """
     who = choice.who
     wish = outcome.wish
-    if choice.by_what_is_done or who.cgroups or wish.slowest or wish.failed:
+    if choice.by_what_is_done or who.by_cgroup or wish.slowest or wish.failed:
         return np.zeros(len(pairs), dtype=np.bool_)
     chosen = np.asarray(pairs.latency >= wish.slower_than)
     if who.pids:

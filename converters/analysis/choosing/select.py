@@ -147,8 +147,8 @@ class Selection:
         """Add a window's bios to `counts`.
 
         chosen: mask (n,) over `bios`. `counts.unknown` grows by the bios that are not chosen and
-        whose task (if the choice is by process or thread name) or cgroup (if by cgroup) is not
-        known.
+        whose task (if the choice is by process or thread name) or cgroup, or its name, (if by
+        cgroup) is not known.
         """
         self.counts.bios += len(bios)
         self.counts.chosen += int(chosen.sum())
@@ -156,6 +156,5 @@ class Selection:
         unknown = np.zeros(len(bios), dtype=np.bool_)
         if who.pids or who.comms:
             unknown |= bios.task < 0
-        if who.cgroups:
-            unknown |= bios.cgroup == 0
+        unknown |= who.unknown_cgroups(self.choice.context, bios)
         self.counts.unknown += int((unknown & ~chosen).sum())

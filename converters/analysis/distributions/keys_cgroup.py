@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.events.cgroup_names import CgroupName
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.recorder.schema.cgroup_names import CgroupName
 
 Name = Mapping[str, str | int | None]
 

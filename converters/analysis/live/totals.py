@@ -1,41 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums over a recording that goes on, by device and operation, from its beginning."""
 
-from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all
+from typing import NamedTuple
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, add_to_all
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.recorder.schema.cgroup_names import CgroupName
 
 MOST = 128
-"""Pairs of device and operation that have a group of their own; further ones are added up."""
+"""Groups that are kept apart; further ones are added up. Also the names by which they are."""
+_PLACE_BITS = 40
+"""Bits of a place: of a device's number and an operation's (Samples.place)."""
+LABELS = {
+    "unit": ("unit",),
+    "container": ("container", "pod", "namespace"),
+    "pod": ("pod", "namespace"),
+    "namespace": ("namespace",),
+}
+"""What I/O can be divided by beside device and operation → names of its values."""
+
+
+class Total(NamedTuple):
+    """A group's figures. device, operation: None: all groups beyond the first MOST together."""
+
+    device: str | None
+    operation: str | None
+    group: Group
+    labels: tuple[str, ...] | None = ()
+    """Values of LABELS, "" where there is none; None: of names beyond the first MOST."""
 
 
 class Totals:
-    """Adds up windows; memory depends on the number of devices and operations alone."""
+    """Adds up windows; memory depends on the number of devices and operations alone.
 
-    def __init__(self, context: Context) -> None:
-        """context: of the log."""
+    Where they are divided by what the charged cgroup is, a name is what is known of the cgroup when
+    its I/O is added: sums never move from one name to another.
+    """
+
+    def __init__(self, context: Context, by: str | None = None) -> None:
+        """context: of the log. by: of LABELS."""
         self._context = context
         self._groups = Groups(MOST)
+        self._by = by
+        self._labels: dict[tuple[str, ...], int] = {}
 
     def add(self, window: Lifecycles) -> None:
         """Add the next window's bios; those that are still open are added by a later window."""
         bios = of_bios(window.bios, window.bio_stages, self._context)
-        add_to_all(bios, [(self._groups, bios.place)])
+        codes = bios.place if self._by is None else bios.place | self._label_codes(window)
+        add_to_all(bios, [(self._groups, codes)])
 
-    def groups(self) -> list[tuple[str | None, str | None, Group]]:
-        """Return (device, operation, figures) of each group; None, None: of all further ones.
+    def _label_codes(self, window: Lifecycles) -> I64:
+        """Return the number of each bio's labels, above the bits of a place: int64 (n,)."""
+        ids, place = np.unique(window.bios.cgroup, return_inverse=True)
+        numbers = [self._number(self._context.cgroup_names.name(one)) for one in ids.tolist()]
+        found: I64 = np.array(numbers, dtype=np.int64)[place] << _PLACE_BITS
+        return found
 
-        The groups are those that `add` changes.
-        """
-        return [
-            (None, None, group)
-            if place < 0
-            else (
-                self._context.device_name(place >> OP_BITS),
-                operation(self._context, place),
-                group,
-            )
-            for place, group in self._groups.by_code.items()
-        ]
+    def _number(self, name: CgroupName) -> int:
+        """Return the number of a cgroup's labels; MOST: those of all further names."""
+        values = _values(name)
+        labels = tuple(values[field] for field in LABELS[self._by or ""])
+        if labels not in self._labels and len(self._labels) >= MOST:
+            return MOST
+        return self._labels.setdefault(labels, len(self._labels))
+
+    def groups(self) -> list[Total]:
+        """Return the groups, which are those that `add` changes."""
+        labels = list(self._labels)
+        found = []
+        for code, group in self._groups.by_code.items():
+            if code == OTHERS:
+                found.append(Total(None, None, group, None if self._by else ()))
+                continue
+            place, number = code & (1 << _PLACE_BITS) - 1, code >> _PLACE_BITS
+            own = () if self._by is None else labels[number] if number < MOST else None
+            device = self._context.device_name(place >> OP_BITS)
+            found.append(Total(device, operation(self._context, place), group, own))
+        return found
+
+
+def _values(name: CgroupName) -> dict[str, str]:
+    """Return the values of all LABELS: names, or ids where there are none."""
+    container = name.container or name.container_id or ""
+    return {
+        "unit": name.unit or name.slice or "",
+        "container": f"{container} (its monitor)" if name.monitor else container,
+        "pod": name.pod or name.pod_uid or "",
+        "namespace": name.namespace or "",
+    }

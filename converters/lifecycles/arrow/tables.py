@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from biotrail.converters.events import cgroup_names
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.submission_tables import Submissions
@@ -35,6 +34,7 @@ from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullab
 from biotrail.converters.lifecycles.arrow.path import held_columns, path_columns
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.recorder.schema import cgroup_names
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 
 

@@ -35,15 +35,18 @@ _OTHERS = {
 def check(filters: Filters) -> None:
     """Raise ProbeError, listing the options, for filters that this backend cannot apply.
 
-    These are pid, tid, comm, cgroup, file, directory, flags and least size, and `--op drv_out`,
-    which rwbs does not show. Devices, other operations and sectors can be filtered by. Raises
-    ProbeError, before the others, for an operation that no kernel has.
+    These are pid, tid, comm, cgroup by path or name, file, directory, flags and least size, and
+    `--op drv_out`, which rwbs does not show. Devices, other operations and sectors can be filtered
+    by. Raises ProbeError, before the others, for an operation that no kernel has.
     """
     given = {
         "--pid": filters.pids,
         "--tid": filters.tids,
         "--comm": filters.comms,
         "--cgroup": filters.cgroups,
+        "--unit": filters.units,
+        "--container": filters.containers,
+        "--pod": filters.pods,
         "--file": filters.files,
         "--dir": filters.dirs,
         "--flags": filters.flags,

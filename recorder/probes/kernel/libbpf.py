@@ -328,6 +328,10 @@ class BpfObject:
         fd = self.map_fd(name)
         self._lib.call(f"map {name}", "bpf_map_update_elem", fd, byref(key), byref(value), 0)
 
+    def remove(self, name: str, key: "ctypes._CData") -> None:
+        """Remove a key of a loaded hash map, if it is there. Raises RefusedError: no such map."""
+        self._lib.get("bpf_map_delete_elem")(self.map_fd(name), byref(key))
+
     def instructions(self, program: str) -> bytes:
         """Return a program's instructions, 8 bytes each; once it is loaded, as they were loaded.
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from biotrail.recorder.filters.filters import Filters, cgroup_id, is_stacked, masks
+from biotrail.recorder.filters.filters import Filters, is_stacked, masks
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
@@ -143,12 +143,12 @@ def config(
     """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
 
     `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
-    all. `filters`: of process and thread ids only whether there are any; the caller puts the ids
-    into the map bt_ids. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums).
-    `stacks`, `files`: which call stacks and file facts are recorded. Partitions' sectors, cgroups
-    and this process (as the recorder, whose own I/O is known by it) are looked up now. Raises
-    ProbeError: too many devices or filter values, or a partition, cgroup, operation or flag that
-    this machine lacks.
+    all. `filters`: of process and thread ids, and of cgroups, only whether there are any; the
+    caller puts the ids into the maps. `enums`: this kernel's `op_enum` and `flag_bits`
+    (btf.kernel_enums). `stacks`, `files`: which call stacks and file facts are recorded.
+    Partitions' sectors and this process (as the recorder, whose own I/O is known by it) are looked
+    up now. Raises ProbeError: too many devices or filter values, or a partition, operation or flag
+    that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)
@@ -162,6 +162,8 @@ def config(
         follow=follows(filters, devices),
         by_pid=bool(filters.pids),
         by_tid=bool(filters.tids),
+        by_cgroup=filters.by_cgroup,
+        hierarchy=cgroups.number(),
         min_bytes=filters.min_bytes,
         ops=sum(1 << number for number in set(masks(filters.ops, ops, "--op"))),
         own_ops=_bits(_OWN_OPS, ops),
@@ -203,25 +205,21 @@ def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
 
 
 def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
-    """Set in `made` the task names, flags, cgroups and sector ranges of `filters`, and how many.
+    """Set in `made` the task names, flags and sector ranges of `filters`, and how many.
 
-    A set of flags becomes one mask, a cgroup its id, and a range's last sector, which belongs to
-    the range, the first one behind it. `bits`: this kernel's flag bits by name. Raises ProbeError:
-    more of a kind than the programs have room for, or a flag or cgroup that does not exist.
+    A set of flags becomes one mask, and a range's last sector, which belongs to the range, the
+    first one behind it. `bits`: this kernel's flag bits by name. Raises ProbeError: more of a kind
+    than the programs have room for, or a flag that does not exist.
     """
     _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
-    _refuse_many(len(filters.cgroups), shared.MAX_CGROUPS, "cgroups")
     _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
     _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
-    where = cgroups.hierarchy() if filters.cgroups else None
     made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
-    made.nr_cgroups, made.nr_ranges = len(filters.cgroups), len(filters.sectors)
+    made.nr_ranges = len(filters.sectors)
     for place, name in enumerate(filters.comms):
         made.comms[place] = _comm(name)
     for place, mask in enumerate(flags):
         made.flags[place] = mask
-    for place, path in enumerate(filters.cgroups):
-        made.cgroups[place] = cgroup_id(path, where)
     for place, (first, last) in enumerate(filters.sectors):
         made.ranges[place] = _Range(first, last + 1)

@@ -122,6 +122,8 @@ class SiteProbes(BaseProbes):
     def detach(self) -> None:
         """Detach the programs, those that were attached last first; maps stay readable."""
         self._links.close()
+        if self._object is not None:
+            self._object.detach()
 
     def close(self) -> None:
         """Detach and unload everything. Closing again has no effect."""
@@ -132,6 +134,8 @@ class SiteProbes(BaseProbes):
             self._ring.close()
             self._ring = None
         if self._object is not None:
+            if self._cgroups is not None:
+                self._cgroups.close()
             self._object.close()
             self._object = None
 

@@ -9,6 +9,7 @@ from biotrail.recorder.filters.filters import Filters, descendants
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.errors import ProbeError
@@ -71,13 +72,15 @@ def set_filters(
     devices: Sequence[tuple[int, int]],
     *,
     hold_irqs: bool,
+    tells_made: bool,
     record: bool = False,
     count: bool = False,
-) -> None:
+) -> CgroupMaps:
     """Set the sections and map sizes of the filters, before `bpf` is loaded.
 
-    hold_irqs: the kernel has bpf_local_irq_save(). record, count: what becomes of pairs of events,
-    records or histograms.
+    hold_irqs: the kernel has bpf_local_irq_save(). tells_made: it tells of cgroups that are made,
+    which is asked for where they are chosen by name. record, count: what becomes of pairs of
+    events, records or histograms. Returns the maps of cgroups, to be opened once loaded.
 
     Raises ProbeError: a cgroup that does not exist, or too many values.
     """
@@ -86,7 +89,7 @@ def set_filters(
     config.hold_irqs = hold_irqs
     bpf.set_initial_value(".rodata", config)
     numbers = device_numbers(devices)
-    where = cgroups.hierarchy() if filters.cgroups else None
+    where = cgroups.hierarchy() if filters.by_cgroup else None
     made = SiteConfig(
         record=record,
         count=count,
@@ -96,6 +99,7 @@ def set_filters(
     )
     bpf.set_initial_value(".rodata.sites", made)
     bpf.set_map_size("bt_ids", 8, max(1, len(_ids(filters))))
+    return CgroupMaps(bpf, filters, tells=bool(filters.named), made=tells_made)
 
 
 def fill_ids(bpf: BpfObject, filters: Filters) -> None:

@@ -13,6 +13,7 @@ from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.sites import attaching, constants, functions
@@ -95,18 +96,27 @@ class FollowProbes(SiteProbes):
                 self.enums = kernel_enums(btf)
                 self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
                 self._typed = TYPED + (_PREEMPTIBLE if is_preemptible(btf) else "")
-                self._load(btf.has_function("bpf_local_irq_save"))
+                self._load(
+                    hold_irqs=btf.has_function("bpf_local_irq_save"),
+                    tells_made=btf.parameters(TRACEPOINT) is not None,
+                )
         except (OSError, ProbeError):
             self.close()
             raise
 
-    def _load(self, hold_irqs: bool) -> None:
+    def _load(self, *, hold_irqs: bool, tells_made: bool) -> None:
         """Load the object with the templates that are needed."""
         bpf = self._object = BpfObject(object_path())
         needed = {self._typed, *functions.templates(self.config.way)}
         for name in ALL_TEMPLATES:
             bpf.set_autoload(name, name in needed)
-        constants.set_filters(bpf, self.config.filters, self.config.devices, hold_irqs=hold_irqs)
+        cgroups = self._cgroups = constants.set_filters(
+            bpf,
+            self.config.filters,
+            self.config.devices,
+            hold_irqs=hold_irqs,
+            tells_made=tells_made,
+        )
         returns = bool(self.plan.functions)
         bpf.set_initial_value(
             ".rodata.follow", follow_struct(self.plan, self.config.choice, returns=returns)
@@ -117,6 +127,7 @@ class FollowProbes(SiteProbes):
         size = self._size_ring(ring_bytes(self.config.ring_bytes))
         bpf.load()
         constants.fill_ids(bpf, self.config.filters)
+        cgroups.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         self._maps.map()
 
@@ -126,6 +137,8 @@ class FollowProbes(SiteProbes):
         Sets `attached`, and in `plan` what the kernel refused.
         """
         bpf, sites = self._opened(), self._functions
+        if self._cgroups is not None:
+            self._cgroups.attach()
         held = Held(self._programs, self._links)
         self.attached = functions.attach(bpf, self.config.way, sites, held)
         refused = dict(self.attached.refused)

@@ -13,6 +13,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
+from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
 from biotrail.recorder.probes.maps.file_maps import Files
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
@@ -171,3 +172,16 @@ class JoinedProbes:
     def own_file(self, file: OwnFile) -> None:
         """Mark I/O of this file as the recorder's own from now on."""
         self._block.own_file(file)
+
+    def told_descriptor(self) -> int | None:
+        """Return a descriptor that is readable when there are cgroups to be told."""
+        return self._block.told_descriptor()
+
+    def told_cgroups(self) -> list[ToldCgroup]:
+        """Return cgroups that were made, or charged for the first time, since the last call."""
+        return self._block.told_cgroups()
+
+    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+        """Record a cgroup, by id, and those below it, from now on, or no longer; in both."""
+        self._block.list_cgroup(number, wanted=wanted)
+        self._follow.list_cgroup(number, wanted=wanted)

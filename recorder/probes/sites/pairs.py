@@ -11,6 +11,7 @@ from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
 from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.sites import attaching, constants, pair_maps
 from biotrail.recorder.probes.sites.attaching import Descriptors
@@ -122,28 +123,30 @@ class PairProbes(SiteProbes):
                 self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
                 preemptible = is_preemptible(btf)
                 hold_irqs = btf.has_function("bpf_local_irq_save")
+                tells_made = btf.parameters(TRACEPOINT) is not None
             events = [
                 event
                 for index, pair in enumerate(self.pairs)
                 for event in _events(pair, index, known, preemptible)
             ]
-            self._load(events, hold_irqs)
+            self._load(events, hold_irqs=hold_irqs, tells_made=tells_made)
         except (OSError, ProbeError):
             self.close()
             raise
 
-    def _load(self, events: list[_Event], hold_irqs: bool) -> None:
+    def _load(self, events: list[_Event], *, hold_irqs: bool, tells_made: bool) -> None:
         """Load the object's maps and templates, then a copy for each event. Raises ProbeError."""
         config = self.config
         bpf = self._object = BpfObject(object_path())
         used = {event.template for event in events}
         for name in ALL_TEMPLATES:
             bpf.set_autoload(name, name in used)
-        constants.set_filters(
+        cgroups = self._cgroups = constants.set_filters(
             bpf,
             config.filters,
             config.devices,
             hold_irqs=hold_irqs,
+            tells_made=tells_made,
             record=config.record,
             count=True,
         )
@@ -153,6 +156,7 @@ class PairProbes(SiteProbes):
         size = self._size_ring(wanted)
         bpf.load()
         constants.fill_ids(bpf, config.filters)
+        cgroups.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         for event in events:
             with Descriptors() as modules:
@@ -168,6 +172,8 @@ class PairProbes(SiteProbes):
         the kernel refuses; detach() or close() detaches those before it.
         """
         self._opened()
+        if self._cgroups is not None:
+            self._cgroups.attach()
         for event in self._events:
             point = event.tracepoint
             try:

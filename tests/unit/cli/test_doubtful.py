@@ -233,7 +233,7 @@ def test_metrics_count_it_beside_the_histograms() -> None:
     totals = Totals(trace.context)
     for window in read:
         totals.add(window)
-    served = {one.operation: one for one in (figures(*group) for group in totals.groups())}
+    served = {one.operation: one for one in (figures(group) for group in totals.groups())}
     # THEN its histogram has the known one, and it is counted
     write = served["write"]
     assert (sum(write.latency.counts), write.latency.sum_ns, write.doubtful) == (1, KNOWN, 1)

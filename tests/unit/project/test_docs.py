@@ -88,7 +88,7 @@ def test_commands_are_found() -> None:
     assert len(found["README"]) >= 5
     assert len(found["commands"]) > 20
     assert found["hist"] == [
-        "hist --stage I2D --linear 1ms --unit ms --op read -d loop1 flood.biotrail"
+        "hist --stage I2D --linear 1ms --in ms --op read -d loop1 flood.biotrail"
     ]
     assert "report --by process disk.biotrail" in found["report"]
 

@@ -11,8 +11,8 @@ from biotrail.converters.analysis.report.formats.csv_pairs import interval_pair_
 from biotrail.converters.analysis.report.formats.json_pairs import summary
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
-from biotrail.converters.events import cgroup_names
 from biotrail.converters.lifecycles.operations import CLEARED
+from biotrail.recorder.schema import cgroup_names
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (

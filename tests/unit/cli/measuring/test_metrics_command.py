@@ -77,6 +77,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         (("--keep", "5s"), "--keep needs -o FILE"),
         (("--keep", "5s", "-o", "-"), "--keep needs -o FILE"),
         (("-o", "a.biotrail"), "give --keep 30s, too"),
+        (("--by", "unit"), "--by is of figures that the model adds up"),
         (("--op", "read"), "with filters give --events light"),
         (("--keep", "5s", "-o", "a.biotrail", "--op", "read"), "leave the filters out"),
         (("--listen", "0.0.0.0:1"), "no loopback address"),

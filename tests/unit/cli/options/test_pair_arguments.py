@@ -12,7 +12,8 @@ from biotrail.recorder.sites.declarations import READY_MADE, read
 
 NOTHING = PairArguments(
     key=None, by=None, where=(), devices=(), device_field=None, pid=(), tid=(), comm=(),
-    cgroup=(), interval=None, duration=None, as_json=False, output=None, force=False,
+    cgroup=(), unit=(), container=(), pod=(), interval=None, duration=None, as_json=False,
+    output=None, force=False,
     buffer_size=None, max_open=64, by_values=64, max_cpu=None, quiet=False,
 )  # fmt: skip
 KNOWN = read(READY_MADE)

@@ -133,8 +133,8 @@ def test_durations_become_options_that_read_the_same(ns: int) -> None:
 def test_every_filter_reaches_a_recorder_process() -> None:
     # GIVEN a value for each filter WHEN they are written as options THEN each is among them
     filters = Filters(
-        (1,), True, (2,), ("a\udcff",), ("/c",), ("/f",), ("/d",), ("read",), (("sync",),),
-        4096, ((1, 2),), True, True, 64,
+        (1,), True, (2,), ("a\udcff",), ("/c",), ("u",), ("c",), ("p",), ("/f",), ("/d",),
+        ("read",), (("sync",),), 4096, ((1, 2),), True, True, 64,
     )  # fmt: skip
     for name, value in vars(filters).items():
         assert value != getattr(Filters(), name), f"{name}: a value of its own"

@@ -145,7 +145,7 @@ def test_latencies_are_those_of_the_tables(cli: Cli, stage: str) -> None:
                 op = "flush" if flush else trace.context.op_name(int(bios.opf[row]))
                 values.setdefault(op, []).append(took)
     # WHEN histograms of a stage are asked for
-    found = asked(cli("hist", "--json", "--stage", stage.lower(), "--unit", "ns", SAMPLE))
+    found = asked(cli("hist", "--json", "--stage", stage.lower(), "--in", "ns", SAMPLE))
     # THEN they count what stands there
     assert {h["operation"] for h in found["histograms"]} == set(values)
     for histogram in found["histograms"]:
@@ -281,8 +281,8 @@ def test_one_pass_is_enough_for_a_pipe(cli: Cli, tmp_path: Path) -> None:
         ("--linear", "1500ns"),
         ("--size", "--linear", "100"),
         ("--depth", "--linear", "1ms"),
-        ("--unit", "bytes"),
-        ("--size", "--unit", "ms"),
+        ("--in", "bytes"),
+        ("--size", "--in", "ms"),
         ("--op", "reed"),
     ],
 )

@@ -11,6 +11,11 @@ from typing import Any
 import pytest
 
 import biotrail
+from biotrail.cli.measuring.figures import by_name
+from biotrail.cli.measuring.live_model import figures
+from biotrail.converters.analysis.live import totals as totals_module
+from biotrail.converters.analysis.live.totals import LABELS, Totals
+from biotrail.converters.pipeline import Trace
 from tests.support import named_logs
 from tests.support.cli_runner import Cli
 
@@ -37,6 +42,7 @@ NAMES = {
     "pods": {UID: {"name": "web-0", "namespace": "shop"}},
 }
 UNKNOWN = 99
+READS_OF = {n: n for n in (*CGROUPS, UNKNOWN)}
 READS = [n for n in (*CGROUPS, UNKNOWN) for _ in range(n)]
 
 
@@ -184,3 +190,87 @@ def test_a_log_without_names_has_those_of_its_paths(cli: Cli, tmp_path: Path) ->
     found = groups(cli, log, "container")
     assert [(one["container"], one["container_id"]) for one in found] == [(None, A), (None, C)]
     assert [one["pod_uid"] for one in groups(cli, log, "pod")] == [None, UID]
+
+
+@pytest.mark.parametrize(
+    ("options", "ios", "unknown"),
+    [
+        (("--unit", "db"), 5, UNKNOWN),
+        (("--unit", "system.slice"), 5 + 9 + 12, UNKNOWN),
+        (("--container", "web"), 9, UNKNOWN + 6 + 8),
+        (("--container", B[:12]), 6, UNKNOWN + 8),
+        (("--pod", "shop/web-0"), 7 + 8, UNKNOWN + 9),
+        (("--pod", UID_2), 9, UNKNOWN),
+        (("--unit", "db.service", "--container", "vm", "--cgroup", "/docker"), 5 + 10 + 6, None),
+    ],
+)
+def test_logs_are_cut_by_names(
+    cli: Cli, log: Path, options: tuple[str, ...], ios: int, unknown: int | None
+) -> None:
+    # GIVEN a log with names, before or behind the events WHEN it is cut by some of them
+    found = cli("report", "--json", *options, log)
+    # THEN what bears them, and what is below, is in the report
+    told = json.loads(found.out)
+    assert sum(one["ios"] for one in told["cgroups"]) == ios
+    # AND in others
+    assert cli("slow", "--json", "--slower-than", "0", "--limit", "1000", *options, log).status == 0
+    # AND how many are of a cgroup whose names are not known is told
+    if unknown is not None:
+        assert f"{unknown}" in cli("report", *options, log).out
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        (
+            "unit",
+            {
+                ("db.service",): 5,
+                ("system.slice",): 12,
+                (f"docker-{A}.scope",): 9,
+                (r"machine-qemu\x2d1\x2dvm.scope",): 10,
+                (f"libpod-conmon-{A}.scope",): 11,
+                ("",): 1 + 6 + 7 + 8 + 9 + UNKNOWN,
+            },
+        ),
+        (
+            "container",
+            {
+                ("web", "", ""): 9,
+                (B, "", ""): 6,
+                ("nginx", "web-0", "shop"): 7,
+                (D, "web-0", "shop"): 8,
+                ("", UID_2, ""): 9,
+                ("vm", "", ""): 10,
+                ("web (its monitor)", "", ""): 11,
+                ("", "", ""): 1 + 5 + 12 + UNKNOWN,
+            },
+        ),
+        ("pod", {("web-0", "shop"): 15, (UID_2, ""): 9, ("", ""): sum(READS_OF.values()) - 24}),
+        ("namespace", {("shop",): 15, ("",): sum(READS_OF.values()) - 15}),
+    ],
+)
+def test_metrics_have_them_as_labels(
+    log: Path, by: str, expected: Mapping[tuple[str, ...], int]
+) -> None:
+    # GIVEN a log WHEN its figures are served by what the cgroups are
+    trace = Trace(str(log))
+    totals = Totals(trace.context, by)
+    for window in trace.lifecycles():
+        totals.add(window)
+    served = [figures(one, len(LABELS[by])) for one in totals.groups()]
+    # THEN each name has its own
+    assert {one.labels: one.ios for one in by_name(served)} == expected
+
+
+def test_names_of_metrics_are_bounded(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN room for two names WHEN there are more
+    monkeypatch.setattr(totals_module, "MOST", 2)
+    trace = Trace(str(log))
+    totals = Totals(trace.context, "pod")
+    for window in trace.lifecycles():
+        totals.add(window)
+    served = by_name(figures(one, 2) for one in totals.groups())
+    # THEN the others are one, and nothing is missing
+    assert {one.labels for one in served} == {("", ""), ("web-0", "shop"), ("other", "other")}
+    assert sum(one.ios for one in served) == len(READS)

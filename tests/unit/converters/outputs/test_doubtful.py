@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 import biotrail
-from biotrail.converters.events.cgroup_names import FIELDS
 from biotrail.converters.events.tables import STAGE_NAMES
 from biotrail.converters.lifecycles.arrow.columns import Stage, stage_column
+from biotrail.recorder.schema.cgroup_names import FIELDS
 from tests.support import doubt_logs, otf2_archives
 from tests.support.cli_runner import Cli
 

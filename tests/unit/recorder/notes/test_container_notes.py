@@ -30,23 +30,47 @@ class Names(NamesChild):
 
 def test_names_are_asked_for_until_they_are_known_or_given_up() -> None:
     # GIVEN a container with a name, and one without
-    names = Names({"containers": {A: {"name": "web"}}, "pods": {}})
-    watch = ContainerWatch(names, print)
+    names, now = Names({"containers": {A: {"name": "web"}}, "pods": {}}), [0]
+    watch = ContainerWatch(names, print, lambda: now[0])
     paths = ["/", f"/docker/{A}", f"/kubepods/pod{UID}/{B}", "/lxc/web", "/system.slice/x.service"]
-    # WHEN there are looks for changes / THEN both are asked for, then one, then none
-    assert watch.changes(paths) == names.known
-    names.known = EMPTY
-    for _ in range(5):
-        assert watch.changes(paths) is None
-    assert names.asked == [({A, B}, {UID}), ({B}, {UID}), ({B}, {UID})]
+    # WHEN their cgroups are new THEN all are asked for, and what was found is noted once
+    watch.look(paths)
+    assert watch.changes() == names.known
+    assert watch.changes() is None
+    # AND it is told once to who decides by names
+    assert watch.unseen() == names.known
+    assert watch.unseen() == EMPTY
+    # AND the others are asked for again, with longer and longer pauses, until they are given up
+    names.known, asked = EMPTY, list[int]()
+    while (due := watch.due_ns()) is not None:
+        now[0] = due - 1
+        watch.look(paths)
+        now[0] = due
+        watch.look()
+        asked.append(due // 1_000_000)
+    assert asked == [200, 1_200, 6_200, 26_200]
+    assert names.asked == [({A, B}, {UID}), *[({B}, {UID})] * 4]
+
+
+def test_the_last_look_asks_for_all() -> None:
+    # GIVEN a container whose name was not found WHEN it is the last look THEN it is asked for again
+    names = Names(EMPTY)
+    watch = ContainerWatch(names, print, lambda: 0)
+    watch.look([f"/docker/{A}"])
+    watch.look()
+    watch.look(last=True)
+    assert names.asked == [({A}, set()), ({A}, set())]
 
 
 def test_nothing_is_asked_without_containers() -> None:
     # GIVEN cgroups of units / WHEN looked at / THEN the process is left alone
     names = Names(EMPTY)
-    assert ContainerWatch(names, print).changes(["/", "/system.slice/x.service"]) is None
-    assert names.asked == []
-    assert ContainerWatch(None, print).changes([f"/docker/{A}"]) is None
+    watch = ContainerWatch(names, print)
+    watch.look(["/", "/system.slice/x.service"])
+    assert (watch.changes(), names.asked) == (None, [])
+    nobody = ContainerWatch(None, print)
+    nobody.look([f"/docker/{A}"])
+    assert nobody.changes() is None
 
 
 def test_the_process_answers() -> None:
@@ -69,7 +93,9 @@ def test_a_process_that_ends_is_told_once(program: str, tmp_path: Path) -> None:
     child, told = NamesChild(tmp_path / "x.py"), list[str]()
     watch = ContainerWatch(child, told.append)
     try:
-        assert [watch.changes([f"/docker/{A}"]) for _ in range(3)] == [None] * 3
+        for _ in range(3):
+            watch.look([f"/docker/{A}"], last=True)
+            assert watch.changes() is None
     finally:
         child.close()
     # THEN it is said, once

@@ -9,6 +9,7 @@ import pytest
 from biotrail.recorder.probes import journal_probes, programs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.maps import path_maps
+from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
 from biotrail.recorder.probes.programs import (
     PROBES,
     choose,
@@ -216,7 +217,8 @@ def test_the_table_names_the_programs_of_the_object():
     both = re.findall(r"^PROGRAMS\((\w+), (\w+),", text, re.MULTILINE)
     # WHEN it is compared with the loader's table
     written = dict(single + both)
-    # What follows forks for --children records nothing.
+    # What tells of new cgroups, and what follows forks for --children, records nothing.
+    assert written.pop("bt_cgroup_made") == TRACEPOINT
     assert written.pop("bt_fork") == "sched_process_fork"
     path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY, path_maps.OLD_SUBMIT)
     for tracepoint_probe in path_probes:

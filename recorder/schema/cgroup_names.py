@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.recorder.schema.cgroup_paths import identity
+from biotrail.recorder.schema.cgroup_paths import and_above, identity, unit_name
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,10 @@ class CgroupNames:
     def name(self, cgroup: int) -> CgroupName:
         """Return what the cgroup with this id is; nothing where its path is not known."""
         path = self._paths.get(cgroup)
-        if path is None:
-            return _NOTHING
+        return _NOTHING if path is None else self.of_path(path)
+
+    def of_path(self, path: str) -> CgroupName:
+        """Return what the cgroup at a path is, whether it is known by an id or not."""
         what = identity(path)
         facts = self._containers.get(what.container or "", {})
         own = None if what.has_id else what.container
@@ -92,3 +94,64 @@ class CgroupNames:
             namespace=pod.get("namespace"),
             qos=what.qos,
         )
+
+
+_SHORT_ID = 12
+"""Least length of a container's id that is cut, as runtimes show it."""
+
+
+@dataclass(frozen=True)
+class NamedCgroups:
+    """Cgroups that are chosen by what they are: those that bear one of the names, and all below.
+
+    A name is one that a report shows, by which the cgroup is looked for in the same way.
+    """
+
+    units: tuple[str, ...] = ()
+    """Units of systemd, slices among them; without a suffix services."""
+    containers: tuple[str, ...] = ()
+    """Containers and guests, by name, or by id of at least 12 characters; not their monitors."""
+    pods: tuple[str, ...] = ()
+    """Pods, as NAMESPACE/NAME, or by uid (of Podman: id)."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is any name."""
+        return bool(self.units or self.containers or self.pods)
+
+    def options(self) -> tuple[str, ...]:
+        """Return the names as options, such as `--unit db.service`."""
+        kinds = (("unit", self.units), ("container", self.containers), ("pod", self.pods))
+        return tuple(f"--{kind} {name}" for kind, names in kinds for name in names)
+
+    def borne_by(self, what: CgroupName) -> tuple[str, ...]:
+        """Return those of `options` whose name the cgroup bears itself."""
+        unit = what.unit or what.slice
+        found = [f"--unit {name}" for name in self.units if unit and unit_name(name) == unit]
+        if what.container_id is not None and not what.monitor:
+            for name in self.containers:
+                cut = len(name) >= _SHORT_ID and what.container_id.startswith(name)
+                if cut or name in (what.container, what.container_id):
+                    found.append(f"--container {name}")
+        if what.pod_uid is not None:
+            known = {what.pod_uid, f"{what.namespace}/{what.pod}" if what.pod else what.pod_uid}
+            found += [f"--pod {name}" for name in self.pods if name in known]
+        return tuple(found)
+
+    def holds(self, path: str, names: CgroupNames) -> bool:
+        """Return whether the cgroup at `path`, or one above it, bears one of the names."""
+        return any(self.borne_by(names.of_path(one)) for one in and_above(path))
+
+    def may_hold(self, path: str, names: CgroupNames) -> bool:
+        """Return whether it is not known if the cgroup at `path` is held.
+
+        So of a container or pod without a name, where names are asked for.
+        """
+        return any(
+            (self.containers and what.container_id is not None and what.container is None)
+            or (self.pods and what.pod_uid is not None and what.pod is None)
+            for what in map(names.of_path, and_above(path))
+        )
+
+
+NO_NAMED = NamedCgroups()
+"""None are chosen."""

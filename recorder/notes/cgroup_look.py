@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread that learns what cgroups are as they appear, and admits those chosen by their names.
+
+It is woken by the programs, which tell of a cgroup when it is made, so that its container's files
+are read while they are there, and what is charged to it is recorded nearly from the beginning.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from biotrail.recorder.filters.filters import refuse_uncharged
+from biotrail.recorder.host.cgroups import Hierarchy
+from biotrail.recorder.notes import containers
+from biotrail.recorder.notes.cgroup_watch import CgroupWatch
+from biotrail.recorder.notes.containers import ContainerWatch, NamesChild
+from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.probes.maps.cgroup_maps import MAX_NAMED
+from biotrail.recorder.schema.cgroup_names import CgroupNames, NamedCgroups
+from biotrail.recorder.schema.cgroup_paths import and_above
+from biotrail.recorder.schema.errors import ProbeError, TraceError
+from biotrail.recorder.schema.payloads import ContainersNote
+
+_IDLE_SECONDS = 1.0
+"""Longest sleep: walks of directories, which do not wake the thread, find cgroups too."""
+_PAUSE_SECONDS = 0.005
+"""Least time between two rounds, which bounds what many short-lived cgroups cost."""
+_MAX_OPEN = 1 << 16
+"""Cgroups without a wanted name that are looked at again when names become known, the newest."""
+
+
+class Admission:
+    """Which cgroups bear a name that was asked for."""
+
+    def __init__(
+        self,
+        named: NamedCgroups,
+        where: Hierarchy | None,
+        set_listed: Callable[[int, bool], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """named: what was asked for. where: the mounted hierarchy.
+
+        set_listed: has a cgroup (id) and those below it recorded, or no longer; raises TraceError.
+        tell: called with messages.
+        """
+        self._named, self._where = named, where
+        self._set_listed, self._tell = set_listed, tell
+        self._paths: dict[int, str] = {}
+        """Cgroups that bear no such name as far as is known."""
+        self._names = CgroupNames(self._paths)
+        self._admitted: dict[int, str] = {}
+        self._borne: set[str] = set()
+        """Options whose name was borne by a cgroup by now."""
+        self._full = False
+
+    def begin(self, fresh: Mapping[int, str], names: ContainersNote) -> None:
+        """Admit what is there already; say of which names there is nothing yet.
+
+        Raises ProbeError: I/O is not charged to such a cgroup.
+        """
+        self.look(fresh, names, begun=False)
+        for option in self._named.options():
+            if option not in self._borne:
+                self._tell(f"{option}: there is none now; it is recorded when it appears")
+
+    def look(self, fresh: Mapping[int, str], names: ContainersNote, *, begun: bool = True) -> None:
+        """Admit those of the new cgroups, and with new names of the earlier ones, that bear a name.
+
+        begun: recording has; what is admitted is said then. Raises ProbeError unless it has, see
+        `begin`; TraceError: they cannot be listed.
+        """
+        self._paths.update(fresh)
+        anew = bool(names["containers"] or names["pods"])
+        if anew:
+            self._names.add(names)
+        looked_at = self._paths if anew else fresh
+        # A cgroup before those below it, which are recorded with it.
+        for number in sorted(looked_at, key=lambda one: self._paths[one].count("/")):
+            path = self._paths[number]
+            borne = self._named.borne_by(self._names.of_path(path))
+            if borne and not self._is_below(path):
+                self._admit(number, path, borne, begun=begun)
+        for number in self._admitted:
+            self._paths.pop(number, None)
+        for oldest in list(self._paths)[: len(self._paths) - _MAX_OPEN]:
+            del self._paths[oldest]
+
+    def _is_below(self, path: str) -> bool:
+        """Return whether a cgroup is below one that is admitted."""
+        return not set(self._admitted.values()).isdisjoint(and_above(path)[1:])
+
+    def _admit(self, number: int, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
+        """Have a cgroup recorded that bears the names of these options."""
+        if not self._has_room():
+            return
+        self._check(path, borne, begun=begun)
+        self._set_listed(number, True)
+        self._admitted[number] = path
+        for option in borne:
+            if begun and option not in self._borne:
+                self._tell(f"{option} has appeared, and is recorded from now on: {path}")
+        self._borne.update(borne)
+
+    def _has_room(self) -> bool:
+        """Return whether a cgroup can be admitted; one that is gone makes room."""
+        if len(self._admitted) < MAX_NAMED:
+            return True
+        gone = next((n for n, path in self._admitted.items() if not self._exists(path)), None)
+        if gone is not None:
+            self._set_listed(gone, False)
+            del self._admitted[gone]
+            return True
+        if not self._full:
+            self._full = True
+            self._tell(
+                f"{' '.join(self._named.options())}: {MAX_NAMED} such cgroups are recorded, and "
+                "further ones are left out until one of them ends"
+            )
+        return False
+
+    def _exists(self, path: str) -> bool:
+        """Return whether the cgroup at a path is there, or cannot be looked for."""
+        directory = self._directory(path)
+        return directory is None or directory.is_dir()
+
+    def _directory(self, path: str) -> Path | None:
+        """Return the directory of the cgroup at a path; None: it is not mounted here."""
+        where = self._where
+        above = "" if where is None else where.root.rstrip("/")
+        if where is None or not f"{path}/".startswith(f"{above}/"):
+            return None
+        return Path(where.mount + path[len(above) :])
+
+    def _check(self, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
+        """See whether I/O is charged to the cgroup: raise ProbeError, once begun say it."""
+        directory = self._directory(path)
+        if directory is None or self._where is None:
+            return
+        try:
+            refuse_uncharged(borne[0], directory, self._where)
+        except OSError:  # it is gone already
+            return
+        except ProbeError as error:
+            if not begun:
+                raise
+            if not self._borne.issuperset(borne):
+                self._tell(str(error))
+
+
+class CgroupLook:
+    """What is known of cgroups, kept up to date by a thread between `start` and `stop`."""
+
+    def __init__(
+        self,
+        probes: Probes,
+        named: NamedCgroups,
+        child: NamesChild | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        """probes: open. named: which cgroups are recorded; empty: that is not decided by names.
+
+        child: reads the names of containers; None: nothing does. tell: called with messages.
+        """
+        self.watch = CgroupWatch(probes.told_cgroups)
+        self.containers = ContainerWatch(child, tell)
+        self._probes, self._tell = probes, tell
+        self._admission = (
+            Admission(
+                named,
+                self.watch.where,
+                lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
+                tell,
+            )
+            if named
+            else None
+        )
+        self._thread: threading.Thread | None = None
+        self._wake = -1
+        self._ended = threading.Event()
+
+    @classmethod
+    def watching(
+        cls, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
+    ) -> Self:
+        """Return one with a process that reads names, where there are any; `stack` ends that."""
+        child = containers.start(tell)
+        if child is not None:
+            stack.callback(child.close)
+        return cls(probes, named, child, tell)
+
+    def begin(self) -> None:
+        """Find what is there, before anything is attached. Raises TraceError: see Admission."""
+        if self._admission is None:
+            return
+        self.watch.walk()
+        fresh = self.watch.unseen()
+        self.containers.look(fresh.values())
+        self._admission.begin(fresh, self.containers.unseen())
+
+    def start(self) -> None:
+        """Start the thread; it looks once for what was made since `begin`."""
+        self._wake, waiting = os.pipe2(os.O_CLOEXEC)[::-1]
+        self._thread = threading.Thread(target=self._run, args=(waiting,), name="cgroups")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, if it runs."""
+        if self._thread is not None:
+            self._ended.set()
+            os.close(self._wake)
+            self._thread.join()
+            self._thread = None
+
+    def last(self) -> None:
+        """End the thread, and look once more for everything."""
+        self.stop()
+        self.watch.take()
+        self.watch.walk()
+        self._round(last=True)
+
+    def _run(self, waiting: int) -> None:
+        """Do rounds until `waiting` has its other end closed."""
+        poller = select.poll()
+        poller.register(waiting, select.POLLIN)
+        told = self._probes.told_descriptor()
+        if told is not None:
+            poller.register(told, select.POLLIN)
+        try:
+            self.watch.walk()
+            while not self._ended.is_set():
+                self.watch.take()
+                self._round()
+                self._ended.wait(_PAUSE_SECONDS)
+                poller.poll(self._idle() * 1000)
+        except TraceError as error:
+            self._tell(f"names of cgroups are not looked for any more: {error}")
+        finally:
+            os.close(waiting)
+
+    def _idle(self) -> float:
+        """Return the seconds until something is due unless the programs tell of something."""
+        due = self.containers.due_ns()
+        left = _IDLE_SECONDS if due is None else (due - time.monotonic_ns()) / 1e9
+        return min(max(left, 0.0), _IDLE_SECONDS)
+
+    def _round(self, *, last: bool = False) -> None:
+        """Look for names of what is new. last: see ContainerWatch.look. Raises TraceError."""
+        fresh = self.watch.unseen()
+        self.containers.look(fresh.values(), last=last)
+        if self._admission is not None and not last:
+            self._admission.look(fresh, self.containers.unseen())

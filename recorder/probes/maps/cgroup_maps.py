@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The maps of bpf/cgroups.h: which cgroups are recorded, and cgroups that the programs tell of."""
+
+import ctypes
+import mmap
+import os
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from biotrail.recorder.filters.filters import Filters, cgroup_id
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.rings.entries import EntryRing, entry_type
+from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.limits import TOLD_BYTES
+
+TRACEPOINT = "cgroup_mkdir"
+"""Whose program tells of cgroups that are made."""
+_PROGRAM = "bt_cgroup_made"
+MAX_NAMED = 4096
+"""Cgroups with a name that is asked for which can be recorded at once."""
+_WANTED = "bt_wanted_cgroups"
+_SALT_SHIFT = 44
+"""Bits from here on are in no id: its lower half is a number, its upper half counts their reuse."""
+_ONE = ctypes.c_uint64(1)
+
+
+class ToldCgroup(NamedTuple):
+    """A cgroup that the programs told of."""
+
+    cgroup: int
+    """Its id."""
+    path: str | None
+    """From the root of its hierarchy; None: too long to be told."""
+
+
+class _Told(ctypes.Structure):
+    """`struct bt_cgroup_told`."""
+
+    _fields_ = shared.fields(shared.CGROUP_TOLD)
+
+
+class _Salt(ctypes.Structure):
+    """Section .data.cgroups."""
+
+    _fields_ = (("salt", ctypes.c_uint64),)
+
+
+class ToldRing(EntryRing):
+    """The ring `bt_told_ring`."""
+
+    entry = entry_type(np.dtype(_Told))  # type: ignore[arg-type]
+
+
+class CgroupMaps:
+    """These maps of one object."""
+
+    def __init__(self, bpf: BpfObject, filters: Filters, *, tells: bool, made: bool) -> None:
+        """Look up the cgroups that are chosen by path, and size the maps, before loading.
+
+        tells: what the programs tell is read. made: of cgroups that are made, too. Raises
+        ProbeError: a cgroup that does not exist, or cannot be charged.
+        """
+        where = cgroups.hierarchy() if filters.cgroups else None
+        self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
+        self._bpf = bpf
+        self._ring: ToldRing | None = None
+        self._changes = 0
+        self._lock = threading.Lock()
+        many = len(self._chosen) + (MAX_NAMED if filters.named else 0)
+        bpf.set_map_size(_WANTED, 8, max(1, many))
+        self._tells, self._made = tells, tells and made
+        if not tells:
+            bpf.set_map_size("bt_told", 8, 1)
+            bpf.set_map_size("bt_told_ring", 0, mmap.PAGESIZE)
+        bpf.set_autoload(_PROGRAM, self._made)
+
+    def open(self) -> None:
+        """List the chosen cgroups, once loaded, and map what is told. Raises ProbeError."""
+        for number in self._chosen:
+            self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
+        if self._tells:
+            self._ring = ToldRing.map(self._bpf.map_fd("bt_told_ring"), TOLD_BYTES)
+
+    def attach(self) -> None:
+        """Have the programs tell of cgroups that are made from now on. Raises RefusedError."""
+        if self._made:
+            self._bpf.attach(_PROGRAM)
+
+    @property
+    def descriptor(self) -> int | None:
+        """Readable when the programs have told of a cgroup; None: they do not."""
+        return None if self._ring is None else self._bpf.map_fd("bt_told_ring")
+
+    def told(self) -> list[ToldCgroup]:
+        """Return the cgroups that the programs told of since the last call, in their order."""
+        if self._ring is None:
+            return []
+        return [
+            ToldCgroup(int(one["cgroup"]), _path(one["names"][: one["bytes"]].tobytes()))
+            if one["whole"]
+            else ToldCgroup(int(one["cgroup"]), None)
+            for one in self._ring.take()
+        ]
+
+    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+        """Record the cgroup with this id, and those below it, from now on; or no longer.
+
+        Any thread may call. Raises RefusedError: the map is full.
+        """
+        with self._lock:
+            if wanted:
+                self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
+            else:
+                self._bpf.remove(_WANTED, ctypes.c_uint64(number))
+            self._changes += 1
+            salt = self._changes << _SALT_SHIFT & (1 << 64) - 1
+            self._bpf.update_section(".data.cgroups", _Salt(salt))
+
+    def close(self) -> None:
+        """Unmap the ring. Closing again has no effect."""
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+
+def _path(names: bytes) -> str:
+    """Return the path of names from the cgroup upwards, each with its NUL."""
+    return "/" + "/".join(os.fsdecode(one) for one in reversed(names.split(b"\0")[:-1]))

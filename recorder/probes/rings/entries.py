@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a BPF ring buffer whose entries all have one size, without a loop.
+
+A BPF ring buffer (Documentation/bpf/ringbuf.rst) is one that any CPU writes to. A position counts
+bytes since loading; the bytes are mapped twice, one behind the other, so that no entry wraps
+around. Each entry has a header of 8 bytes.
+"""
+
+import mmap
+import os
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.probes.rings.barriers import Barrier, machine_barrier
+from biotrail.recorder.schema.errors import ProbeError
+
+_BUSY, _DISCARDED = 1 << 31, 1 << 30
+"""BPF_RINGBUF_BUSY_BIT: being written; BPF_RINGBUF_DISCARD_BIT: to be skipped."""
+
+
+def entry_type(payload: "np.dtype[np.void]") -> "np.dtype[np.void]":
+    """Return the dtype of an entry: its header (`length`, `page`) and the fields of `payload`."""
+    fields = [("length", "<u4"), ("page", "<u4")]
+    names = payload.names or ()
+    return np.dtype(fields + [(name, payload[name]) for name in names])
+
+
+class EntryRing:
+    """A ring, mapped: `take` repeatedly, then `close`."""
+
+    entry: "np.dtype[np.void]"
+    """An entry with its header; of each subclass its own."""
+
+    def __init__(
+        self,
+        consumer: mmap.mmap | bytearray,
+        produced: mmap.mmap | bytearray,
+        size: int,
+        barrier: Barrier,
+        page: int = mmap.PAGESIZE,
+    ) -> None:
+        """Make views of the ring's parts; reading goes on from the consumer's position.
+
+        consumer: a page that begins with the consumer's position. produced: a page that begins with
+        the producer's position, then the data of `size` bytes, twice. barrier: this machine's.
+        """
+        self.size = size
+        self._buffers = (consumer, produced)
+        self._consumer: NDArray[np.uint64] = np.ndarray((1,), "<u8", consumer)
+        self._producer: NDArray[np.uint64] = np.ndarray((1,), "<u8", produced)
+        self._data = memoryview(produced)[page : page + 2 * size]
+        self._barrier = barrier
+        self._done = int(self._consumer[0])
+
+    @classmethod
+    def map(cls, fd: int, size: int) -> Self:
+        """Return the ring of a BPF map of `size` bytes; its descriptor may be closed then.
+
+        Raises ProbeError: it cannot be mapped, or the machine has no barriers (machine_barrier).
+        """
+        page = mmap.PAGESIZE
+        try:
+            consumer = mmap.mmap(fd, page)
+            produced = mmap.mmap(fd, page + 2 * size, prot=mmap.PROT_READ, offset=page)
+        except OSError as error:
+            raise ProbeError(
+                f"the ring ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}; "
+                "choose a smaller one"
+            ) from error
+        # The kernel publishes positions by a release, lengths by an exchange.
+        return cls(consumer, produced, size, machine_barrier(ordered=True))
+
+    def take(self) -> NDArray[np.void]:
+        """Copy all complete entries up to the first that is being written; free their space.
+
+        Returns them (n,) as `entry`. Raises ProbeError: an entry has another size.
+        """
+        produced = int(self._producer[0])
+        if produced == self._done:
+            return np.zeros(0, self.entry)
+        kept = self._complete(produced).copy()
+        self._barrier.release()
+        self._done += len(kept) * self.entry.itemsize
+        self._consumer[0] = self._done
+        whole: NDArray[np.void] = kept[(kept["length"] & _DISCARDED) == 0]
+        return whole
+
+    def _complete(self, produced: int) -> NDArray[np.void]:
+        """Return a view (n,) of the entries below `produced` up to the first that is busy."""
+        count, rest = divmod(produced - self._done, self.entry.itemsize)
+        entries: NDArray[np.void] = np.ndarray(
+            (count,), self.entry, self._data, self._done & (self.size - 1)
+        )
+        # Loads of headers come after that of the position below which they are written.
+        self._barrier.acquire()
+        lengths = entries["length"].copy()
+        # Loads of records come after those of the headers that say that they are complete.
+        self._barrier.acquire()
+        busy = np.flatnonzero(lengths & _BUSY)
+        entries = entries[: busy[0]] if len(busy) else entries
+        sizes = lengths[: len(entries)] & ~np.uint32(_BUSY | _DISCARDED)
+        if rest or (sizes != self.entry.itemsize - 8).any():
+            raise ProbeError(
+                "a ring of the programs holds something else than their records: "
+                "start the recording again, and report it"
+            )
+        return entries
+
+    def fill(self) -> float:
+        """Return the used share of the ring, 0 to 1."""
+        return (int(self._producer[0]) - self._done) / self.size
+
+    def close(self) -> None:
+        """Unmap the ring; no method may be called afterwards, nor this one again."""
+        del self._consumer, self._producer
+        self._data.release()
+        for buffer in self._buffers:
+            if isinstance(buffer, mmap.mmap):
+                buffer.close()
