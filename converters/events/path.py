@@ -23,7 +23,7 @@ from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
 """Kinds of records that are rows of the path's tables."""
 _JOINED = (Kind.CALL, Kind.DIRTIED, Kind.HELD, Kind.SUBMISSION, Kind.INTERRUPT, Kind.DRIVER)
-KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK)
+KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
 """Kinds of the path's records."""
 _NEVER_AGO = np.uint32(0xFFFFFFFF)
 _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")

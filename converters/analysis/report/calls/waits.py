@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.call_figures import coded, named
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
-from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Commits, Waits
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles, WaitCause
+from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 
 MOST_PENDING = 1 << 18
 """Waits that are kept at most until their call returns; the oldest are dropped first, counted."""
@@ -73,28 +73,31 @@ class WaitsByReason:
         did_io[row[known[waits.cause[known] != WaitCause.OTHERWISE]]] = True
         known = known[did_io[row[known]]]
         self._add_calls(calls.take(did_io))
-        self._add_waits(waits.take(known), _codes(calls)[row[known]])
+        row = row[known]
+        io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
+        self._add_waits(waits.take(known), coded(calls)[row] >> 1, io)
 
     def _add_calls(self, calls: Calls) -> None:
         """Add the time of the calls (ns, entry to return) to `_calls`, by their name.
 
         All have an entry.
         """
-        codes = _codes(calls)
+        codes = coded(calls) >> 1
         for code in np.unique(codes).tolist():
             mine = codes == code
             lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
             name = self._name(code)
             self._calls[name] = self._calls.get(name, 0) + lasted
 
-    def _add_waits(self, waits: Waits, code: I64) -> None:
+    def _add_waits(self, waits: Waits, code: I64, most: I64) -> None:
         """Add the waits' blocked ns to `_waited`, by name of the call and reason.
 
-        code: int64 (n,), the code (`_codes`) of each wait's call. A wait by WaitCause.OWN_IO adds
-        its time to `own`, too.
+        code: int64 (n,), the code (`coded`, without its lowest bit) of each wait's call. most: ns
+        of each wait that count at most: of a call that reaps only while I/O was in flight. A wait
+        by WaitCause.OWN_IO adds its time to `own`, too.
         """
         keys = code << _BITS | waits.reason.astype(np.int64)
-        blocked = np.maximum(waits.woken - waits.out, 0)
+        blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         for key in np.unique(keys).tolist():
             mine = keys == key
@@ -104,7 +107,7 @@ class WaitsByReason:
             one.own += int(own[mine].sum())
 
     def _name(self, code: int) -> str:
-        return name_of_call(code >> 1, bool(code & 1), self._context.machine)
+        return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
         """Return a report for each name of a call and reason, the longest in total first.
@@ -123,11 +126,6 @@ class WaitsByReason:
             for (name, reason), one in sorted(self._waited.items())
         ]
         return sorted(found, key=lambda one: -one.time.sum)
-
-
-def _codes(calls: Calls) -> I64:
-    """Return per call its number and whether a 32-bit program made it, as one number."""
-    return calls.number.astype(np.int64) * 2 + calls.foreign
 
 
 @dataclass
