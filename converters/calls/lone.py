@@ -29,6 +29,7 @@ class LoneWaits:
 
     def __init__(self, context: Context) -> None:
         """Start. context: the log's; its header says whether calls of bios were recorded."""
+        self._on = "wait" in context.path_parts
         self._by_call = "call" in context.path_parts
         none = np.zeros(0, dtype=np.int64)
         self._numbers, self._entries = none, none
@@ -53,11 +54,12 @@ class LoneWaits:
     def bios(self, bios: Bios, paths: BioPaths) -> tuple[I64, CallBios]:
         """Return (rows, call bios): the bios that were queued in no timed call, by such keys.
 
-        rows: of `bios`, ascending; those without a Q are left out. paths: of these bios, and others
+        rows: of `bios`, ascending; those without a Q are left out, and all where waits were not
+        recorded. paths: of these bios, and others
         or fewer; both sorted by number.
         """
         place, known = rows_of(paths.number, bios.number)
-        lone = bios.queue != NEVER
+        lone = (bios.queue != NEVER) & self._on
         if len(paths):
             lone &= ~known | (paths.entry[place] == NEVER)
         rows = np.flatnonzero(lone)
@@ -83,10 +85,9 @@ class LoneWaits:
     def with_waits(
         self, path: PathTables, bios: tuple[tuple[Bios, I64], tuple[Bios, I64]], first: I64
     ) -> tuple[PathTables, I64]:
-        """Return the path with waits in no timed call as calls' waits, and each one's number of
-        bios.
+        """Return the path with waits in no timed call as calls' waits, and how many bios each has.
 
-        That is per wait, (n,): bios that it was the first wait for. Such a wait has its `out` for
+        (n,): bios that it was the first wait for. Such a wait has its `out` for
         `entry`, as have the bios that it was the first wait for and that have a row in the tables
         of paths, from this window on. It has the file of its descriptor; else that of the first of
         these bios; else that of the bio whose completion ended it: the last before the wake-up,

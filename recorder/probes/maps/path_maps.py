@@ -190,8 +190,9 @@ def choose_path(
 
     wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
     of its tracepoints is missing or has another number of arguments (but for optional ones, which
-    are left out alone), where a part that it needs is not wanted or lacks (`fs` needs `wait`), and `call` where programs cannot read a task's registers. Without commits of
-    journals `fs` is recorded all the same. `driver` lacks only if no driver's steps can be recorded
+    are left out alone), where a part that it needs is not wanted or lacks (`fs` needs `wait`), and
+    `call` where programs cannot read a task's registers. Without commits of journals `fs` is
+    recorded all the same. `driver` lacks only if no driver's steps can be recorded
     (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
     disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
     """
