@@ -179,6 +179,8 @@ class Record:
     fields: tuple[Field, ...]
     part: str = ""
     """Part of the path beside the block layer (`record --path`); empty: the block layer's own."""
+    other_part: str = ""
+    """Another part that writes the record, too; empty: none does."""
     sites: bool = False
     """Whether the record is of sites that were chosen by declaration (`pairs`, `follow`)."""
     light: bool = False
@@ -550,6 +552,7 @@ RECORDS: tuple[Record, ...] = (
             Field("reserved", "u32", "", "zero"),
         ),
         part="time",
+        other_part="wait",
     ),
     Record(
         Kind.WAIT,
@@ -927,5 +930,7 @@ def schema(
             ],
         }
         for r in RECORDS
-        if (not r.part or r.part in parts) and (sites or not r.sites) and (light or not r.light)
+        if (not r.part or r.part in parts or r.other_part in parts)
+        and (sites or not r.sites)
+        and (light or not r.light)
     ]

@@ -223,7 +223,7 @@ def choose_path(
         lacking[drivers.PART] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
-    return PathChoice(parts, chosen, lacking, known, _frozen_flag(btf))
+    return PathChoice(parts, chosen, lacking, known, _frozen_flag(btf) if "wait" in parts else 0)
 
 
 def _frozen_flag(btf: KernelBtf) -> int:

@@ -17,12 +17,14 @@ from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Commits, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
+from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
 MOST_PENDING = 1 << 18
 """Waits that are kept at most until their call returns; the oldest are dropped first, counted."""
 PHASES = ("starting", "locking", "flushing", "logging")
 """Of a commit, in this order; each ends where the next one begins."""
 _BITS = 8
+_FAULT = shown_name(PAGE_FAULT, False, "")
 
 
 @dataclass
@@ -33,6 +35,8 @@ class _Waited:
     """ns from leaving the CPU to the wake-up."""
     own: int = 0
     """ns of these with a bio of the call in flight."""
+    no_file: int = 0
+    """ns of these that are page faults' and have no file."""
 
 
 class WaitsByReason:
@@ -94,17 +98,20 @@ class WaitsByReason:
 
         code: int64 (n,), the code (`coded`, without its lowest bit) of each wait's call. most: ns
         of each wait that count at most: of a call that reaps only while I/O was in flight. A wait
-        by WaitCause.OWN_IO adds its time to `own`, too.
+        by WaitCause.OWN_IO adds its time to `own`, too; one of a page
+        fault without a file to `no_file`.
         """
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
+        no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
         for key in np.unique(keys).tolist():
             mine = keys == key
             name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
             one = self._waited.setdefault((name, reason), _Waited())
             one.time.add(blocked[mine])
             one.own += int(own[mine].sum())
+            one.no_file += int(no_file[mine].sum())
 
     def _name(self, code: int) -> str:
         return named(code << 1, self._context)[0]
@@ -121,6 +128,7 @@ class WaitsByReason:
                 reason=WAIT_REASON_NAMES[reason],
                 share=one.time.sum / max(self._calls.get(name, 0), 1),
                 own_io_ns=one.own,
+                no_file_ns=one.no_file if name == _FAULT and self._context.has_files else None,
                 time=Summary.of(one.time),
             )
             for (name, reason), one in sorted(self._waited.items())
