@@ -129,9 +129,11 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	__u32 tid = task->pid;
 	struct bt_call_slot *slot;
 	bool inside;
+	__u64 now;
 
 	if (!path.time && !io)
 		return;
+	now = bt_now();
 	slot = bt_call_slot(tid);
 	inside = path.time && bt_is_inside(slot, tid);
 	if (!slot || !tid || (!inside && !io))
@@ -145,7 +147,7 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	if (slot->waiter && slot->waiter != tid && slot->recorded)
 		bt_lose_wait();
 	slot->waiter = tid;
-	slot->out = bt_now();
+	slot->out = now;
 	slot->waking = 0;
 	slot->state = io ? io : preempt ? 0 : state;
 	slot->recorded = io ? BT_FOR_IO : slot->state && slot->bios ? BT_IN_CALL : BT_NOT_RECORDED;
@@ -257,10 +259,10 @@ static __always_inline int on_waking(struct task_struct *task)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_here();
-	slot->waking = bt_now();
 	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
 	if (slot->waker && slot->recorded && !(bt_is_inside(slot, tid) && bt_is_of_others(slot)))
 		bt_name_waker();
+	slot->waking = bt_now();
 	return 0;
 }
 

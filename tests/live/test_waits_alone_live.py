@@ -63,8 +63,12 @@ def test_page_faults_wait_as_long_as_the_kernel_counts(tmp_path: Path, file: Pat
     mine = found.calls.take(found.call_comms == "faults")
     waits = found.waits.take(np.isin(found.waits.tid, mine.tid) & found.waits.io_wait)
     blocked = int((waits.woken - waits.out).sum())
-    # THEN they are as long as delay accounting has it
-    assert blocked == pytest.approx(int(printed) * 10_000_000, rel=0.05)
+    # THEN delay accounting has them as long: it begins when the thread is taken off its queue,
+    # some microseconds before the switch, and ends when it is put on one, after the wake-up began
+    # and before the thread runs, which beside a load may be long
+    counted, tick = int(printed) * 10_000_000, 10_000_000
+    assert 0.95 * blocked <= counted + tick
+    assert counted <= 1.05 * int((waits.run - waits.out).sum()) + 5_000 * len(waits)
     # AND nearly all are page faults of the file, known by the bio that each was for
     faults = waits.take(waits.number == PAGE_FAULT)
     assert len(faults) > 0.9 * len(waits)
