@@ -2,8 +2,8 @@
 /*
  * System calls. A CALL record behind Q has the running call's number and arguments, from the
  * registers that the thread had when it entered the kernel (bpf_task_pt_regs(), since 5.15). If
- * calls are timed, a RETURN record is written when a call ends that queued a bio, waited in state
- * D, reaped I/O after a wait, or took longer than path.over_ns, but for those that wait by their
+ * calls are timed, a RETURN record is written when a call ends that queued a bio, waited for I/O or
+ * in state D, reaped I/O after a wait, or took longer than path.over_ns, but for those that wait by their
  * nature (path.idles); unless it queued bios, and the filters left out all of them. A call in which
  * its thread ends (exit_group) does not return: it ends where the thread leaves its CPU for good.
  */
@@ -17,8 +17,8 @@
 
 #define BT_MANY 0xffff
 #define BT_OFTEN 0xff
-#define BT_OTHER_NAMED 1
-#define BT_OTHER_PIPE 2
+/* What a descriptor is of: bt_call_file.other and one. */
+enum bt_open { BT_OPEN_FILE = 1, BT_OPEN_NAMED = 2, BT_OPEN_PIPE = 3 };
 
 /*
  * Counts a bio that this thread queues, if calls are timed, and writes its CALL record, if calls
@@ -103,14 +103,12 @@ static __always_inline int on_sys_enter(__u64 number)
 		return 0;
 	slot->tid = tid;
 	slot->number = number;
-	slot->out = 0;
-	slot->waking = 0;
 	slot->blocked = 0;
 	slot->runnable = 0;
 	slot->bios = 0;
 	slot->left_out = 0;
 	slot->waits = 0;
-	slot->uninterruptible = 0;
+	slot->io_waits = 0;
 	slot->timing = bt_timing;
 	slot->entry = bt_now();
 	return 0;
@@ -122,7 +120,7 @@ static __always_inline int on_sys_enter(__u64 number)
  */
 static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took)
 {
-	if (slot->bios || slot->uninterruptible)
+	if (slot->bios || slot->io_waits)
 		return true;
 	if (took > path.over_ns && (!bt_names(path.idles, slot->number) || bt_is_foreign()))
 		return true;
@@ -146,17 +144,16 @@ static __always_inline __u64 bt_kernels_name(__u64 open)
 }
 
 /*
- * Writes the CALL_FILE record of a call whose RETURN record was just written: the file, directory or
- * device that is open as `fd`; of a call that queued no bio also what else it is, such as a socket.
- * Not inlined, as bt_put_file().
+ * Fills `host` with the file, directory or device that the running thread has open as `fd`, and writes
+ * its path unless it is cached. Returns a positive BT_OPEN_…, or 0: it is not known. Of a block device
+ * `inode` is its dev_t and `dev` 0. What else is open, such as a socket, counts only for a call that
+ * queued no bio: else the bios' file says more. Not inlined, as bt_put_file().
  */
-static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd, __u64 bios)
+static __noinline int bt_call_host(struct bt_writer *w, __u32 fd, __u64 bios, struct bt_host *host)
 {
 	struct inode *inode = NULL;
 	struct file *file = NULL;
-	struct bt_call_file *r;
-	struct bt_host host;
-	__u32 type, other = 0;
+	__u32 type;
 	__u64 at;
 
 	if (!bt_tells_files() ||
@@ -164,31 +161,42 @@ static __noinline int bt_put_call_file(struct bt_writer *w, __u32 tid, __u32 fd,
 					BPF_FUNC_get_current_task_btf___task))
 		return 0;
 	at = bt_open_file(fd);
-	if (!at || !bt_host_at(bt_read_u64(at + bpf_core_field_offset(file->f_inode)), &host))
+	if (!at || !bt_host_at(bt_read_u64(at + bpf_core_field_offset(file->f_inode)), host))
 		return 0;
-	type = host.mode & BT_MODE_TYPE;
+	type = host->mode & BT_MODE_TYPE;
 	if (type == BT_MODE_BLOCK) {
-		host.inode = bt_read_u32(host.address + bpf_core_field_offset(inode->i_rdev));
-		host.dev = 0;
-	} else if (type == BT_MODE_FILE || type == BT_MODE_DIRECTORY || type == BT_MODE_CHARACTER) {
-		bt_name_file(w, &host);
-	} else if (bios) {
-		return 0; /* the bios' file says more */
-	} else {
-		other = type == BT_MODE_PIPE ? BT_OTHER_PIPE : BT_OTHER_NAMED;
-		host.inode = other == BT_OTHER_NAMED ? bt_kernels_name(at) : 0;
-		host.dev = 0;
-		host.generation = 0;
+		host->inode = bt_read_u32(host->address + bpf_core_field_offset(inode->i_rdev));
+		host->dev = 0;
+		return BT_OPEN_FILE;
 	}
-	r = bt_reserve(w, BT_CALL_FILE, sizeof(*r));
-	if (!r)
+	if (type == BT_MODE_FILE || type == BT_MODE_DIRECTORY || type == BT_MODE_CHARACTER) {
+		bt_name_file(w, host);
+		return BT_OPEN_FILE;
+	}
+	if (bios)
 		return 0;
-	r->inode = host.inode;
-	r->dev = host.dev;
-	r->generation = host.generation;
+	host->inode = type == BT_MODE_PIPE ? 0 : bt_kernels_name(at);
+	host->dev = 0;
+	host->generation = 0;
+	return type == BT_MODE_PIPE ? BT_OPEN_PIPE : BT_OPEN_NAMED;
+}
+
+/*
+ * Writes the CALL_FILE record of a call whose RETURN, or whose wait's WAIT, was just written. what: as
+ * bt_call_host() returned it.
+ */
+static __always_inline void bt_put_call_file(struct bt_writer *w, __u32 tid, __u64 inode, __u32 dev,
+					     __u32 generation, __u32 what)
+{
+	struct bt_call_file *r = bt_reserve(w, BT_CALL_FILE, sizeof(*r));
+
+	if (!r)
+		return;
+	r->inode = inode;
+	r->dev = dev;
+	r->generation = generation;
 	r->tid = tid;
-	r->other = other;
-	return 0;
+	r->other = what - BT_OPEN_FILE;
 }
 
 /* The running thread's call ends. regs: those at its entry; NULL: not known. */
@@ -196,8 +204,10 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 {
 	struct bt_call_slot *slot = bt_call_slot(tid);
 	struct bt_regs now = {};
+	struct bt_host host = {};
 	struct bt_return *r;
 	struct bt_writer w;
+	int what;
 
 	if (!bt_is_inside(slot, tid))
 		return 0;
@@ -227,8 +237,11 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 		r->foreign = bt_is_foreign();
 		r->queued = slot->bios > BT_MANY ? BT_MANY : slot->bios;
 		r->waits = slot->waits > BT_OFTEN ? BT_OFTEN : slot->waits;
-		if (config.files && regs && !r->foreign && bt_names(path.fds, slot->number))
-			bt_put_call_file(&w, tid, now.args[0], slot->bios);
+		what = config.files && regs && !r->foreign && bt_names(path.fds, slot->number) ?
+			       bt_call_host(&w, now.args[0], slot->bios, &host) :
+			       0;
+		if (what > 0)
+			bt_put_call_file(&w, tid, host.inode, host.dev, host.generation, what);
 	}
 	bt_end(&w);
 	return 0;

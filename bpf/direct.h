@@ -150,12 +150,11 @@ static __always_inline enum bt_found bt_host_by_end(struct bio *bio, volatile __
 static __always_inline __u64 bt_open_file(__u32 fd)
 {
 	struct task_struct___files *task = (void *)bpf_get_current_task_btf();
-	__u64 table;
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 
-	if (fd >= BPF_CORE_READ(task, files, fdt, max_fds))
+	if (fd >= BPF_CORE_READ(table, max_fds))
 		return 0;
-	table = (__u64)BPF_CORE_READ(task, files, fdt, fd);
-	return bt_read_u64(table + fd * 8ULL);
+	return bt_read_u64((__u64)BPF_CORE_READ(table, fd) + fd * 8ULL);
 }
 
 /*

@@ -11,11 +11,12 @@
 #include "dictionary.h"
 #include "shared.h"
 
-#define BT_CALL_SLOT_BITS 16 /* the loader sets 2^16 entries if calls are timed */
+#define BT_CALL_SLOT_BITS 16 /* the loader sets 2^16 entries if calls are timed or waits recorded */
 #define BT_CALL_NUMBERS (BT_CALL_WORDS * 64) /* that bt_path.idles and .reaps can name */
 #define BT_CALL_ARGS 4
 #define BT_PAGE_FAULT (-1) /* number of a call: the thread entered the kernel by a fault */
-#define BT_NO_CALL (-2) /* a kernel thread, or a kernel that tells no registers */
+#define BT_NO_CALL (-2) /* a kernel thread, or one of io_uring's */
+#define BT_CALL_UNKNOWN (-3) /* a program's thread, on a kernel that tells no registers */
 
 /* recorder/probes/maps/path_maps.py fills it. */
 const volatile struct bt_path path SEC(".rodata.path") = {};
@@ -65,25 +66,42 @@ struct task_struct___x86 {
 
 #pragma clang attribute pop
 
-/* A call that a thread is inside of. Found by the thread's id, and tagged with it. */
+/*
+ * A thread's timed call, and its wait. Found by the thread's id; each of the two is tagged with it,
+ * as they may be of two threads.
+ */
 struct bt_call_slot {
 	__u64 entry; /* ns of CLOCK_MONOTONIC, masked */
-	__u64 timing; /* bt_timing at entry; another value: the slot is void */
-	__u64 out; /* when the thread left its CPU; 0: it runs */
+	__u64 timing; /* bt_timing at entry; another value: the call is void */
+	__u64 out; /* when the thread `waiter` left its CPU */
 	__u64 waking; /* when it was woken since; 0: not yet */
-	__u64 blocked; /* ns off the CPU until woken, all waits */
+	__u64 blocked; /* ns off the CPU until woken, all waits of the call */
 	__u64 runnable; /* ns from there until it ran again */
-	__u32 tid; /* 0: free */
-	__s32 number;
+	__u64 offset; /* argument 3 of a wait's call that is not timed */
+	__u64 inode; /* of what such a call has open */
+	__u32 dev;
+	__u32 generation;
+	__u32 fd; /* argument 0 of such a call */
+	__u32 length; /* argument 2 */
+	__s32 wait_number; /* its number, or BT_PAGE_FAULT and its like */
+	__u32 wait_foreign;
+	__u32 tid; /* thread inside a timed call; 0: none */
+	__s32 number; /* of that call */
 	__u32 bios; /* that it queued */
 	__u32 waits; /* times that it left its CPU to wait */
-	__u32 state; /* of the thread when it left its CPU; 0: preempted */
+	__u32 io_waits; /* of these, for I/O or in state D */
+	__u32 left_out; /* bios that it queued and a filter left out */
+	__u32 waiter; /* thread that is off its CPU; 0: none */
+	__u32 recorded; /* enum bt_recorded: whether its wait is */
+	__u32 state; /* of it when it left its CPU, with BT_STATE_IO_WAIT; 0: preempted */
 	__u32 waker; /* thread that ran where it was woken */
 	__u32 context; /* enum bt_context of the wake-up */
-	__u32 uninterruptible; /* times that it waited in state D */
 	__s32 stack; /* with which it left its CPU, if path.fs; negative: an errno */
-	__u32 left_out; /* bios that it queued and a filter left out */
+	__s32 open; /* enum bt_open of what such a call has open; 0: not known */
 };
+
+/* Why a wait is recorded: as its call has queued a bio; as it is for I/O, or in state D. */
+enum bt_recorded { BT_NOT_RECORDED = 0, BT_IN_CALL = 1, BT_FOR_IO = 2 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

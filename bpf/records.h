@@ -14,6 +14,7 @@
 #define BT_Q_FLAG_FILE 2
 #define BT_Q_FLAG_DEVICE 4
 #define BT_Q_FLAG_SWAP 8
+#define BT_STATE_IO_WAIT 0x80000000U
 #define BT_D_FLAG_CHAIN_CUT 1
 #define BT_LIGHT_GOES_ON 1
 #define BT_LIGHT_COARSE 2
@@ -53,6 +54,7 @@ enum bt_kind {
 	BT_RETURN = 23,
 	BT_CALL_FILE = 38,
 	BT_WAIT = 24,
+	BT_WAIT_CALL = 42,
 	BT_INTERRUPT = 25,
 	BT_DIRTIED = 26,
 	BT_WAIT_STACK = 31,
@@ -582,7 +584,7 @@ _Static_assert(__builtin_offsetof(struct bt_return, queued) == 60, "bt_return.qu
 _Static_assert(__builtin_offsetof(struct bt_return, waits) == 62, "bt_return.waits");
 _Static_assert(__builtin_offsetof(struct bt_return, foreign) == 63, "bt_return.foreign");
 
-/* k sys_exit: The file of a call's descriptor: follows its return with the same head time and thread. */
+/* k sys_exit: The file of a call's descriptor: follows its return, or the wait of a call that is not timed, with the same head time and thread. */
 struct bt_call_file {
 	__u64 head;
 	__u64 inode;
@@ -599,7 +601,7 @@ _Static_assert(__builtin_offsetof(struct bt_call_file, generation) == 20, "bt_ca
 _Static_assert(__builtin_offsetof(struct bt_call_file, tid) == 24, "bt_call_file.tid");
 _Static_assert(__builtin_offsetof(struct bt_call_file, other) == 28, "bt_call_file.other");
 
-/* w sched_switch: A thread inside a timed call runs again after a wait (--path wait). */
+/* w sched_switch: A thread runs again after a wait: for I/O or in state D, or in a timed call that had queued a bio (--path wait). */
 struct bt_wait {
 	__u64 head;
 	__u64 entry;
@@ -619,6 +621,27 @@ _Static_assert(__builtin_offsetof(struct bt_wait, tid) == 32, "bt_wait.tid");
 _Static_assert(__builtin_offsetof(struct bt_wait, state) == 36, "bt_wait.state");
 _Static_assert(__builtin_offsetof(struct bt_wait, waker) == 40, "bt_wait.waker");
 _Static_assert(__builtin_offsetof(struct bt_wait, context) == 44, "bt_wait.context");
+
+/* n sched_switch: The call of a wait whose call is not timed: follows its wait with the same head time and thread (--path wait). */
+struct bt_wait_call {
+	__u64 head;
+	__u64 offset;
+	__u32 fd;
+	__u32 length;
+	__u32 tid;
+	__s32 number;
+	__u8 foreign;
+	char reserved[7];
+};
+_Static_assert(sizeof(struct bt_wait_call) == 40, "size of bt_wait_call");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, head) == 0, "bt_wait_call.head");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, offset) == 8, "bt_wait_call.offset");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, fd) == 16, "bt_wait_call.fd");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, length) == 20, "bt_wait_call.length");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, tid) == 24, "bt_wait_call.tid");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, number) == 28, "bt_wait_call.number");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, foreign) == 32, "bt_wait_call.foreign");
+_Static_assert(__builtin_offsetof(struct bt_wait_call, reserved) == 33, "bt_wait_call.reserved");
 
 /* h block_rq_complete: How a completion came: follows its C with the same head time (--path irq). */
 struct bt_interrupt {

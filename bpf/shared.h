@@ -220,7 +220,7 @@ _Static_assert(__builtin_offsetof(struct bt_triggers, depth) == 12, "depth");
 struct bt_path {
 	__u32 call; /* CALL records behind Q */
 	__u32 time; /* RETURN records: calls with entry and exit */
-	__u32 wait; /* WAIT records */
+	__u32 wait; /* WAIT records of all threads, in timed calls and elsewhere */
 	__u32 irq; /* INTERRUPT records behind C */
 	__u32 dirty; /* DIRTIED records behind Q */
 	__u32 fs; /* WAIT_STACK records behind WAIT, and COMMIT records */
@@ -235,8 +235,9 @@ struct bt_path {
 	__u64 dirty_shift; /* 64 less the bits of a slot's number in bt_dirty_slots */
 	__u64 fds[BT_CALL_WORDS]; /* bit per call whose first argument is its file */
 	__u64 ioctl; /* number of ioctl() */
+	__u64 frozen; /* task_struct.flags of a thread in the freezer; 0: no state D */
 };
-_Static_assert(sizeof(struct bt_path) == 264, "size");
+_Static_assert(sizeof(struct bt_path) == 272, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -254,6 +255,7 @@ _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
 _Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 184, "dirty_shift");
 _Static_assert(__builtin_offsetof(struct bt_path, fds) == 192, "fds");
 _Static_assert(__builtin_offsetof(struct bt_path, ioctl) == 256, "ioctl");
+_Static_assert(__builtin_offsetof(struct bt_path, frozen) == 264, "frozen");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * When a thread that is inside a timed call leaves its CPU, is woken, and runs again: a WAIT
- * record for each wait in state D and each wait of a call that has queued a bio; the slot adds up
- * all of them.
+ * When a thread leaves its CPU, is woken, and runs again. A WAIT record is written for each wait
+ * for I/O, of whatever thread: in state D, or counted as waiting for I/O; and for all other waits of
+ * a timed call that has queued a bio. The slot of a timed call adds up all of its waits. A wait
+ * outside of a timed call stands by itself: a WAIT_CALL record behind it has the call of the
+ * thread's registers. A switch in any other state costs a look at the state, and a look into the
+ * slot of the thread that runs next.
  */
 #ifndef BIOTRAIL_WAITS_H
 #define BIOTRAIL_WAITS_H
@@ -12,6 +15,7 @@
 
 #define BT_UNINTERRUPTIBLE 2 /* TASK_UNINTERRUPTIBLE, include/linux/sched.h */
 #define BT_DEAD 0x80 /* TASK_DEAD: the thread has ended */
+#define BT_NOLOAD 0x400 /* TASK_NOLOAD: an idle worker's D, which is no wait for anybody */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -22,6 +26,10 @@ struct task_struct___state {
 
 struct task_struct___old_state {
 	long state;
+};
+
+struct task_struct___iowait {
+	unsigned int in_iowait : 1;
 };
 
 #pragma clang attribute pop
@@ -39,51 +47,154 @@ static __always_inline __u32 bt_state_of(struct task_struct *task)
 	return 0;
 }
 
-/* Whether a wait in this state is recorded by itself. */
-static __always_inline bool bt_wait_counts(const struct bt_call_slot *slot, __u32 state)
+/*
+ * Whether the kernel counts the wait of a thread that leaves its CPU as one for I/O: what goes to
+ * sleep by io_schedule().
+ */
+static __always_inline bool bt_in_iowait(struct task_struct *task)
 {
-	return state & BT_UNINTERRUPTIBLE || (state && slot->bios);
+	struct task_struct___iowait *known = (void *)task;
+
+	return bpf_core_field_exists(known->in_iowait) && BPF_CORE_READ_BITFIELD(known, in_iowait);
+}
+
+/*
+ * Returns the state of a thread that leaves its CPU, with BT_STATE_IO_WAIT, if its wait is recorded
+ * wherever it is: for I/O, or in state D; 0: it is not. Workers that idle (TASK_IDLE) and frozen
+ * threads are not in D for anything.
+ */
+static __always_inline __u32 bt_io_state(struct task_struct *task, __u32 state)
+{
+	if (!state || state & BT_DEAD)
+		return 0;
+	if (bt_in_iowait(task))
+		return state | BT_STATE_IO_WAIT;
+	if (!(state & BT_UNINTERRUPTIBLE) || state & BT_NOLOAD || task->flags & path.frozen)
+		return 0;
+	return state;
+}
+
+/*
+ * Notes the running thread's call and its file, before a wait outside of a timed call, and names the
+ * thread: when the wait ends, another one runs. Inside of a timed call (its RETURN has all of this)
+ * the number alone, should timing end before the wait does.
+ */
+static __always_inline void bt_note_waiter(struct bt_call_slot *slot, struct task_struct *task,
+					   bool inside)
+{
+	struct bt_regs now = {};
+	struct bt_host host = {};
+	struct bt_writer w;
+
+	slot->open = 0;
+	slot->wait_number = BT_CALL_UNKNOWN;
+	if (inside)
+		slot->wait_number = slot->number;
+	else if (task->flags & (BT_PF_KTHREAD | BT_PF_IO_WORKER))
+		slot->wait_number = BT_NO_CALL;
+	else if (bt_running_call(&now))
+		slot->wait_number = now.number;
+	slot->wait_foreign = now.foreign;
+	slot->fd = now.args[0];
+	slot->length = now.args[2];
+	slot->offset = now.args[3];
+	if (inside || !bt_begin(&w, BT_WAIT))
+		return;
+	bt_task(&w);
+	if (config.files && slot->wait_number >= 0 && !now.foreign &&
+	    bt_names(path.fds, slot->wait_number)) {
+		slot->open = bt_call_host(&w, now.args[0], 0, &host);
+		slot->inode = host.inode;
+		slot->dev = host.dev;
+		slot->generation = host.generation;
+	}
+	bt_end(&w);
+}
+
+/* Counts a wait as lost: its thread's slot was taken by another one before it ended. */
+static __always_inline void bt_lose_wait(void)
+{
+	struct bt_writer w;
+
+	if (!bt_begin(&w, BT_WAIT))
+		return;
+	w.area->lost[w.level][BT_WAIT]++;
+	bt_end(&w);
 }
 
 /* ctx: the program's; `task` runs until now. */
 static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bool preempt,
 					 __u32 state)
 {
+	__u32 io = preempt ? 0 : bt_io_state(task, state);
 	__u32 tid = task->pid;
-	struct bt_call_slot *slot = bt_call_slot(tid);
+	struct bt_call_slot *slot;
+	bool inside;
+	__u64 now;
 
-	if (!bt_is_inside(slot, tid))
+	if (!path.time && !io)
+		return;
+	now = bt_now();
+	slot = bt_call_slot(tid);
+	inside = path.time && bt_is_inside(slot, tid);
+	if (!slot || !tid || (!inside && !io))
 		return;
 	if (!preempt && state & BT_DEAD) {
 		bt_call_ends(NULL, 0, tid);
 		return;
 	}
-	slot->out = bt_now();
+	if (!inside && !bt_call_wanted(bpf_get_current_pid_tgid()))
+		return;
+	if (slot->waiter && slot->waiter != tid && slot->recorded)
+		bt_lose_wait();
+	slot->waiter = tid;
+	slot->out = now;
 	slot->waking = 0;
-	slot->state = preempt ? 0 : state;
-	if (path.fs && bt_wait_counts(slot, slot->state))
+	slot->state = io ? io : preempt ? 0 : state;
+	slot->recorded = io ? BT_FOR_IO : slot->state && slot->bios ? BT_IN_CALL : BT_NOT_RECORDED;
+	if (!slot->recorded)
+		return;
+	if (path.fs)
 		slot->stack = bt_wait_stack_id(ctx, slot->out);
+	bt_note_waiter(slot, task, inside);
 }
 
-static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, __u64 blocked,
-					  __u64 runnable)
+/* Writes the WAIT record of a wait, and what belongs to it. entry: of its call; 0: not timed. */
+static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, __u64 entry,
+					  __u64 blocked, __u64 runnable)
 {
+	struct bt_wait_call *call;
 	struct bt_writer w;
 	struct bt_wait *r;
 
 	if (!bt_begin(&w, BT_WAIT))
 		return;
 	r = bt_reserve(&w, BT_WAIT, sizeof(*r));
-	if (r) {
-		r->entry = slot->entry;
-		r->blocked = blocked;
-		r->runnable = runnable;
-		r->tid = tid;
-		r->state = slot->state;
-		r->waker = slot->waker;
-		r->context = slot->context;
-		bt_reason(&w, tid, slot->stack);
-	}
+	if (!r)
+		goto end;
+	r->entry = entry;
+	r->blocked = blocked;
+	r->runnable = runnable;
+	r->tid = tid;
+	r->state = slot->state;
+	r->waker = slot->waking ? slot->waker : 0;
+	r->context = slot->context;
+	bt_reason(&w, tid, slot->stack);
+	if (entry)
+		goto end;
+	call = bt_reserve(&w, BT_WAIT_CALL, sizeof(*call));
+	if (!call)
+		goto end;
+	call->offset = slot->offset;
+	call->fd = slot->fd;
+	call->length = slot->length;
+	call->tid = tid;
+	call->number = slot->wait_number;
+	call->foreign = slot->wait_foreign;
+	__builtin_memset(call->reserved, 0, sizeof(call->reserved));
+	if (config.files && slot->open > 0)
+		bt_put_call_file(&w, tid, slot->inode, slot->dev, slot->generation, slot->open);
+end:
 	bt_end(&w);
 }
 
@@ -92,9 +203,11 @@ static __always_inline void bt_enter_cpu(struct task_struct *task)
 	__u32 tid = task->pid;
 	struct bt_call_slot *slot = bt_call_slot(tid);
 	__u64 now, woken, blocked, runnable;
+	bool inside;
 
-	if (!bt_is_inside(slot, tid) || !slot->out)
+	if (!slot || !tid || slot->waiter != tid)
 		return;
+	slot->waiter = 0;
 	now = bt_now();
 	/* A thread that was preempted was ready to run all the time. */
 	woken = slot->state ? slot->waking : slot->out;
@@ -102,20 +215,19 @@ static __always_inline void bt_enter_cpu(struct task_struct *task)
 		woken = now; /* its wake-up was not seen */
 	blocked = woken - slot->out;
 	runnable = now - woken;
-	slot->out = 0;
-	slot->blocked += blocked;
-	slot->runnable += runnable;
-	if (!slot->state)
+	inside = path.time && bt_is_inside(slot, tid);
+	if (inside) {
+		slot->blocked += blocked;
+		slot->runnable += runnable;
+		slot->waits += !!slot->state;
+		slot->io_waits += slot->recorded == BT_FOR_IO;
+	}
+	if (!slot->recorded)
 		return;
-	slot->waits++;
-	if (slot->state & BT_UNINTERRUPTIBLE)
-		slot->uninterruptible++;
-	if (!bt_wait_counts(slot, slot->state))
-		return;
-	if (bt_is_of_others(slot))
+	if (inside && bt_is_of_others(slot))
 		bt_left_event(BT_WAIT);
 	else
-		bt_write_wait(slot, tid, blocked, runnable);
+		bt_write_wait(slot, tid, inside ? slot->entry : 0, blocked, runnable);
 }
 
 static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct *prev,
@@ -144,14 +256,14 @@ static __always_inline int on_waking(struct task_struct *task)
 	struct bt_call_slot *slot = bt_call_slot(tid);
 
 	bt_runs()->wait++;
-	if (!bt_is_inside(slot, tid) || !slot->out || slot->waking)
+	if (!slot || !tid || slot->waiter != tid || slot->waking)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_here();
-	slot->waking = bt_now();
 	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
-	if (slot->waker && bt_wait_counts(slot, slot->state) && !bt_is_of_others(slot))
+	if (slot->waker && slot->recorded && !(bt_is_inside(slot, tid) && bt_is_of_others(slot)))
 		bt_name_waker();
+	slot->waking = bt_now();
 	return 0;
 }
 

@@ -55,8 +55,13 @@ WHAT = (
 """The tables that --what offers."""
 _ONE = {"lives": "life"}
 """Table → what a row is, where that is not the table's name without its s."""
-_PARTS = {"calls": "time", "waits": "wait", "commits": "fs", "submissions": "uring"}
-"""Table → part of `record --path` that it needs."""
+_PARTS = {
+    "calls": {"time", "wait"},
+    "waits": {"wait"},
+    "commits": {"fs"},
+    "submissions": {"uring"},
+}
+"""Table → parts of `record --path` of which it needs one."""
 
 
 @click.command()
@@ -198,8 +203,8 @@ def _table(
     tables, schema = _tables(source, what, reached)
     rows = writer.write(tables, schema, form, stream, cell)
     lines = [units.plural(rows, _ONE.get(what, what.removesuffix("s")), what)]
-    part = _PARTS.get(what)
-    if part and part not in context.path_parts:
+    parts = _PARTS.get(what)
+    if parts and not context.path_parts & parts:
         lines.append(f"  {what} were not recorded: record again with biotrail record --path")
     if what in FOLLOWED and not follows(context.header):
         lines.append(f"  {what} are of followed objects: record with biotrail follow TYPE -o LOG")

@@ -13,7 +13,7 @@ from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycle
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
 from biotrail.converters.lifecycles.arrow.named import named, nullable
 from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
-from biotrail.recorder.schema.syscalls import plain_number
+from biotrail.recorder.schema.syscalls import UNKNOWN_CALL, plain_number
 
 _THREAD = (
     Column("tid", pa.uint32(), "", "thread"),
@@ -23,14 +23,19 @@ _THREAD = (
 _ENTRY = Column("entry_ns", pa.int64(), MONOTONIC, "entry into the kernel")
 CALLS = (
     Column("call", NAME, "", "name: pread64, fsync, …; syscall N where it is not known"),
-    Column("number", pa.int32(), "", "number of the system call on the log's machine"),
+    Column(
+        "timed", pa.bool_(), "", "false: nothing but a wait of it is known, of which the row is"
+    ),
+    Column(
+        "number", pa.int32(), "", "number of the system call on the log's machine; -1: page fault"
+    ),
     Column("foreign", pa.bool_(), "", "call of a 32-bit program, whose numbers differ"),
     *_THREAD,
-    Column("cpu", pa.uint16(), "", "CPU of the return"),
+    Column("cpu", pa.uint16(), "", "CPU of the return, or where it ran again"),
     Column("entry_time", WALL, "UTC", "entry into the kernel, by the wall clock"),
-    _ENTRY,
-    Column("exit_ns", pa.int64(), MONOTONIC, "return to the program"),
-    Column("duration_ns", pa.int64(), "ns", "from entry to return"),
+    replace(_ENTRY, meaning="entry into the kernel; not timed: it left its CPU"),
+    Column("exit_ns", pa.int64(), MONOTONIC, "return to the program; not timed: it ran again"),
+    Column("duration_ns", pa.int64(), "ns", "from entry to return, or of the wait"),
     Column("result", pa.int32(), "", "what it returned, low 32 bits: bytes, 0, a negative errno"),
     Column("error", NAME, "", "name of the error, such as ENOSPC; null: none"),
     Column("arg0", pa.uint32(), "", "argument 0, low 32 bits: mostly the file descriptor"),
@@ -53,7 +58,13 @@ CALLS = (
 )
 WAITS = (
     *_THREAD,
-    replace(_ENTRY, meaning="entry of its call: with tid, the key of a row of calls"),
+    replace(_ENTRY, meaning="entry of its call: with tid, the key of a row of calls; see timed"),
+    Column("timed", pa.bool_(), "", "inside a timed call; false: entry_ns is out_ns"),
+    Column("call", NAME, "", "name of a call that was not timed; page fault; null: timed, unknown"),
+    Column("arg0", pa.uint32(), "", "argument 0 of such a call, low 32 bits; null: no call"),
+    Column("arg2", pa.uint32(), "", "argument 2, likewise"),
+    Column("arg3", pa.uint64(), "", "argument 3, likewise"),
+    Column("file", NAME, "", "path of the file it was for: of fd, or of the bio; null: not known"),
     Column("out_ns", pa.int64(), MONOTONIC, "left its CPU"),
     Column("woken_ns", pa.int64(), MONOTONIC, "was woken; run_ns where that was not seen"),
     Column("run_ns", pa.int64(), MONOTONIC, "ran again"),
@@ -63,6 +74,7 @@ WAITS = (
     Column(
         "state", pa.uint32(), "", "state that it waited in (TASK_* of the kernel); & 2: state D"
     ),
+    Column("io_wait", pa.bool_(), "", "the kernel counted it as waiting for I/O (in_iowait)"),
     Column("waker", pa.uint32(), "", "thread that ran on the CPU of the wake-up; 0: idle"),
     Column("context", NAME, "", "of the wake-up: task, softirq, interrupt"),
     Column("own", pa.bool_(), "", "wait of the recording itself"),
@@ -92,8 +104,9 @@ _CONTEXTS = ("task", "softirq", "interrupt")
 
 
 def calls_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of CALL_SCHEMA with one row per timed call that ended in the window.
+    """Return a table of CALL_SCHEMA with one row per call that ended in the window.
 
+    One per timed call, and one per wait outside of such calls.
     In the order of the calls' ends; empty if the window has no path. Where a call's entry is not
     known, its entry times, duration and parts are null. context: the log's.
     """
@@ -105,6 +118,7 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
     found, place = np.unique(calls.number, return_inverse=True)
     columns = {
         "call": named(coded, lambda code: name_of_call(code >> 1, bool(code & 1), context.machine)),
+        "timed": calls.timed,
         "number": np.array([plain_number(n) for n in found], dtype=np.int32)[place],
         "foreign": calls.foreign,
         **thread_columns(calls, window.tasks),
@@ -113,7 +127,7 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
         "entry_ns": nullable(calls.entry),
         "exit_ns": calls.exit,
         "duration_ns": pa.array(calls.exit - calls.entry, mask=unknown),
-        "result": calls.result,
+        "result": pa.array(calls.result, mask=~calls.timed),
         "error": named(calls.result, name_of_error),
         "file": named(calls.file, lambda row: context.files[row].path if row >= 0 else None),
         **{name: getattr(calls, name) for name in ("arg0", "arg2", "arg3", "bios", "waits", "own")},
@@ -132,9 +146,23 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
     if window.path is None:
         return WAIT_SCHEMA.empty_table()
     waits = window.path.waits
+    coded = waits.number.astype(np.int64) * 2 + waits.foreign
     columns = {
         **thread_columns(waits, window.tasks),
         "entry_ns": nullable(waits.entry),
+        "timed": waits.timed,
+        "call": named(
+            coded,
+            lambda code: (
+                None
+                if code >> 1 == UNKNOWN_CALL
+                else name_of_call(code >> 1, bool(code & 1), context.machine)
+            ),
+        ),
+        "arg0": pa.array(waits.arg0, mask=waits.number < 0),
+        "arg2": pa.array(waits.arg2, mask=waits.number < 0),
+        "arg3": pa.array(waits.arg3, mask=waits.number < 0),
+        "file": named(waits.file, lambda row: context.files[row].path if row >= 0 else None),
         "out_ns": waits.out,
         "woken_ns": waits.woken,
         "run_ns": waits.run,
@@ -142,6 +170,7 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         "runnable_ns": waits.run - waits.woken,
         "cause": named(waits.cause, lambda cause: WAIT_CAUSE_NAMES[WaitCause(cause)]),
         "state": waits.state,
+        "io_wait": waits.io_wait,
         "waker": waits.waker,
         "context": named(waits.context, _context_name),
         "own": waits.own,

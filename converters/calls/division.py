@@ -15,6 +15,7 @@ from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.held import HeldWaits
 from biotrail.converters.calls.in_flight import InFlight
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
+from biotrail.converters.calls.lone import LoneWaits, calls_of, first_waits
 from biotrail.converters.calls.reason_rules import NOT_IO
 from biotrail.converters.calls.reasons import WaitReasons
 from biotrail.converters.events.context import Context
@@ -41,11 +42,16 @@ _NOT_IO = np.array(sorted(NOT_IO), dtype=np.uint8)
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
 _URING_THREADS = "iou-"
 """Beginning of the names of io_uring's own threads, which queue bios outside of any call."""
+_REMEMBERED_NS = 100_000_000
+"""Bios of calls that were not timed are kept so long for the waits of the next window."""
 
 
 @dataclass
 class _Unreturned(Table):
-    """What is known so far of calls that have not returned: a row for the newest of each thread."""
+    """What is known so far of calls that have not returned: a row for the newest of each thread.
+
+    And of calls that are not timed, by `LoneWaits.keys` in place of the entry.
+    """
 
     tid: I64
     entry: I64
@@ -79,6 +85,7 @@ class CallDivider:
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_SUBMITTING, context.machine)
         self._reasons = WaitReasons(context)
+        self._lone = LoneWaits(context)
         self._commits = LastCommits()
         self._held = HeldWaits()
 
@@ -86,10 +93,11 @@ class CallDivider:
         """Return the window's `path` with the causes and reasons of its waits and its calls' parts.
 
         New are `cause`, `own`, `reason`, `commit` and `limit` of the waits, how long limits held
-        bios where these tell it, and `own`, `running`, `own_io`, `other_io`,
-        `otherwise` and `undivided` of the calls, whose `blocked` and `runnable` are cut to the
-        call's time. None if the window has no path. The tables given are not changed; what is kept
-        for the next window is.
+        bios where these tell it, a call for each wait outside of timed calls, with `entry` and
+        `file` of the wait and `entry` of the bios that it was the first wait for, and `own`,
+        `running`, `own_io`, `other_io`, `otherwise` and `undivided` of the calls, whose `blocked`
+        and `runnable` are cut to the call's time. None if the window has no path. The tables given
+        are not changed; what is kept for the next window is.
 
         window: the log's next, with all of its bios, the recording's own too, and none of them cut.
         names: of threads, with rows as `Bios.task` has them.
@@ -97,11 +105,15 @@ class CallDivider:
         path = window.path
         if path is None:
             return None
-        closed = CallBios.of(window.bios, path.bios)
-        still = CallBios.of(window.open_bios, path.open_bios)
-        before = self._unreturned
+        lone_rows, lone = self._lone.bios(window.bios, path.bios)
+        open_rows, open_lone = self._lone.bios(window.open_bios, path.open_bios)
+        closed = CallBios.concatenate([CallBios.of(window.bios, path.bios), lone])
+        still = CallBios.concatenate([CallBios.of(window.open_bios, path.open_bios), open_lone])
+        before, of_waits = self._unreturned, self._lone.keys(path.waits)
         keys = Keys.among(
-            *((t.tid, t.entry) for t in (before, closed, still, path.waits, path.calls))
+            *((t.tid, t.entry) for t in (before, closed, still)),
+            (path.waits.tid, of_waits),
+            (path.calls.tid, path.calls.entry),
         )
         key_before, _, _, key_wait, key_call = keys.of
         spans = _spans(keys, before, closed, still)
@@ -114,26 +126,44 @@ class CallDivider:
         for cause, sums in ((WaitCause.OWN_IO, own_io), (WaitCause.OTHER_IO, other_io)):
             rows = np.flatnonzero(waits.cause == cause)
             np.add.at(sums, key_wait[rows], waits.woken[rows] - waits.out[rows])
-        calls = self._with_parts(
-            path.calls, own_io[key_call], other_io[key_call], self._reaped(window, names.table())
-        )
-        latest = [latest_end(*of, key_call, calls.exit) != NEVER for of in spans]
-        calls.own = latest[0] & ~latest[1]
+        latest = [latest_end(*of, key_call, path.calls.exit) != NEVER for of in spans]
+        calls = replace(path.calls, own=latest[0] & ~latest[1])
         self._keep(keys, closed, own_io, other_io)
-        return self._held.join(window, replace(path, calls=calls, waits=waits))
+        found = replace(path, waits=waits)
+        parts = own_io[key_call], other_io[key_call]
+        first = first_waits(
+            waits, np.where(waits.timed, 0, of_waits), CallBios.concatenate([lone, open_lone])
+        )
+        bios = (window.bios, lone_rows), (window.open_bios, open_rows)
+        found, counts = self._lone.with_waits(found, bios, first)
+        made = found.waits.take(~waits.timed)
+        calls = Calls.concatenate([calls, calls_of(made, counts[~waits.timed])])
+        blocked = made.woken - made.out
+        parts = (
+            np.concatenate([parts[0], blocked * (made.cause == WaitCause.OWN_IO)]),
+            np.concatenate([parts[1], blocked * (made.cause == WaitCause.OTHER_IO)]),
+        )
+        reaped = self._reaped(window, calls, names.table())
+        divided = self._with_parts(calls, *parts, reaped)
+        idle = np.flatnonzero(~found.waits.timed)[reaped[len(path.calls) :] == 0]
+        found.waits.cause[idle] = WaitCause.OTHERWISE
+        divided = divided.take(np.argsort(divided.exit, kind="stable"))
+        return self._held.join(window, replace(found, calls=divided))
 
     def _with_causes(self, waits: Waits, spans: "list[_Spans]", key_wait: I64) -> Waits:
         """Return a copy of the waits with `cause` and `own`.
 
         OTHERWISE: for what its `reason` says is no I/O (NOT_IO). Else OWN_IO: a bio of the wait's
         call was queued before the wait began (`out`) and ended after. Else OTHER_IO in an
-        uninterruptible state, OTHERWISE in any other. own: the call had queued bios by `out`, and
+        uninterruptible state, and where the kernel counted the wait of a call that was not timed as
+        one for I/O; OTHERWISE in any other. own: the call had queued bios by `out`, and
         all are the recording's own. spans: of all bios, and of those not the recording's own.
         key_wait: key of each wait's call.
         """
         ends, others = (latest_end(*of, key_wait, waits.out) for of in spans)
         uninterruptible = (waits.state & _UNINTERRUPTIBLE) != 0
-        cause = np.where(uninterruptible, WaitCause.OTHER_IO, WaitCause.OTHERWISE)
+        for_io = uninterruptible | (waits.io_wait & ~waits.timed)
+        cause = np.where(for_io, WaitCause.OTHER_IO, WaitCause.OTHERWISE)
         cause = np.where(ends > waits.out, WaitCause.OWN_IO, cause)
         cause = np.where(np.isin(waits.reason, _NOT_IO), WaitCause.OTHERWISE, cause)
         return replace(waits, cause=cause.astype(np.uint8), own=(ends != NEVER) & (others == NEVER))
@@ -168,8 +198,8 @@ class CallDivider:
             undivided=undivided,
         )
 
-    def _reaped(self, window: "Lifecycles | Result", tasks: Tasks) -> I64:
-        """Return for how many ns I/O was in flight that each of the window's calls reaps: (n,).
+    def _reaped(self, window: "Lifecycles | Result", calls: Calls, tasks: Tasks) -> I64:
+        """Return for how many ns I/O was in flight that each of these calls reaps: (n,).
 
         That is I/O of which a bio was queued by io_submit, io_uring_enter or a thread of io_uring,
         by any thread of the call's process. NEVER for calls that are none of REAPING_CALLS, of
@@ -177,7 +207,7 @@ class CallDivider:
         to `_submitted`.
         """
         assert window.path is not None
-        calls, path = window.path.calls, window.path
+        path = window.path
         found = np.full(len(calls), NEVER, dtype=np.int64)
         asking = np.isin(calls.number, self._reaping) & ~calls.foreign & (calls.task >= 0)
         asked = np.flatnonzero(asking & (calls.entry != NEVER))
@@ -211,8 +241,9 @@ class CallDivider:
         """Set `_unreturned` to what the next window must know of calls that have not returned.
 
         A row for the newest call of each thread, unless it ended in this window or its entry is not
-        known. Bios in flight are not in its `end`: they come again. keys: of the window's tables,
-        in the order of `divide`. own_io, other_io: ns per key, this window's included.
+        known; and one for each call that is not timed and had a bio end in the last 100 ms. Bios in
+        flight are not in its `end`: they come again. keys: of the window's tables, in the order of
+        `divide`. own_io, other_io: ns per key, this window's included.
         """
         key_before, key_closed, _, _, key_call = keys.of
         before = self._unreturned
@@ -221,8 +252,10 @@ class CallDivider:
         np.maximum.at(end, key_closed, closed.end)
         rows = np.flatnonzero(~closed.own)
         np.maximum.at(others_end, key_closed[rows], closed.end[rows])
-        kept = keys.newest() & (keys.entry != NEVER)
+        kept = keys.newest() & (keys.entry > NEVER)
         kept[key_call] = False
+        newest = closed.end.max(initial=NEVER)
+        kept |= (keys.entry < NEVER) & (end > newest - _REMEMBERED_NS)
         columns = (keys.tid, keys.entry, own_io, other_io, end, others_end)
         self._unreturned = _Unreturned(*(column[kept] for column in columns))
 

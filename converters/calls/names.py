@@ -13,6 +13,9 @@ from biotrail.recorder.schema.syscalls import numbers, shown_name, with_command
 LARGEST_ERRNO = 4095
 """MAX_ERRNO (include/linux/err.h): results from -4095 to -1 are errors."""
 
+WAIT_ONLY = " (wait)"
+"""End of the name of a call of which only a wait is known."""
+
 MOVES_BYTES = frozenset(
     (
         *("read", "pread64", "readv", "preadv", "preadv2"),
@@ -32,13 +35,15 @@ _KERNEL_ERRNO = {
 """Errors that the kernel turns into others before a program sees them (include/linux/errno.h)."""
 
 
-def name_of_call(number: int, foreign: bool, machine: str) -> str:
-    """Return the name of a call: "pread64", "page fault", "syscall 600".
+def name_of_call(number: int, foreign: bool, machine: str, timed: bool = True) -> str:
+    """Return the name of a call: "pread64", "page fault", "syscall 600", "pread64 (wait)".
 
+    timed: whether entry and return are known; else only a wait of the call is, and its name says
+    so, but for page faults and kernel threads, which are never timed.
     foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
     "32-bit syscall 3". machine: uname's, as in the log's header.
     """
-    return shown_name(number, foreign, machine)
+    return shown_name(number, foreign, machine) + ("" if timed or number < 0 else WAIT_ONLY)
 
 
 def name_of_error(result: int) -> str | None:

@@ -283,12 +283,13 @@ def _btrfs_role(key: Key) -> str:
 
 
 def attach_files(events: Events, names: FileNames, meta: int) -> None:
-    """Set `events.file` of each Q and RETURN to a row in `names`, by its FILE or CALL_FILE record.
+    """Set `events.file` of each Q, RETURN and WAIT to a row in `names`, by the record behind it.
 
     meta: mask of the flag META in opf; 0: not known. Blocks of btrfs's trees are of no file, as
     other file systems' metadata.
     -1 in all other rows. First adds the FILE_NAME records of `events` to `names`. `events.file` is
-    left as it is if there are no such records; one whose Q or RETURN is not in `events` is ignored.
+    left as it is if there are no such records; FILE is behind a Q,
+    CALL_FILE behind a RETURN or WAIT; one whose event is not in `events` is ignored.
     `events` must hold all events of each time, so that an event and its file are together.
     """
     names.add_records(events)
@@ -298,7 +299,7 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
     files = np.full(len(events), NO_FILE, dtype=np.int32)
     for kind, found, event in (
         (Kind.FILE, rows, queued_of(events, rows)),
-        (Kind.CALL_FILE, of_calls, _returns_of(events, of_calls)),
+        (Kind.CALL_FILE, of_calls, _ends_of(events, of_calls)),
     ):
         at = found[event >= 0]
         columns = [events.field(kind, name, at) for name in ("inode", "dev", "generation")]
@@ -313,17 +314,19 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
     events.file = files
 
 
-def _returns_of(events: Events, rows: I64) -> I64:
-    """Return the row of the RETURN that each CALL_FILE record follows, (n,); -1: none.
+def _ends_of(events: Events, rows: I64) -> I64:
+    """Return the row of the RETURN or WAIT that each CALL_FILE record follows, (n,); -1: none.
 
-    It has the record's time and thread, as two threads may return in the same nanosecond. rows: of
-    CALL_FILE records.
+    It has the record's time and thread, as two threads may return in the same nanosecond; one
+    thread ends no call and no wait in the same one. rows: of CALL_FILE records.
     """
-    returns = events.rows(Kind.RETURN)
+    returns = np.concatenate([events.rows(Kind.RETURN), events.rows(Kind.WAIT)])
     found = np.full(len(rows), -1, dtype=np.int64)
     if not len(rows) or not len(returns):
         return found
-    tids = events.field(Kind.RETURN, "tid", returns).astype(np.int64)
+    tids = np.concatenate(
+        [events.field(kind, "tid", events.rows(kind)) for kind in (Kind.RETURN, Kind.WAIT)]
+    ).astype(np.int64)
     order = np.lexsort((tids, events.ts[returns]))
     times, tids = events.ts[returns][order], tids[order]
     asked = events.field(Kind.CALL_FILE, "tid", rows).astype(np.int64)

@@ -24,7 +24,7 @@ ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
 """Kinds of records that are rows of the path's tables."""
 _OF_QUEUED = (Kind.CALL, Kind.DIRTIED, Kind.HELD, Kind.BEHALF, Kind.SUBMISSION)
 _JOINED = (*_OF_QUEUED, Kind.INTERRUPT, Kind.DRIVER)
-KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK)
+KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
 """Kinds of the path's records."""
 _NEVER_AGO = np.uint32(0xFFFFFFFF)
 _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")

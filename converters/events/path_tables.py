@@ -85,7 +85,11 @@ for _time in ("entry", "dirtied", "hard", "raised", "soft", "begun", "answered",
 
 @dataclass
 class Calls(Table):
-    """One row per system call that ended in the window and was recorded with its times."""
+    """One row per system call that ended in the window and was recorded with its times.
+
+    And one per wait in no such call (`timed` false), as far as the wait tells of its call: from
+    leaving the CPU until it ran again.
+    """
 
     entry: I64
     """Time of the entry into the kernel; NEVER if it is not known."""
@@ -95,6 +99,9 @@ class Calls(Table):
     """Thread that called."""
     task: I32
     """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
+    timed: Bool
+    """Whether entry and return were recorded. Else `entry` is the wait's `out`, `exit` its `run`,
+    `result` 0, `cpu` that where it ran again, and `bios` those that it was the first wait for."""
     number: I32
     """System call number, of ioctl with its command; `schema.syscalls.call_name` has its name."""
     foreign: Bool
@@ -136,14 +143,29 @@ class Calls(Table):
 
 @dataclass
 class Waits(Table):
-    """One row per recorded wait of a thread inside a timed call, by the time of its end."""
+    """One row per recorded wait of a thread, by the time of its end."""
 
     tid: U32
     """Thread that waited."""
     task: I32
     """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
     entry: I64
-    """Entry time of its call: with `tid`, the call's key."""
+    """Entry time of its call: with `tid`, the call's key. Where the call was not timed NEVER, until
+    `converters.calls` makes it `out`."""
+    timed: Bool
+    """Whether it was inside a timed call."""
+    number: I32
+    """Of a call that was not timed: its number, as in `Calls`; KERNEL_THREAD; UNKNOWN_CALL, as of a
+    timed call, whose row of Calls has it."""
+    foreign: Bool
+    """As in Calls, likewise; so are `arg0`, `arg2`, `arg3` and `file`."""
+    arg0: U32
+    arg2: U32
+    arg3: U64
+    file: I32
+    """Row in `Context.files`; -1: not known. What `converters.calls` finds by the bios, too."""
+    cpu: U16
+    """CPU where the thread ran again."""
     out: I64
     """Time when the thread left its CPU."""
     woken: I64
@@ -152,6 +174,8 @@ class Waits(Table):
     """Time when the thread ran again."""
     state: U32
     """State that it waited in (TASK_* of the kernel; 2: uninterruptible)."""
+    io_wait: Bool
+    """Whether the kernel counted it as a wait for I/O (in_iowait)."""
     waker: U32
     """Thread that ran on the CPU where the wake-up happened; 0: the idle task, or not seen."""
     context: U8

@@ -34,7 +34,8 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
+from biotrail.recorder.schema.syscalls import UNKNOWN_CALL
 
 
 def path_tables(
@@ -135,6 +136,7 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
         exit=exit_time,
         tid=tid,
         task=tasks.rows(tid, exit_time),
+        timed=np.ones(len(rows), dtype=np.bool_),
         number=column("number").astype(np.int32),
         foreign=column("foreign").astype(np.bool_),
         result=column("result").astype(np.int32),
@@ -162,7 +164,8 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
     The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
     blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
     name at `run`, -1 unknown. stack is that of the WAIT_STACK record with the wait's time and
-    thread, else NO_STACK. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
+    thread, else NO_STACK; the columns of its call are those of its WAIT_CALL record, without one
+    UNKNOWN_CALL and 0. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
     `commit_dev`, `limit`) or NEVER (`commit`).
     """
     rows = events.rows(Kind.WAIT)
@@ -170,14 +173,26 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
     run = events.ts[rows]
     tid = records["tid"].astype(np.uint32)
     woken = run - records["runnable"].astype(np.int64)
+    entry = full_time(events, rows, records["entry"].astype(np.uint64))
+    state = records["state"].astype(np.uint32)
+    call = _wait_calls(events, rows, tid)
     return Waits(
         tid=tid,
         task=tasks.rows(tid, run),
-        entry=full_time(events, rows, records["entry"].astype(np.uint64)),
+        entry=entry,
+        timed=entry != NEVER,
+        number=call["number"].astype(np.int32),
+        foreign=call["foreign"].astype(np.bool_),
+        arg0=call["fd"].astype(np.uint32),
+        arg2=call["length"].astype(np.uint32),
+        arg3=call["offset"].astype(np.uint64),
+        file=events.file[rows] if events.file is not None else np.full(len(rows), -1, np.int32),
+        cpu=events.cpu[rows],
         out=woken - records["blocked"].astype(np.int64),
         woken=woken,
         run=run,
-        state=records["state"].astype(np.uint32),
+        state=state & ~np.uint32(STATE_IO_WAIT),
+        io_wait=(state & np.uint32(STATE_IO_WAIT)) != 0,
         waker=records["waker"].astype(np.uint32),
         context=records["context"].astype(np.uint8),
         cause=np.zeros(len(rows), dtype=np.uint8),
@@ -193,24 +208,45 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
 def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
     """Return the stack id of each WAIT record, (n,); NO_STACK without one; less: an errno.
 
-    It is that of the WAIT_STACK record with the wait's time and thread. rows: of WAIT records in
-    `events`. tid: per row, the thread that waited.
+    rows, tid: as for `_behind`.
     """
     found = np.full(len(rows), NO_STACK, dtype=np.int32)
-    records = events.fields(Kind.WAIT_STACK, (stacks := events.rows(Kind.WAIT_STACK)))
-    if not len(stacks) or not len(rows):
-        return found
+    waits, behind = _behind(events, Kind.WAIT_STACK, rows, tid)
+    found[waits] = events.field(Kind.WAIT_STACK, "stack", behind)
+    return found
+
+
+def _wait_calls(events: Events, rows: I64, tid: U32) -> NDArray[np.void]:
+    """Return the WAIT_CALL record of each WAIT record, (n,); without one UNKNOWN_CALL and zeros.
+
+    rows, tid: as for `_behind`.
+    """
+    waits, behind = _behind(events, Kind.WAIT_CALL, rows, tid)
+    records = events.fields(Kind.WAIT_CALL, behind)
+    found = np.zeros(len(rows), dtype=records.dtype)
+    found["number"] = UNKNOWN_CALL
+    found[waits] = records
+    return found
+
+
+def _behind(events: Events, kind: Kind, rows: I64, tid: U32) -> tuple[I64, I64]:
+    """Return (waits, records): which WAIT records one of `kind` follows, and that record's row.
+
+    It has the wait's time and thread. waits: indices into `rows`. rows: of WAIT records in
+    `events`. tid: per row, the thread that waited.
+    """
+    records = events.rows(kind)
     # Two threads begin to run in the same nanosecond on different CPUs: time alone is no key.
-    own = np.zeros(len(stacks) + len(rows), dtype=np.bool_)
-    own[len(stacks) :] = True
-    times = np.concatenate([events.ts[stacks], events.ts[rows]])
-    threads = np.concatenate([records["tid"].astype(np.uint32), tid])
+    own = np.zeros(len(records) + len(rows), dtype=np.bool_)
+    own[len(records) :] = True
+    times = np.concatenate([events.ts[records], events.ts[rows]])
+    of_records = events.field(kind, "tid", records).astype(np.uint32)
+    threads = np.concatenate([of_records, tid])
     order = np.lexsort((own, threads, times))
     before, after = order[:-1], order[1:]
     same = (times[before] == times[after]) & (threads[before] == threads[after])
     same &= ~own[before] & own[after]
-    found[after[same] - len(stacks)] = records["stack"][before[same]]
-    return found
+    return after[same] - len(records), records[before[same]]
 
 
 def commits_of(events: Events) -> Commits:

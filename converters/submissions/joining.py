@@ -101,7 +101,7 @@ class SubmissionJoiner:
             path = no_tables(names)
         found = self._merged(path.bio_requests, window, path)
         _complete(found, path.request_ends)
-        self._reap(found, path.calls, names.table(), end)
+        self._reap(found, path.calls.take(path.calls.timed), names.table(), end)
         numbered = _numbers_of(found, path.bio_requests)
         ready = (found.settled & ~found.open) | _superseded(found)
         ready |= final
@@ -222,6 +222,7 @@ def _rows_of(found: BioRequests, bios: Bios, paths: BioPaths, submitting: list[i
     path = _rows_by(paths.number, found.number)
     aio, ended = (said["flags"] & Flag.AIO) != 0, ~found.open
     entry = np.where(np.isin(paths.call[path], submitting), paths.entry[path], NEVER)
+    entry = np.where(entry <= bios.queue[row], entry, NEVER)  # a wait of a call is no entry
     late = (said["flags"] & Flag.LATE) != 0
     offset = said["offset"].astype(np.int64)
     nothing = np.full(len(found), NEVER, dtype=np.int64)

@@ -22,7 +22,7 @@ _ADDED = {Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.HELD, Kind.BEHALF}
 _ADDED_BY_PATH = {
     *(Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION),  # to Q
     *(Kind.INTERRUPT, Kind.DRIVER),  # to C
-    *(Kind.WAIT_STACK, Kind.CALL_FILE),  # to a wait, to a return
+    *(Kind.WAIT_STACK, Kind.WAIT_CALL, Kind.CALL_FILE),  # to a wait; to a return or a wait
 }
 _NO_EVENTS = frozenset(_NAMES | _ADDED | _ADDED_BY_PATH)
 """Kinds of records that only add to an event's record, so are no events."""

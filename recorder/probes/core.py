@@ -340,7 +340,7 @@ class CoreProbes(MappedProbes):
         return self._path_maps.runs()
 
     def stop_timing(self) -> None:
-        """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
+        """Detach the programs of timed calls; calls that run now stay unrecorded."""
         self._path_maps.stop_timing()
 
     def own_file(self, file: OwnFile) -> None:

@@ -113,6 +113,7 @@ def header_text() -> str:
         f"#define BT_Q_FLAG_FILE {records.Q_FLAG_FILE}",
         f"#define BT_Q_FLAG_DEVICE {records.Q_FLAG_DEVICE}",
         f"#define BT_Q_FLAG_SWAP {records.Q_FLAG_SWAP}",
+        f"#define BT_STATE_IO_WAIT {records.STATE_IO_WAIT:#x}U",
         f"#define BT_D_FLAG_CHAIN_CUT {records.D_FLAG_CHAIN_CUT}",
         f"#define BT_LIGHT_GOES_ON {records.LIGHT_GOES_ON}",
         f"#define BT_LIGHT_COARSE {records.LIGHT_COARSE}",

@@ -21,6 +21,9 @@ TIMESTAMP_BITS = 56
 BLOCK_BYTES = 4096
 """No record crosses a multiple of this position in its ring; a PAD record fills the rest."""
 
+STATE_IO_WAIT = 1 << 31
+"""wait.state: the kernel counted the thread as waiting for I/O (in_iowait)."""
+
 NO_TAG = 0xFFFF
 """Value of tag and sched_tag while the request has none."""
 
@@ -131,6 +134,7 @@ class Kind(IntEnum):
     BEHALF = 39
     HIT = 40
     PAIR = 41
+    WAIT_CALL = 42
     PAD = 255
 
 
@@ -176,6 +180,8 @@ class Record:
     fields: tuple[Field, ...]
     part: str = ""
     """Part of the path beside the block layer (`record --path`); empty: the block layer's own."""
+    other_part: str = ""
+    """Another part that writes the record, too; empty: none does."""
     sites: bool = False
     """Whether the record is of sites that were chosen by declaration (`pairs`, `follow`)."""
     light: bool = False
@@ -554,7 +560,8 @@ RECORDS: tuple[Record, ...] = (
         "k",
         "call file",
         "sys_exit",
-        "The file of a call's descriptor: follows its return with the same head time and thread.",
+        "The file of a call's descriptor: follows its return, or the wait of a call that is not "
+        "timed, with the same head time and thread.",
         (
             HEAD,
             Field("inode", "u64", "", "inode of the open file; of a block device: dev_t"),
@@ -564,22 +571,55 @@ RECORDS: tuple[Record, ...] = (
             Field("other", "u32", "", "1: no file but what inode names, in 7 bytes; 2: a pipe"),
         ),
         part="time",
+        other_part="wait",
     ),
     Record(
         Kind.WAIT,
         "w",
         "wait",
         "sched_switch",
-        "A thread inside a timed call runs again after a wait (--path wait).",
+        "A thread runs again after a wait: for I/O or in state D, or in a timed call that had "
+        "queued a bio (--path wait).",
         (
             HEAD,
             _ENTRY,
             Field("blocked", "u64", "ns", "from leaving the CPU to the wake-up"),
             Field("runnable", "u64", "ns", "from the wake-up to this event"),
             _TID,
-            Field("state", "u32", "", "the thread's state (TASK_*) while it waited"),
+            Field(
+                "state",
+                "u32",
+                "",
+                "the thread's state (TASK_*) while it waited; 2^31: the kernel counts it as "
+                "waiting for I/O (in_iowait)",
+            ),
             Field("waker", "u32", "", "thread that ran on the CPU of the wake-up"),
             Field("context", "u32", "", "of the wake-up; 0: task, 1: softirq, 2: interrupt"),
+        ),
+        part="wait",
+    ),
+    Record(
+        Kind.WAIT_CALL,
+        "n",
+        "wait call",
+        "sched_switch",
+        "The call of a wait whose call is not timed: follows its wait with the same head time and "
+        "thread (--path wait).",
+        (
+            HEAD,
+            Field("offset", "u64", "", "argument 3, such as the offset of pread64"),
+            Field("fd", "u32", "", "argument 0, low half: mostly the file descriptor"),
+            Field("length", "u32", "", "argument 2, low half: mostly the length"),
+            _TID,
+            Field(
+                "number",
+                "i32",
+                "",
+                "system call number; -1: page fault; -2: a kernel thread, or one of io_uring's; "
+                "-3: this kernel does not tell",
+            ),
+            _FOREIGN,
+            Field("reserved", "char7", "", "zero"),
         ),
         part="wait",
     ),
@@ -909,5 +949,7 @@ def schema(
             ],
         }
         for r in RECORDS
-        if (not r.part or r.part in parts) and (sites or not r.sites) and (light or not r.light)
+        if (not r.part or r.part in parts or r.other_part in parts)
+        and (sites or not r.sites)
+        and (light or not r.light)
     ]

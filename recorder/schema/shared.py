@@ -145,7 +145,7 @@ PATH = Struct(
     (
         Member("call", "u32", "CALL records behind Q"),
         Member("time", "u32", "RETURN records: calls with entry and exit"),
-        Member("wait", "u32", "WAIT records"),
+        Member("wait", "u32", "WAIT records of all threads, in timed calls and elsewhere"),
         Member("irq", "u32", "INTERRUPT records behind C"),
         Member("dirty", "u32", "DIRTIED records behind Q"),
         Member("fs", "u32", "WAIT_STACK records behind WAIT, and COMMIT records"),
@@ -160,6 +160,7 @@ PATH = Struct(
         Member("dirty_shift", "u64", "64 less the bits of a slot's number in bt_dirty_slots"),
         Member("fds", "u64", "bit per call whose first argument is its file", "BT_CALL_WORDS"),
         Member("ioctl", "u64", "number of ioctl()"),
+        Member("frozen", "u64", "task_struct.flags of a thread in the freezer; 0: no state D"),
     ),
 )
 ENTERED = Struct(

@@ -143,6 +143,15 @@ _BY_MACHINE = {
 
 PAGE_FAULT = -1
 """Number of a CALL whose thread entered the kernel by a page fault."""
+KERNEL_THREAD = -2
+"""The same where a kernel thread, or one of io_uring's, is in no call at all."""
+UNKNOWN_CALL = -3
+"""The same where the kernel does not tell."""
+_NOT_CALLS = {
+    PAGE_FAULT: "page fault",
+    KERNEL_THREAD: "(kernel thread)",
+    UNKNOWN_CALL: "(call not known)",
+}
 
 IDLE_CALLS = frozenset(
     (
@@ -244,11 +253,11 @@ def plain_number(number: int) -> int:
 def call_name(number: int, machine: str) -> str:
     """Return the name of a system call, such as "pread64"; "page fault" for PAGE_FAULT.
 
-    machine: uname's, as in the log's header. A number or machine that is not known gives
-    "syscall N"; one of with_command `ioctl FITRIM`.
+    Likewise "(kernel thread)" and "(call not known)"; one of with_command `ioctl FITRIM`. machine:
+    uname's, as in the log's header. A number or machine that is not known gives "syscall N".
     """
-    if number == PAGE_FAULT:
-        return "page fault"
+    if number in _NOT_CALLS:
+        return _NOT_CALLS[number]
     plain = plain_number(number)
     name = _BY_MACHINE.get(machine, {}).get(plain, f"syscall {plain}")
     command = number >> _COMMAND_SHIFT

@@ -49,5 +49,6 @@ def end_message(note: CallTimingNote) -> str:
     """Return the message to the user about the end of timing."""
     return (
         f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
-        f"than --call-budget {note['budget']:g}; the call of each bio is recorded as before"
+        f"than --call-budget {note['budget']:g}; waits and the call of each bio are recorded as "
+        "before"
     )

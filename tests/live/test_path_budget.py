@@ -45,7 +45,7 @@ def test_timing_ends_where_it_costs_more_than_its_budget(
     assert note["percent"] > note["budget"] == 1
     info = " ".join(biotrail("info", log).stdout.split())
     assert ", then no longer: it took about " in info
-    # AND later calls have no times, but each bio has its call, as before
+    # AND later calls have no times, but each bio has its call, as before, and each wait its own
     found = recorded_path(log)
     preadv = [number_of("preadv"), number_of("preadv2")]
     mine = (found.bios.dev == loop_device.dev) & (found.bios.bytes == 4096)
@@ -53,7 +53,9 @@ def test_timing_ends_where_it_costs_more_than_its_budget(
     by_call = np.isin(paths.call, preadv)
     assert int(by_call.sum()) == READS
     (tid,) = set(bios.tid[by_call].tolist())
-    assert not np.isin(found.calls.number[found.calls.tid == tid], preadv).any()
+    reads = found.calls.take((found.calls.tid == tid) & np.isin(found.calls.number, preadv))
+    assert not reads.timed.any()
+    assert len(reads) == len(found.waits.take(np.isin(found.waits.entry, reads.entry))) > 0
     # AND what it cost is in the log's end
     assert reader.end is not None
     assert reader.end["path"]["timed"] > 0

@@ -147,6 +147,26 @@ class PathLog:
         if stack is not None:
             self.add(Kind.WAIT_STACK, run, tid=tid, stack=stack)
 
+    def waits_alone(
+        self,
+        out: int,
+        woken: int,
+        run: int,
+        tid: int = 42,
+        *,
+        number: int = PREAD,
+        args: tuple[int, int, int] = (0, 0, 0),
+        file: int | None = None,
+        **values: Any,
+    ) -> None:
+        """A wait outside of a timed call. args: fd, length, offset. file: as for `returns`."""
+        self.waits(-START, out, woken, run, tid, **values)
+        fd, length, offset = args
+        call = {"number": number, "fd": fd, "length": length, "offset": offset}
+        self.add(Kind.WAIT_CALL, run, tid=tid, **call)
+        if file is not None:
+            self.add(Kind.CALL_FILE, run, inode=file, dev=DEV, generation=1, tid=tid)
+
     def commit(self, transaction: int, *times: int, tid: int = 900, dev: int = DEV) -> None:
         """A journal's commit: times of start, locking, flushing, logging, end; -1: not seen."""
         *phases, end = times

@@ -98,9 +98,9 @@ _OPTIONS = (
         flag_value="all",
         metavar="[=PARTS]",
         help="Record the path beside the block layer: the system call that queues each bio (call), "
-        "calls with entry and exit (time), their waits (wait), the interrupt of each completion "
-        "(irq), who dirtied the pages of write-back (dirty), what each wait is for and "
-        "the commits of journals (fs). All of them, or PARTS with commas.",
+        "calls with entry and exit (time), every thread's waits for I/O (wait), the interrupt of "
+        "each completion (irq), who dirtied the pages of write-back (dirty), what each wait is for "
+        "and the commits of journals (fs). All of them, or PARTS with commas.",
     ),
     click.option(
         "--call-over",
@@ -117,7 +117,7 @@ _OPTIONS = (
         default=5.0,
         show_default=True,
         help="With --path: time calls no longer once that takes more than so much of a CPU, and "
-        "say so; the call that queues each bio is still recorded. 0: no limit.",
+        "say so; waits and the call that queues each bio are still recorded. 0: no limit.",
     ),
     click.option(
         "--follow",

@@ -32,7 +32,7 @@ class CallFindings:
 def find_calls(opened: Opened, wanted: WantedCalls) -> CallFindings:
     """Read the chosen part of a trace to its end (first pass); return the slowest calls in it.
 
-    Raises ConversionError if the log has no timed calls, or not a chosen device.
+    Raises ConversionError if the log has neither timed calls nor waits, or not a chosen device.
     """
     check_timed(opened.trace.context)
     slowest = SlowestCalls(wanted)

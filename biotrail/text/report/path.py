@@ -7,6 +7,7 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.devices.drivers import SETUP
 from biotrail.converters.analysis.report.tree.tree import CallReport, DeviceReport, Report
+from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
 from biotrail.text.report.cells import FIELDS, TIMES, name_cells, times
@@ -32,6 +33,8 @@ def calls(report: Report, width: int, limit: int) -> RenderableType:
     if report.calls_until_ns is not None:
         timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
         title = f"{TITLE}, from entry to return, timed in the first {timed} only (--call-budget)"
+    if any(one.call.endswith(WAIT_ONLY) for one in report.calls):
+        title += f"; {WAIT_ONLY.strip()}: not timed, a wait alone"
     return _table(title, report.calls, (), width, limit)
 
 

@@ -13,8 +13,12 @@ _NONE = "-"
 
 
 def waits(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of waits by name of the call and reason. limit: rows, 0: all."""
+    """Return the table of waits by name of the call and reason. limit: rows, 0: all.
+
+    It says how much of page faults' waits is for files that are not known, if any is.
+    """
     shown, more = first(report.waits, limit)
+    faults = any(one.no_file_ns for one in report.waits)
     rows = [
         [
             one.call,
@@ -22,6 +26,7 @@ def waits(report: Report, width: int, limit: int) -> RenderableType:
             units.count(one.time.count),
             units.duration(one.time.sum),
             _percent(one.share),
+            *([_percent((one.no_file_ns or 0) / max(one.time.sum, 1))] if faults else []),
             *times(one.time),
         ]
         for one in shown
@@ -32,6 +37,7 @@ def waits(report: Report, width: int, limit: int) -> RenderableType:
         Column("count"),
         Column("total"),
         Column("of calls"),
+        *([Column("no file", 1)] if faults else []),
         *TIMES,
     ]
     title = "What calls waited for"

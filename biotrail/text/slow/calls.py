@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from biotrail.converters.analysis.slow.call_details import CallFacts, SlowCall, WaitFacts
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
 from biotrail.converters.analysis.slow.io_details import IO
-from biotrail.converters.calls.names import MOVES_BYTES
+from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
 from biotrail.converters.events.context import Context
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
@@ -76,28 +76,43 @@ def _untimed(trace: Trace) -> Iterator[str]:
     until = trace.context.calls_timed_until
     if until is not None:
         timed = units.duration(max(until - trace.start, 0))
-        yield f"calls were timed in the first {timed} of the recording only (--call-budget)"
+        yield (
+            f"calls were timed in the first {timed} of the recording only (--call-budget): later "
+            "ones are known by their waits alone"
+        )
+    elif "time" not in trace.context.path_parts:
+        yield (
+            "calls were not timed: each wait stands by itself, without its call's time on the CPU "
+            "and other waits (record --path with its part time)"
+        )
 
 
 def _summary(each: Sequence[SlowestCalls], wanted: WantedCalls) -> Iterator[str]:
     """Yield how many calls are shown and left out, and which parts most time went to."""
     found = [slow.call for one in each for slow in one.found]
-    calls = sum(one.counts.calls for one in each)
     matching, shown = sum(one.counts.matching for one in each), len(found)
     kind = "failed call" if wanted.failed else "call"
     over = f" of {units.duration(wanted.over)} or more" if wanted.over else ""
     if not shown:
-        yield f"no {kind}{over} among {units.plural(calls, 'timed call')}"
+        yield f"no {kind}{over} among {_among(each)}"
     elif shown < matching:
-        yield f"the slowest {shown} of {units.plural(matching, kind)}{over} ({_more(shown)})"
+        waits = f", among {_among(each)}" if any(one.counts.waits for one in each) else ""
+        yield f"the slowest {shown} of {units.plural(matching, kind)}{over}{waits} ({_more(shown)})"
     else:
-        yield f"{units.plural(shown, kind)}{over} among {units.plural(calls, 'timed call')}"
+        yield f"{units.plural(shown, kind)}{over} among {_among(each)}"
     if without := sum(one.counts.without_entry for one in each):
         yield f"{units.plural(without, 'call')} left out: when they began is not known"
     longest = Counter(PART_WORDS[call.longest] for call in found)
     if shown > 1:
         parts = ", ".join(f"{part} in {number}" for part, number in longest.most_common())
         yield f"most time went to: {parts}"
+
+
+def _among(each: Sequence[SlowestCalls]) -> str:
+    """Return how many calls were timed, and how many single waits of others there are."""
+    waits = sum(one.counts.waits for one in each)
+    timed = units.plural(sum(one.counts.calls for one in each) - waits, "timed call")
+    return f"{timed} and {units.plural(waits, 'wait')} outside of such calls" if waits else timed
 
 
 def _more(shown: int) -> str:
@@ -145,6 +160,8 @@ def _given(call: CallFacts) -> str:
 
 def _result(call: CallFacts) -> str:
     """Return what a call returned: an error's name, bytes, or the number."""
+    if call.result is None:
+        return "its call was not timed"
     if call.error is not None:
         return f"failed: {call.error}"
     size = f" ({units.size(call.bytes)})" if call.call in MOVES_BYTES and call.bytes >= 1024 else ""
@@ -156,7 +173,8 @@ def _when(trace: Trace, call: CallFacts) -> str:
     moment = trace.context.wall_clock(call.entry_ns)
     seconds = (call.entry_ns - trace.account.first_ns) / 1e9
     since = f"{abs(seconds):.6f} s {'after' if seconds >= 0 else 'before'} the first event"
-    return f"entered {moment} ({since})" if moment else f"entered {since}"
+    began = "entered" if call.timed else "waited from"
+    return f"{began} {moment} ({since})" if moment else f"{began} {since}"
 
 
 def sentence(slow: SlowCall) -> str:
@@ -169,7 +187,8 @@ def sentence(slow: SlowCall) -> str:
     call = slow.call
     parts = sorted(call.parts.items(), key=lambda part: -part[1])
     said = ", ".join(f"{units.duration(ns)} {_words(slow, part)}" for part, ns in parts if ns)
-    text = f"this {call.call} took {units.duration(call.duration_ns)}"
+    what = call.call if call.timed else f"wait of {call.call.removesuffix(WAIT_ONLY)}"
+    text = f"this {what} took {units.duration(call.duration_ns)}"
     text += f": {said}" if said else ""
     if call.bios:
         text += f"; it queued {units.plural(call.bios, 'bio')}, {_slowest(slow.bios, call.bios)}"

@@ -72,12 +72,13 @@ def coded(calls: Calls) -> I64:
     A call did I/O if it queued a bio, or waited for its own or other I/O.
     """
     did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
-    return (calls.number.astype(np.int64) * 2 + calls.foreign) * 2 + did_io
+    return (calls.number.astype(np.int64) * 4 + calls.timed * 2 + calls.foreign) * 2 + did_io
 
 
 def named(code: int, context: Context) -> tuple[str, bool]:
     """Return (name of the call, whether it did I/O) of a code of `coded`."""
-    return name_of_call(code >> 2, bool(code & 2), context.machine), bool(code & 1)
+    foreign, timed = bool(code & 2), bool(code & 4)
+    return name_of_call(code >> 3, foreign, context.machine, timed), bool(code & 1)
 
 
 def by_pair(first: I64, second: I64) -> Iterator[tuple[int, int, I64]]:

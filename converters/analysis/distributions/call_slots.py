@@ -31,7 +31,7 @@ class CallSlots:
     """Calls of names past the first MOST_NAMES."""
 
     def add(self, window: Lifecycles, context: Context, origin: int, width: int) -> None:
-        """Add a window's calls, with known entry or not, to the slots in which they returned.
+        """Add a window's timed calls, with known entry or not, to the slots in which they returned.
 
         Calls that returned before `origin` are in slot 0. Once there are MOST_NAMES names, calls of
         further ones are only counted in `left_out`. context: the log's. origin: ns where slot 0
@@ -39,7 +39,7 @@ class CallSlots:
         """
         if window.path is None:
             return
-        calls = window.path.calls
+        calls = window.path.calls.take(window.path.calls.timed)
         slot = np.maximum(calls.exit - origin, 0) // width
         for code, one, rows in by_pair(coded(calls), slot):
             known = named(code, context)

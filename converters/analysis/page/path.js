@@ -50,6 +50,9 @@ function callsCard() {
     until === null
       ? ""
       : `Timed in the first ${format.ns(Math.max(until - report.time.begin_ns, 0))} only (--call-budget).`,
+    report.calls.some((call) => call.call.endsWith(" (wait)"))
+      ? "(wait): not timed, a wait alone."
+      : "",
     data.left_out.calls ? `${plural(data.left_out.calls, "more is", "more are")} not in this page.` : "",
   ];
   const at = new Map(report.calls.map((call, place) => [call, place]));
@@ -103,6 +106,15 @@ function waitsCard() {
         ["count", (row, place) => figure(row.count, "count", `waits.${place}.count`)],
         ["total", (row, place) => figure(row.sum_ns, "ns", `waits.${place}.sum_ns`)],
         ["of calls", (row, place) => figure(row.share, "share", `waits.${place}.share`)],
+        ...(report.waits.some((row) => row.no_file_ns)
+          ? [
+              [
+                "no file",
+                (row, place) =>
+                  row.no_file_ns ? figure(row.no_file_ns, "ns", `waits.${place}.no_file_ns`) : "–",
+              ],
+            ]
+          : []),
         ...timeColumns((row) => [row, `waits.${at.get(row)}`]),
       ],
       report.waits,

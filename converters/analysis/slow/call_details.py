@@ -26,10 +26,16 @@ _CONTEXTS = ("task", "softirq", "interrupt")
 
 @dataclass
 class CallFacts:
-    """One timed call. Times are ns; None: not known, or the call has none."""
+    """One timed call, or a wait of one that was not timed. Times are ns.
+
+    None: not known, or the call has none.
+    """
 
     call: str
-    """Name: pread64, fsync, …"""
+    """Name: pread64, fsync, …; "fsync (wait)" where only a wait is known; page fault."""
+    timed: bool
+    """Whether entry and return are known. Else `entry_ns` and `duration_ns` are the wait's, from
+    leaving the CPU until it ran again."""
     tid: int
     pid: int | None
     comm: str | None
@@ -39,8 +45,8 @@ class CallFacts:
     """Entry into the kernel, CLOCK_MONOTONIC."""
     duration_ns: int
     """From entry to return."""
-    result: int
-    """What it returned, low 32 bits: bytes, 0, a negative errno."""
+    result: int | None
+    """What it returned, low 32 bits: bytes, 0, a negative errno; None: it was not timed."""
     error: str | None
     """Name of the error; None: it returned none."""
     bytes: int
@@ -142,14 +148,15 @@ class SlowCall:
 
 
 def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts:
-    """Return the timed call in row `row` of `calls` as plain values.
+    """Return the call in row `row` of `calls` as plain values.
 
     Its entry must be known. tasks: what `calls.task` is the row of; pid and comm are None where it
     is -1. `error`, `bytes`: by result and name, see CallFacts. fd, offset and length are None where
     the call has no such argument or it is not in the log. context: of the log, for names.
     """
     one = calls.take(np.array([row]))
-    name = name_of_call(int(one.number[0]), bool(one.foreign[0]), context.machine)
+    timed = bool(one.timed[0])
+    name = name_of_call(int(one.number[0]), bool(one.foreign[0]), context.machine, timed)
     task, result, entry = int(one.task[0]), int(one.result[0]), int(one.entry[0])
 
     def given(what: What) -> int | None:
@@ -159,13 +166,14 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
 
     return CallFacts(
         call=name,
+        timed=timed,
         tid=int(one.tid[0]),
         pid=tasks.pid(task),
         comm=str(tasks.comm[task]) if task >= 0 else None,
         cpu=int(one.cpu[0]),
         entry_ns=entry,
         duration_ns=int(one.exit[0]) - entry,
-        result=result,
+        result=result if timed else None,
         error=name_of_error(result),
         bytes=max(result, 0) if name in MOVES_BYTES else 0,
         fd=given("fd"),

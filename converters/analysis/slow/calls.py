@@ -45,7 +45,9 @@ class CallCounts:
     """Numbers of calls that a SlowestCalls looked at."""
 
     calls: int = 0
-    """Chosen calls that were timed and returned."""
+    """Chosen calls that were timed and returned, and waits of others, each as a call."""
+    waits: int = 0
+    """Of these, the waits: the rest of their calls is not known."""
     matching: int = 0
     """Calls of these that are as slow as wanted (and failed, if only failed ones are wanted)."""
     without_entry: int = 0
@@ -75,6 +77,7 @@ class SlowestCalls:
         known = calls.entry != NEVER
         took = np.where(known, calls.exit - calls.entry, 0)
         self.counts.calls += int(known.sum())
+        self.counts.waits += int((~calls.timed).sum())
         self.counts.without_entry += int((~known).sum())
         wanted = known & (took >= self.wanted.over)
         if self.wanted.failed:
@@ -213,8 +216,8 @@ def _slowest(
 
 
 def check_timed(context: Context) -> None:
-    """Raise ConversionError if the log has no timed calls."""
-    if "time" not in context.path_parts:
+    """Raise ConversionError if the log has neither timed calls nor waits."""
+    if not context.path_parts & {"time", "wait"}:
         raise ConversionError(
             "this log does not say how long calls took: record again with biotrail record --path"
         )

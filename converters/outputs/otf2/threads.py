@@ -96,6 +96,7 @@ class Threads:
         if not len(calls) or waits is None:
             return
         modes = operation_modes(calls, self._context.machine)
+        modes[~calls.timed] = NO_IO  # what these moved is not known
         events, moved = call_events(calls, modes, row, waits, self._regions(calls))
         self.moved += moved
         self._name_threads(calls, window.tasks)
@@ -144,10 +145,12 @@ class Threads:
         A call's is that of its name, which all 32-bit calls of one number share; those of waits,
         BLOCKED and RUNNABLE, are numbered even where there are no waits.
         """
-        keys = calls.number.astype(np.int64) << 1 | calls.foreign
+        keys = calls.number.astype(np.int64) << 2 | calls.timed << 1 | calls.foreign
         found, codes = np.unique(keys, return_inverse=True)
         machine = self._context.machine
-        names = [name_of_call(int(key) >> 1, bool(key & 1), machine) for key in found]
+        names = [
+            name_of_call(key >> 2, bool(key & 1), machine, bool(key & 2)) for key in found.tolist()
+        ]
         region = self._handles.region
         of_call = np.array([region(name) for name in names], dtype=np.uint32)[codes]
         return Regions(of_call, region(BLOCKED), region(RUNNABLE))

@@ -16,14 +16,13 @@ from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 
-_NEEDS = {"wait": "time", "fs": "wait"}
-"""A part that says nothing without another: the waits are those of timed calls, the stacks those of
-waits."""
+_NEEDS = {"fs": "wait"}
+"""A part that says nothing without another: the stacks are those of waits."""
 
 MEANINGS = {
     "call": "the system call that queues each bio",
     "time": "system calls with entry, exit and result",
-    "wait": "waits inside these calls",
+    "wait": "waits for I/O and in state D of every thread, and waits inside timed calls",
     "irq": "the interrupt and softirq of each completion",
     "dirty": "the task that dirtied a page of write-back",
     "fs": "what each wait is for, and the commits of journals",
@@ -33,13 +32,14 @@ MEANINGS = {
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
-_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
+_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 136
 _DIRTY_BITS, _DIRTY_SLOT_BYTES = 18, 64
 LEAST_DIRTY_BYTES = 1 << 20
 """The smallest table of who dirtied pages: of 64 MiB of pages in order, at best."""
 _COUNTED = ("wait", "irq", "dirty")
 """Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _NO_CALL = (1 << 64) - 1
+_PF_FROZEN = 0x10000  # include/linux/sched.h, up to 6.0
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
@@ -127,6 +127,8 @@ class PathChoice:
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
     drivers: DriverChoice = NO_DRIVERS
+    frozen: int = 0
+    """Bit of a task's flags while it is in the freezer, where such a task is in state D; else 0."""
 
     def facts(self) -> PathFacts | None:
         """Return the log header's entry `path`; None if no part was asked for.
@@ -189,9 +191,9 @@ def choose_path(
 
     wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
     of its tracepoints is missing or has another number of arguments (but for optional ones, which
-    are left out alone), where a part that it needs is not wanted or lacks (`wait` needs `time`,
-    `fs` needs `wait`), and `call` where programs cannot read a task's registers. Without commits of
-    journals `fs` is recorded all the same. `driver` lacks only if no driver's steps can be recorded
+    are left out alone), where a part that it needs is not wanted or lacks (`fs` needs `wait`), and
+    `call` where programs cannot read a task's registers. Without commits of journals `fs` is
+    recorded all the same. `driver` lacks only if no driver's steps can be recorded
     (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
     disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
     """
@@ -222,7 +224,16 @@ def choose_path(
         lacking[drivers.PART] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
-    return PathChoice(parts, chosen, lacking, known)
+    return PathChoice(parts, chosen, lacking, known, _frozen_flag(btf) if "wait" in parts else 0)
+
+
+def _frozen_flag(btf: KernelBtf) -> int:
+    """Return the bit of a task's flags that is set while it is in the freezer; 0: there is none.
+
+    PF_FROZEN, with which a task sleeps in state D. Since 6.1 it has a state of its own
+    (TASK_FROZEN, told by the function frozen()), and later kernels use the bit for something else.
+    """
+    return 0 if btf.has_function("frozen") else _PF_FROZEN
 
 
 def _has_regs(btf: KernelBtf) -> bool:
@@ -285,8 +296,9 @@ class PathMaps:
             bpf.set_autoload(program, program in chosen)
         constants = _constants(choice.parts, over_ns)
         constants.loop_complete = choice.drivers.loop_complete
+        constants.frozen = choice.frozen
         drivers.set_size(bpf, drivers.PART in choice.parts)
-        calls = _CALL_SLOTS if "time" in choice.parts else 1
+        calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
         bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
         self._constants_made = constants
         self.dirty_bytes = 0
@@ -342,14 +354,14 @@ class PathMaps:
         return PathRuns(total("calls"), total("timed"), by_part)
 
     def stop_timing(self) -> None:
-        """Detach the programs of the parts time and wait; calls that run now stay unrecorded.
+        """Detach the programs of the part time; calls that run now stay unrecorded.
 
-        The other parts go on. Raises RefusedError.
+        The other parts go on; waits stand by themselves from now on. Raises RefusedError.
         """
         self._timing += 1
         self._bpf.update_section(".data.timing", _Timing(self._timing))
         for part, program in self._choice.programs:
-            if part in ("time", "wait"):
+            if part == "time":
                 self._bpf.detach_one(program)
 
 

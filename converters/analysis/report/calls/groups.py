@@ -41,7 +41,8 @@ class CallsByGroup:
     A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
     what it is) of the first one, by the file of its descriptor or of the first one that has a file,
     else by what the first one is for. A call without such a bio is in the group of what is not
-    known; by file, one without any bio in that of calls without I/O.
+    known; by file, a timed one without any bio in that of calls without I/O. A wait of a call that
+    was not timed may have a file without a bio of its own.
     """
 
     def __init__(self, context: Context, by: str) -> None:
@@ -73,7 +74,7 @@ class CallsByGroup:
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
         if self._files:
-            group = np.where((first.file < 0) & (calls.bios == 0), NO_IO, group)
+            group = np.where((first.file < 0) & (calls.bios == 0) & calls.timed, NO_IO, group)
         for one, what, rows in by_pair(group, coded(calls)):
             known = (one, what) in self._figures or len(self._figures) < MOST_GROUPS
             figures = self._figures.setdefault((one if known else OTHERS, what), CallFigures())

@@ -8,21 +8,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.call_figures import coded, named
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
-from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Commits, Waits
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles, WaitCause
+from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
+from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
 MOST_PENDING = 1 << 18
 """Waits that are kept at most until their call returns; the oldest are dropped first, counted."""
 PHASES = ("starting", "locking", "flushing", "logging")
 """Of a commit, in this order; each ends where the next one begins."""
 _BITS = 8
+_FAULT = shown_name(PAGE_FAULT, False, "")
 
 
 @dataclass
@@ -33,6 +35,8 @@ class _Waited:
     """ns from leaving the CPU to the wake-up."""
     own: int = 0
     """ns of these with a bio of the call in flight."""
+    no_file: int = 0
+    """ns of these that are page faults' and have no file."""
 
 
 class WaitsByReason:
@@ -73,38 +77,44 @@ class WaitsByReason:
         did_io[row[known[waits.cause[known] != WaitCause.OTHERWISE]]] = True
         known = known[did_io[row[known]]]
         self._add_calls(calls.take(did_io))
-        self._add_waits(waits.take(known), _codes(calls)[row[known]])
+        row = row[known]
+        io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
+        self._add_waits(waits.take(known), coded(calls)[row] >> 1, io)
 
     def _add_calls(self, calls: Calls) -> None:
         """Add the time of the calls (ns, entry to return) to `_calls`, by their name.
 
         All have an entry.
         """
-        codes = _codes(calls)
+        codes = coded(calls) >> 1
         for code in np.unique(codes).tolist():
             mine = codes == code
             lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
             name = self._name(code)
             self._calls[name] = self._calls.get(name, 0) + lasted
 
-    def _add_waits(self, waits: Waits, code: I64) -> None:
+    def _add_waits(self, waits: Waits, code: I64, most: I64) -> None:
         """Add the waits' blocked ns to `_waited`, by name of the call and reason.
 
-        code: int64 (n,), the code (`_codes`) of each wait's call. A wait by WaitCause.OWN_IO adds
-        its time to `own`, too.
+        code: int64 (n,), the code (`coded`, without its lowest bit) of each wait's call. most: ns
+        of each wait that count at most: of a call that reaps only while I/O was in flight. A wait
+        by WaitCause.OWN_IO adds its time to `own`, too; one of a page
+        fault without a file to `no_file`.
         """
         keys = code << _BITS | waits.reason.astype(np.int64)
-        blocked = np.maximum(waits.woken - waits.out, 0)
+        blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
+        no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
         for key in np.unique(keys).tolist():
             mine = keys == key
             name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
             one = self._waited.setdefault((name, reason), _Waited())
             one.time.add(blocked[mine])
             one.own += int(own[mine].sum())
+            one.no_file += int(no_file[mine].sum())
 
     def _name(self, code: int) -> str:
-        return name_of_call(code >> 1, bool(code & 1), self._context.machine)
+        return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
         """Return a report for each name of a call and reason, the longest in total first.
@@ -118,16 +128,12 @@ class WaitsByReason:
                 reason=WAIT_REASON_NAMES[reason],
                 share=one.time.sum / max(self._calls.get(name, 0), 1),
                 own_io_ns=one.own,
+                no_file_ns=one.no_file if name == _FAULT and self._context.has_files else None,
                 time=Summary.of(one.time),
             )
             for (name, reason), one in sorted(self._waited.items())
         ]
         return sorted(found, key=lambda one: -one.time.sum)
-
-
-def _codes(calls: Calls) -> I64:
-    """Return per call its number and whether a 32-bit program made it, as one number."""
-    return calls.number.astype(np.int64) * 2 + calls.foreign
 
 
 @dataclass

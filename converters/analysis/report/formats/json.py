@@ -277,13 +277,14 @@ def call(one: CallReport) -> dict[str, Any]:
 def _wait(one: WaitReport) -> dict[str, Any]:
     """Return waits of one call's name and reason as a dict for json.dumps.
 
-    Keys: call, reason, share, own_io_ns, and the summary in ns.
+    Keys: call, reason, share, own_io_ns, no_file_ns, and the summary in ns.
     """
     return {
         "call": one.call,
         "reason": one.reason,
         "share": round(one.share, 6),
         "own_io_ns": one.own_io_ns,
+        "no_file_ns": one.no_file_ns,
         **summary(one.time, "ns"),
     }
 

@@ -184,7 +184,10 @@ class CallReport:
 
 @dataclass
 class WaitReport:
-    """Waits of the timed calls of one name for one reason, as far as they were recorded."""
+    """Waits of the calls of one name for one reason, as far as they were recorded.
+
+    Of timed calls, or (names of their own) of calls that were not, of page faults, kernel threads.
+    """
 
     call: str
     reason: str
@@ -193,6 +196,9 @@ class WaitReport:
     """Share of the time of the calls of this name that did I/O, 0 to 1."""
     own_io_ns: int
     """ns of these waits with a bio in flight that the call itself had queued."""
+    no_file_ns: int | None
+    """ns of these waits, if they are of page faults, for files that are not known; None: of others,
+    or the log has no files."""
     time: Summary
     """ns of each wait, from leaving the CPU to the wake-up."""
 

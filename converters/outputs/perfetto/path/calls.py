@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_error
+from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_call, name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.context import Context
@@ -20,7 +20,6 @@ from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, 
 from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.packets.encode import distinct
 from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
-from biotrail.recorder.schema.syscalls import call_name
 
 _MOST_HELD = 1 << 16
 """Calls that are held back at most: beyond, all are drawn."""
@@ -68,7 +67,9 @@ class CallMaker:
         self._runnable = self.names.id(RUNNABLE)
 
     def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
-        """Return slices of timed calls, a slice per call, in the order of (entry, number).
+        """Return slices of calls, and of waits outside of timed ones.
+
+        A slice for each, in the order of (entry, number).
 
         path: the window's; None: it has no calls. tasks: the window's threads, rows of
         `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls that return
@@ -142,8 +143,8 @@ class CallMaker:
         if table is None or not len(table):
             return Slices(CALL, none, none, none, none, none.astype(np.uint64), None)
         machine = str(self.context.header.get("host", {}).get("machine", ""))
-        found, codes = distinct(table.number)
-        texts = [call_name(int(number), machine) for number in found]
+        found, codes = distinct(table.number.astype(np.int64) * 2 + table.timed)
+        texts = [name_of_call(int(one) >> 1, False, machine, bool(one & 1)) for one in found]
         ids = np.array([self.names.id(text) for text in texts], dtype=np.uint64)[codes]
         if table.foreign.any():
             ids[table.foreign] = self.names.id("32-bit system call")
@@ -164,16 +165,17 @@ class CallMaker:
         """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
 
         Only calls that failed (a result from -4095 to -1) have `error`: the errno's name (`EIO`),
-        or `errno N`; only the others have `result`, which may be negative. blocked_ns, runnable_ns,
-        queued_bios and waits are left out where 0; running_ns is the rest of the time, at least 0.
-        New texts are added to `strings`. `commit` is added by `_add_waits`.
+        or `errno N`; only the others have `result`, which may be negative, if they were timed.
+        blocked_ns, runnable_ns, queued_bios and waits are left out where 0; running_ns is the rest
+        of the time, at least 0. New texts are added to `strings`. `commit` is added by
+        `_add_waits`.
         """
         if not len(table):
             return
         blocked, runnable = table.blocked, table.runnable
         slices.uint("tid", table.tid)
-        slices.uint("fd", table.arg0)
-        slices.uint("result", table.result, table.result >= 0)
+        slices.uint("fd", table.arg0, table.number >= 0)
+        slices.uint("result", table.result, (table.result >= 0) & table.timed)
         slices.sint("result", table.result, table.result < -LARGEST_ERRNO)
         found, codes = distinct(-np.clip(table.result, -LARGEST_ERRNO - 1, 0))
         names = [name_of_error(-int(number)) for number in found]

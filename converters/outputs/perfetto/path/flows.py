@@ -120,13 +120,15 @@ class FlowMaker:
 
         A call is known by its thread and entry time; the bios are those of the last `add`, and
         those kept from windows before. The flows of a call are in the order of the bios' numbers.
+        A wait outside of timed calls began after the Q of its bios: none leads from it to them.
         """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
         row_of = np.full(len(keys.tid), -1, dtype=np.int64)
         row_of[keys.of[0]] = np.arange(len(table))
         row = row_of[keys.of[1]]
-        return self._flows(len(table), row[row >= 0], known.number[row >= 0])
+        drawn = (row >= 0) & (known.queue >= known.entry)
+        return self._flows(len(table), row[drawn], known.number[drawn])
 
     def of_waits(self, waits: Waits) -> U64:
         """Return per wait (n,) the flow of the bio whose completion ended it; 0: none for certain.

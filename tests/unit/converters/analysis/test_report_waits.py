@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from biotrail.recorder.schema.records import STATE_IO_WAIT
+from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support.cli_runner import Cli
-from tests.support.path_logs import FSYNC, WITH_REASONS, PathLog
+from tests.support.path_logs import FSYNC, IO_URING_ENTER, WITH_REASONS, PathLog
 
 NOTES = {
     "stacks": {
@@ -42,6 +44,36 @@ def sample() -> PathLog:
 def reported(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cli("report", "--json", *options, log).out)
     return found
+
+
+def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a timed read and one that is not, with a wait each, and two page faults, of which one
+    # waits for a known file; the wait of a reaping thread has no I/O in flight
+    log = PathLog()
+    log.task(42, b"db")
+    log.name(11, b"mapped")
+    log.waits(100, 200, 500, 510, stack=8)
+    log.returns(100, 1000, blocked=300, runnable=10, waits=1)
+    log.waits_alone(1200, 1300, 1310, stack=8)
+    log.waits_alone(2000, 2400, 2410, number=PAGE_FAULT, stack=8)
+    log.waits_alone(3000, 3100, 3110, number=PAGE_FAULT, stack=8, file=11)
+    log.waits_alone(4000, 4100, 4110, number=IO_URING_ENTER, state=1 | STATE_IO_WAIT)
+    # WHEN what they waited for is read
+    made = log.write(tmp_path / "log", (), WITH_REASONS, NOTES, files={})
+    found = {one["call"]: one for one in reported(cli, made)["waits"]}
+    # THEN each has its row, and that of page faults how much is for files that are not known
+    assert {name: (one["sum_ns"], one["no_file_ns"]) for name, one in found.items()} == {
+        "page fault": (500, 400),
+        "pread64": (300, None),
+        "pread64 (wait)": (100, None),
+    }
+    text = cli("report", made).out
+    assert "(wait): not timed, a wait alone" in text
+    assert "no file" in text
+    # AND the slowest are shown with the timed ones
+    slow = cli("slow", "--calls", made).out
+    assert "among 1 timed call and 4 waits outside of such calls" in slow
+    assert "this wait of page fault took 410 ns" in slow
 
 
 @pytest.mark.parametrize("cuts", [(), (250, 1300, 1450, 1600)])

@@ -101,7 +101,7 @@ def test_which_calls_are_found(cli: Cli, database: Path) -> None:
     assert names(slow(cli, database, "--over", "1ms")) == ["fsync"]
     failed = slow(cli, database, "--failed")
     assert [one["call"]["error"] for one in failed["calls"]] == ["EIO"]
-    assert failed["counts"] == {"calls": 4, "matching": 1, "without_entry": 0}
+    assert failed["counts"] == {"calls": 4, "waits": 0, "matching": 1, "without_entry": 0}
     assert names(slow(cli, database, "--op", "read")) == ["pread64"] * 3
     assert names(slow(cli, database, "--comm", "x")) == []
     assert names(slow(cli, database, "--to", "500us")) == ["pread64"] * 3

@@ -48,7 +48,8 @@ def test_a_schema_has_only_the_kinds_of_recorded_parts() -> None:
     plain = kinds(schema())
     others = {int(r.kind) for r in RECORDS if r.sites or r.light}
     assert plain == {int(r.kind) for r in RECORDS} - PATH_KINDS - others
-    assert kinds(schema(("time", "wait"))) == plain | {Kind.RETURN, Kind.CALL_FILE, Kind.WAIT}
+    assert kinds(schema(("time",))) == plain | {Kind.RETURN, Kind.CALL_FILE}
+    assert kinds(schema(("wait",))) == plain | {Kind.WAIT, Kind.WAIT_CALL, Kind.CALL_FILE}
     assert kinds(schema(PATH_PARTS, sites=True, light=True)) == {int(r.kind) for r in RECORDS}
 
 

@@ -55,7 +55,7 @@ DEBIAN_5_10 = {
     "io_uring_complete": 4,
     "io_uring_queue_async_work": 5,
 }
-LOST_WITH = {"time": {"time", "wait", "fs"}, "wait": {"wait", "fs"}}
+LOST_WITH = {"wait": {"wait", "fs"}}
 """Parts that are lost with one that others need."""
 ALL = frozenset(PATH_PARTS)
 SYMBOLS = (
@@ -90,6 +90,9 @@ class Kernel:
 
     def module_parameters(self, tracepoint: str, module: str) -> int | None:
         return self._modules.get(tracepoint) if module == "jbd2" else None
+
+    def has_function(self, name: str) -> bool:
+        return name == "frozen"
 
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
@@ -221,13 +224,14 @@ def test_commits_are_recorded_whole_or_not_at_all() -> None:
         assert choice.messages() == [f"--path {COMMITS} is not recorded: {choice.lacking[COMMITS]}"]
 
 
-def test_waits_need_timed_calls() -> None:
+def test_waits_need_no_timed_calls() -> None:
     # GIVEN a kernel with everything WHEN waits are wanted and timed calls are not
-    choice = chosen(frozenset({"wait", "irq"}), MODERN)
-    # THEN waits are left out, with the reason
-    assert choice.parts == {"irq"}
-    assert choice.lacking == {"wait": "it needs the part time"}
-    assert {part for part, _ in choice.programs} == {"irq"}
+    choice = chosen(frozenset({"wait", "fs"}), MODERN)
+    # THEN they are recorded, with what they are for
+    assert choice.parts == {"wait", "fs"}
+    assert {part for part, _ in choice.programs} == {"wait", "fs"}
+    # AND stacks of waits need waits
+    assert chosen(frozenset({"fs"}), MODERN).lacking["fs"] == "it needs the part wait"
 
 
 def test_one_part_alone_has_its_programs_alone() -> None:
@@ -335,7 +339,9 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
     maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
     maps.attach()
     maps.stop_timing()
-    # THEN programs of calls and waits are gone, and calls that were begun are void
+    # THEN programs of calls are gone, those of waits are not, and calls that were begun are void
     parts = {name: part for part, name in chosen(ALL, MODERN).programs}
-    assert {parts[name] for name in bpf.attached} == {"irq", "dirty", "fs", "uring", "driver"}
+    assert {parts[name] for name in bpf.attached} == {
+        *("wait", "irq", "dirty", "fs", "uring", "driver"),
+    }
     assert bpf.sections[".data.timing"].timing == 2
