@@ -292,6 +292,7 @@ _NOTES: dict[str, Shape] = {
         "until",
     ),
     "containers": fields(dict.fromkeys(("containers", "pods"), named(named(text)))),
+    "titles": named(named(text)),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
+from biotrail.converters.events.titles import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table
@@ -226,6 +227,9 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             value = cgroup_cell(group.name, field)
         if field == "process" and value is None and "writer" in group.name:
             value = f"({group.name['writer']})"
+        elif field == "process" and value is not None and (title := group.name.get("title")):
+            value = called(str(value), str(title))
+            value = value if len(value) <= PATH_WIDTH else f"{value[: PATH_WIDTH - 1]}…"
         if field == "pid" and value is None and "writer" in group.name:
             value = NONE
         none = "(kernel thread)" if field == "call" else "(unknown)"

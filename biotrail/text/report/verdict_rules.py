@@ -13,6 +13,7 @@ from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
 from biotrail.text.report.held import length_text
 from biotrail.text.report.verdict_parts import (
@@ -213,9 +214,10 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
     if share < MAIN_SHARE:
         return "", {}
     name, pid = str(first.name["process"]), first.name["pid"]
-    text = f"; {percent(share)} of all time is of {name}"
+    title = first.name.get("title")
+    text = f"; {percent(share)} of all time is of {called(name, str(title or ''))}"
     text += "" if pid is None else f" (pid {pid})"
-    return text, {"process": name, "pid": pid, "process_share": round(share, 6)}
+    return text, {"process": name, "pid": pid, "title": title, "process_share": round(share, 6)}
 
 
 def _spread(report: Report) -> Found | None:

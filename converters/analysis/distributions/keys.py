@@ -124,6 +124,7 @@ class ByProcess:
     """Key: name of the submitting thread, and its process id."""
 
     def __init__(self, context: Context) -> None:
+        self._titles = context.titles
         self._known: dict[tuple[int, str], int] = {(0, ""): 0}
         self._names: list[tuple[int, str]] = [(0, "")]
         self._of_task = np.zeros(0, dtype=np.int64)
@@ -152,9 +153,12 @@ class ByProcess:
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. Both are None if the submitter is not known (code 0), pid if its id is not."""
-        pid, comm = self._names[code]
-        return {"process": comm, "pid": known_id(pid)} if code else {"process": None, "pid": None}
+        """See Key. All are None if the submitter is not known (code 0), pid if its id is not."""
+        number, comm = self._names[code]
+        if not code:
+            return {"process": None, "pid": None, "title": None}
+        pid = known_id(number)
+        return {"process": comm, "pid": pid, "title": self._titles.title(pid, comm)}
 
 
 class ByCpu:

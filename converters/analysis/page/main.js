@@ -238,7 +238,7 @@ function ioCards(view, everything) {
       "Processes",
       "processes",
       [
-        ["process", named("process"), "left"],
+        ["process", processName, "left"],
         ["pid", (row) => (row.pid === null || row.others ? "–" : row.pid)],
       ],
       `By the thread that queued; writes from the page cache come from kernel workers. ${everything}`,

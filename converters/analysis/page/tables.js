@@ -232,6 +232,13 @@ function named(key) {
     );
 }
 
+/** Returns the cell with what people call a process: its title, or its thread's name. */
+function processName(row) {
+  if (row.others || row.process === null || !row.title) return named("process")(row);
+  const called = row.title.includes(row.process) ? row.title : `${row.process} (${row.title})`;
+  return el("td", { class: "name left", title: printable(called) }, called);
+}
+
 /** Returns the cell with a file's path, or with the reason for which there is no file. */
 function fileName(row) {
   const why = {

@@ -29,6 +29,8 @@ DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 of the latency with them in; added later."""
 CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
 """Columns that say what a cgroup is; added later."""
+TITLE = ("title",)
+"""Column of what a process calls itself; added later still."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -53,6 +55,7 @@ COLUMNS = (
     *DOUBTFUL,
     *CGROUPS,
     *CLEARED.values(),
+    *TITLE,
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())

@@ -283,10 +283,10 @@ class SliceMaker:
         return flush
 
     def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Add to slices of bios the argument `process`: the submitting thread's name, where known.
+        """Add to slices of bios the arguments `process` and `title`, where they are known.
 
-        table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns
-        names.
+        These are the submitting thread's name, and what its process calls itself. table: per slice
+        (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns names.
         """
         known = table.task >= 0
         if not known.any():
@@ -295,6 +295,13 @@ class SliceMaker:
         names = [str(c) for c in tasks.comm[used]]
         ids = np.array([self.strings.id(c) if c else 0 for c in names], dtype=np.uint64)
         slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
+        pids = [tasks.pid(int(row)) for row in used]
+        titles = [
+            self.context.titles.title(pid, name) for pid, name in zip(pids, names, strict=True)
+        ]
+        if any(titles):
+            ids = np.array([self.strings.id(t) if t else 0 for t in titles], dtype=np.uint64)
+            slices.text("title", np.where(known, ids[inverse], np.uint64(0)))
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
         """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
