@@ -133,8 +133,8 @@ class Context:
 
         `devices`, `cgroups`, `containers`, `titles`, `mounts` and the stacks of waits and
         hits in `stacks` add entries; one of the same dev_t or id replaces the earlier one.
-        `call_timing` sets `call_timing` to a copy. payload: the note's own; `cgroups` may hold its map of id → path
-        directly or below "cgroups".
+        `call_timing` sets `call_timing` to a copy. payload: the note's own; `cgroups` may hold its
+        map of id → path directly or below "cgroups".
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))

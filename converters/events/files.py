@@ -12,6 +12,7 @@ import numpy as np
 
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.labels import DELETED, Labels
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64, U32, U64, EventRows
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
@@ -42,6 +43,13 @@ class File(NamedTuple):
     """Whether the pages belong to a block device: file system metadata, or the device as a file."""
     known: bool
     """Whether the log has the path; if not, `path` names the inode and where it is."""
+    label: str | None = None
+    """What people call it (--labels); None: no label is of its path."""
+
+    @property
+    def shown(self) -> str:
+        """The path, and behind it the label, if it has one."""
+        return f"{self.path} ({self.label})" if self.label else self.path
 
 
 class _Names(NamedTuple):
@@ -66,6 +74,8 @@ class FileNames:
         self._keys: list[Key] = []
         self._names: dict[Key, _Names] = {}
         self._mounts: dict[int, list[tuple[str, str]]] = {}
+        self.labels: Labels | None = None
+        """What people call files; None: no labels were given."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -185,8 +195,9 @@ class FileNames:
         if mount is not None and not names.cut:
             root, point = mount
             path = point.rstrip("/") + (names.inside if root == "/" else names.inside[len(root) :])
-        path += " (deleted)" if names.deleted else ""
-        return File(path or "/", inode, dev, False, True)
+        path += DELETED if names.deleted else ""
+        label = self.labels.of(path) if self.labels is not None else None
+        return File(path or "/", inode, dev, False, True, label)
 
 
 def attach_files(events: Events, names: FileNames) -> None:

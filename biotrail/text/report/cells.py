@@ -290,6 +290,8 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
     text = _end(str(path))
     inodes = int(group.name.get("inodes") or 0)
     several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
+    if field == "file" and (label := group.name.get("label")):
+        text += f" ({label})"
     return text + (several if field == "file" else "")
 
 

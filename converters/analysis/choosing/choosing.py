@@ -206,11 +206,12 @@ class Choice:
         return chosen
 
     def _is_wanted(self, row: int) -> bool:
-        """Return whether the file in a row of Context.files (-1: none) matches a pattern."""
+        """Return whether a file (row of Context.files, -1: none) or its label matches a pattern."""
         if row < 0:
             return False
-        path = self._context.files[row].path
-        return any(fnmatchcase(path, pattern) for pattern in self._files)
+        file = self._context.files[row]
+        names = [file.path] if file.label is None else [file.path, file.label]
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
         """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.

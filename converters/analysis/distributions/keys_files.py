@@ -77,7 +77,7 @@ class ByInode:
         code: as of `codes`. file: path. file_kind: "file"; "no name" (`file` then says the inode);
         "device" (a block device's own pages: file and inode are None, and `device` names it); or
         one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
-        the file system, or of the device.
+        the file system, or of the device. label: what people call the file, where they do.
         """
         if code < _FIRST:
             return _without(code)
@@ -85,7 +85,8 @@ class ByInode:
         path, inode = (None, None) if file.device else (file.path, file.inode)
         fields = {"file": path, "file_kind": _kind(file)}
         device = {"device": file.path} if file.device else {}
-        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device}
+        label = {"label": file.label} if file.label else {}
+        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device, **label}
 
 
 class ByPath(ByInode):
@@ -201,6 +202,7 @@ class ByDirectory(ByPath):
         fields = dict(super().name(code))
         path = fields.pop("file")
         fields.pop("inode")
+        fields.pop("label", None)
         known = fields["file_kind"] == "file"
         return {"dir": directory(str(path)) if known else None, **fields}
 

@@ -31,6 +31,8 @@ CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
 """Columns that say what a cgroup is; added later."""
 TITLE = ("title",)
 """Column of what a process calls itself; added later still."""
+LABEL = ("label",)
+"""Column of what people call a file; likewise."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -56,6 +58,7 @@ COLUMNS = (
     *CGROUPS,
     *CLEARED.values(),
     *TITLE,
+    *LABEL,
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes", "doubtful", *CLEARED.values())

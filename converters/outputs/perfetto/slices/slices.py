@@ -136,7 +136,7 @@ class SliceMaker:
 
     def _file(self, row: int) -> str:
         """Return the path of a row of `Context.files`; empty: -1, or the device's own pages."""
-        return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
+        return "" if row < 0 or self.context.files[row].device else self.context.files[row].shown
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
