@@ -12,6 +12,7 @@ import biotrail
 from biotrail.converters.events.titles import Titles, called
 from tests.support import named_logs
 from tests.support.cli_runner import Cli
+from tests.support.fleet_archives import archive_of
 from tests.support.perfetto_check import read
 
 TITLE = "reader: of <pages>"
@@ -51,9 +52,11 @@ def test_tables_and_traces_have_it(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log with a title, and one without
     for name, titles, expected in (("a", TITLES, TITLE), ("b", None, None)):
         log = named_logs.write(tmp_path / f"{name}.biotrail", [1], {1: "/"}, titles=titles)
-        # WHEN read as a table and as a trace / THEN the first one's bios have it
+        # WHEN read as a table, from an archive too, and as a trace / THEN the first one has it
         table = biotrail.open(log).bios.select(["comm", "title"]).to_pylist()
         assert table == [{"comm": "reader", "title": expected}]
+        archive = archive_of(log, tmp_path / f"{name}.parquet")
+        assert biotrail.open(archive).bios.select(["comm", "title"]).to_pylist() == table
         trace = tmp_path / f"{name}.pftrace"
         assert cli("convert", log, "-o", trace).status == 0
         (bio,) = read(trace.read_bytes()).slices("bio")
