@@ -13,6 +13,7 @@ import numpy as np
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.labels import DELETED, Labels
+from biotrail.converters.events.overlays import path_in_container
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64, U32, U64, EventRows
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
@@ -47,9 +48,15 @@ class File(NamedTuple):
     """What people call it (--labels); None: no label is of its path."""
 
     @property
+    def in_container(self) -> str | None:
+        """Where containers see it; None: it is in no layer of an overlay, or has no known path."""
+        return path_in_container(self.path) if self.known and not self.device else None
+
+    @property
     def shown(self) -> str:
-        """The path, and behind it the label, if it has one."""
-        return f"{self.path} ({self.label})" if self.label else self.path
+        """The path, and behind it the label or the path that containers see, if it has one."""
+        also = self.label or self.in_container
+        return f"{self.path} ({also})" if also else self.path
 
 
 class _Names(NamedTuple):

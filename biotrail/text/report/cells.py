@@ -290,11 +290,11 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
     text = _end(str(path))
     inodes = int(group.name.get("inodes") or 0)
     several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
-    if field == "file" and (label := group.name.get("label")):
-        text += f" ({label})"
+    if field == "file" and (also := group.name.get("label") or group.name.get("container_file")):
+        text = f"{_end(str(path), PATH_WIDTH // 2)} ({_end(str(also), PATH_WIDTH // 2)})"
     return text + (several if field == "file" else "")
 
 
-def _end(path: str) -> str:
-    """Return a path's end, of at most PATH_WIDTH characters."""
-    return path if len(path) <= PATH_WIDTH else f"…{path[1 - PATH_WIDTH :]}"
+def _end(path: str, most: int = PATH_WIDTH) -> str:
+    """Return a path's end, of at most so many characters."""
+    return path if len(path) <= most else f"…{path[1 - most :]}"

@@ -77,7 +77,8 @@ class ByInode:
         code: as of `codes`. file: path. file_kind: "file"; "no name" (`file` then says the inode);
         "device" (a block device's own pages: file and inode are None, and `device` names it); or
         one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
-        the file system, or of the device. label: what people call the file, where they do.
+        the file system, or of the device. label: what people call the file, where they do;
+        container_file: where containers see it, where it is in a layer of an overlay.
         """
         if code < _FIRST:
             return _without(code)
@@ -86,6 +87,8 @@ class ByInode:
         fields = {"file": path, "file_kind": _kind(file)}
         device = {"device": file.path} if file.device else {}
         label = {"label": file.label} if file.label else {}
+        if (seen := file.in_container) is not None:
+            label["container_file"] = seen
         return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device, **label}
 
 
@@ -203,6 +206,7 @@ class ByDirectory(ByPath):
         path = fields.pop("file")
         fields.pop("inode")
         fields.pop("label", None)
+        fields.pop("container_file", None)
         known = fields["file_kind"] == "file"
         return {"dir": directory(str(path)) if known else None, **fields}
 

@@ -251,7 +251,8 @@ function fileName(row) {
     metadata: "(metadata)",
   };
   const several = row.inodes > 1 ? ` (${format.count(row.inodes)} inodes)` : "";
-  const label = row.label ? ` (${row.label})` : "";
+  const also = row.label || row.container_file;
+  const label = also ? ` (${also})` : "";
   const path = row.file === null ? why[row.file_kind] : `${row.file}${label}${several}`;
   const text = row.others ? "all others" : printable(path);
   return el("td", { class: "name left", title: text }, text);

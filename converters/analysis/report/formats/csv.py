@@ -31,8 +31,8 @@ CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
 """Columns that say what a cgroup is; added later."""
 TITLE = ("title",)
 """Column of what a process calls itself; added later still."""
-LABEL = ("label",)
-"""Column of what people call a file; likewise."""
+LABEL = ("label", "container_file")
+"""Columns of what people call a file, and where containers see it; likewise."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
