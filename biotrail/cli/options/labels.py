@@ -5,6 +5,7 @@ import csv
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from biotrail.converters.events.labels import Labels
 from biotrail.recorder.schema.errors import ConversionError
@@ -28,9 +29,9 @@ class LabelsFile(_Base):
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
+    ) -> list[CompletionItem]:
         """Have the shell complete a file's name."""
-        return [click.shell_completion.CompletionItem(incomplete, type="file")]
+        return [CompletionItem(incomplete, type="file")]
 
 
 def read_labels(path: str) -> Labels:

@@ -44,9 +44,10 @@ def seen(watch: TitleWatch, *threads: tuple[int, int, bytes]) -> TitlesNote | No
 
 
 @pytest.fixture(autouse=True)
-def always_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look is at known processes, too."""
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look is at known processes, too, and takes as long as it takes."""
     monkeypatch.setattr(titles, "AGAIN_NS", 0)
+    monkeypatch.setattr(titles, "_LOOK_NS", 1 << 60)
 
 
 CHECKPOINTER = Process("postgres", "postgres: checkpointer")
