@@ -18,7 +18,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-convert bench-record bench-offered bench-fleet bench-replay bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-convert bench-record bench-offered bench-fleet bench-replay bench-equal bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -79,6 +79,9 @@ bench-fleet: setup ## archives of 200 hosts, by 1 and 2 workers: make bench-flee
 
 bench-replay: setup ## the recorder's own CPU time per record, step by step: make bench-replay ARGS=a.biotrail
 	$(BIN)/python -m benchmarks.recorder_replay $(ARGS)
+
+bench-equal: setup ## whether equal loads and hosts are called that, and changes found: make bench-equal ARGS="--comparisons 20"
+	$(BIN)/python -m benchmarks.equal_loads $(ARGS)
 
 bench-growth: setup ## whether conversion stays linear: merge-, split-, flush-heavy logs, each event set
 	$(BIN)/python -m benchmarks.growth $(ARGS)

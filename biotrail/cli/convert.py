@@ -81,7 +81,7 @@ class Asked:
 )
 @cut_options
 @drawing_options
-@reading_options(own_io=True)
+@reading_options(own_io=True, labels=True)
 @guest_options
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")

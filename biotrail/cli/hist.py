@@ -87,7 +87,7 @@ NAMES = {
 @sort_option("device, then operation")
 @limit_option("all")
 @choice_options
-@reading_options()
+@reading_options(labels=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
     logs: tuple[str, ...],

@@ -118,7 +118,7 @@ class Asked:
 )
 @sort_option("count")
 @limit_option("15; --json and --csv have all")
-@reading_options()
+@reading_options(labels=True)
 @guest_options
 @click.option(
     "--html",

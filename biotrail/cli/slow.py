@@ -123,7 +123,7 @@ class Asked:
     help="Also show which functions each I/O's requests passed (of record --follow).",
 )
 @choice_options
-@reading_options()
+@reading_options(labels=True)
 @guest_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
 @click.option("--brief", is_flag=True, help="Show one line for each I/O.")

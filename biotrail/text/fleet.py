@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.fleet.deviations import FAR, LEAST_PEERS
+from biotrail.converters.analysis.fleet.deviations import LEAST_PEERS
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
@@ -141,7 +141,7 @@ def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[Renderabl
     outliers = report.outliers
     head = (
         f"{units.plural(len(report.deviations), 'figure')} of hosts compared with the median of "
-        f"their peers; {len(outliers)} differ surely, and by {FAR:g} spreads or more"
+        f"their peers; {len(outliers)} differ surely, and by more than equal hosts do"
     )
     unlike = [
         f"recorded differently: {name}: "

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.files import FileNames
 from biotrail.converters.events.tables import OP_MASK
+from biotrail.converters.events.titles import Titles
 from biotrail.recorder.schema.cgroup_names import CgroupNames
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS
 from biotrail.recorder.schema.payloads import Header
@@ -46,9 +47,9 @@ class Context:
     Operation and flag numbers are the recording kernel's own; a log without them is read with
     this reader's tables. Numbers without a name are shown as such (`op 42`, `status 99`).
 
-    `cgroups` maps cgroup ids to paths, `cgroup_names` to what they are, `files` holds the files of
-    bios, and `clocks` the complete clock readings (name → ns) met so far; all of them grow while
-    the log is read.
+    `cgroups` maps cgroup ids to paths, `cgroup_names` to what they are, `titles` processes to
+    what they call themselves, `files` holds the files of bios, and `clocks` the complete clock
+    readings (name → ns) met so far; all of them grow while the log is read.
     `wait_stacks` has the functions of the stacks with which threads waited, by id, the innermost
     first ("": not known), `site_stacks` the frames (function, module, offset) of those of followed
     objects' hits; they grow likewise. `call_timing` is the note that says when the recorder
@@ -74,6 +75,7 @@ class Context:
         self.add_devices(header.get("devices", []))
         self.cgroups: dict[int, str] = {}
         self.cgroup_names = CgroupNames(self.cgroups)
+        self.titles = Titles()
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
         self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
@@ -130,10 +132,10 @@ class Context:
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Take the facts from a note of the log; a note of another name is ignored.
 
-        `devices`, `cgroups`, `containers`, `mounts` and the stacks of waits and hits in `stacks`
-        add entries; one of the same dev_t or id replaces the earlier one. `call_timing` sets
-        `call_timing` to a copy. payload: the note's own; `cgroups` may hold its map of id → path
-        directly or below "cgroups".
+        `devices`, `cgroups`, `containers`, `titles`, `mounts` and the stacks of waits and
+        hits in `stacks` add entries; one of the same dev_t or id replaces the earlier one.
+        `call_timing` sets `call_timing` to a copy. payload: the note's own; `cgroups` may hold its
+        map of id → path directly or below "cgroups".
         """
         if name == "devices":
             self.add_devices(payload.get("devices", []))
@@ -144,6 +146,8 @@ class Context:
         elif name == "containers":
             self.cgroup_names.add(payload)
             self.cgroup_names.changes += 1
+        elif name == "titles":
+            self.titles.add(payload)
         elif name == "mounts":
             self.files.add_mounts(dict(payload))
         elif name == "stacks":

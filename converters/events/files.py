@@ -12,6 +12,8 @@ import numpy as np
 
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.labels import DELETED, Labels
+from biotrail.converters.events.overlays import path_in_container
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64, U32, U64, Bool, EventRows
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
@@ -72,6 +74,19 @@ class File(NamedTuple):
     is that has no path: a pipe, a socket and the like (`dev` is OTHER_DEV)."""
     was: str | None = None
     """The path before, where the log has several: the file was renamed."""
+    label: str | None = None
+    """What people call it (--labels); None: no label is of its path."""
+
+    @property
+    def in_container(self) -> str | None:
+        """Where containers see it; None: it is in no layer of an overlay, or has no known path."""
+        return path_in_container(self.path) if self.known and not self.device else None
+
+    @property
+    def shown(self) -> str:
+        """The path, and behind it the label or the path that containers see, if it has one."""
+        also = self.label or self.in_container
+        return f"{self.path} ({also})" if also else self.path
 
 
 class _Names(NamedTuple):
@@ -100,6 +115,8 @@ class FileNames:
         self.renamed: list[int] = []
         """Rows of files whose path has changed, in that order; it grows while the log is read."""
         self._mounts: dict[int, list[tuple[str, str]]] = {}
+        self.labels: Labels | None = None
+        """What people call files; None: no labels were given."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -238,7 +255,9 @@ class FileNames:
             return File(path.format(inode=inode, place=place), inode, dev, False, False)
         was = self._were.get(key)
         before = None if was is None else self._path(dev, was)
-        return File(self._path(dev, names), inode, dev, False, True, before)
+        path = self._path(dev, names)
+        label = self.labels.of(path) if self.labels is not None else None
+        return File(path, inode, dev, False, True, before, label)
 
     def _path(self, dev: int, names: _Names) -> str:
         """Return a recorded path as of `__getitem__`. dev: s_dev of the file system."""
@@ -248,7 +267,7 @@ class FileNames:
         if mount is not None and not names.cut:
             root, point = mount
             path = point.rstrip("/") + (names.inside if root == "/" else names.inside[len(root) :])
-        path += " (deleted)" if names.deleted else ""
+        path += DELETED if names.deleted else ""
         return path or "/"
 
 

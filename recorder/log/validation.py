@@ -294,6 +294,7 @@ _NOTES: dict[str, Shape] = {
     ),
     "paused": fields({"name": text, "label": text, "from": _ns, "to": _ns}, "from", "to"),
     "containers": fields(dict.fromkeys(("containers", "pods"), named(named(text)))),
+    "titles": named(named(text)),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

@@ -46,6 +46,7 @@ class Background:
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
         self._containers: dict[str, dict[str, dict[str, str]]] = {"containers": {}, "pods": {}}
+        self._titles: dict[str, dict[str, str]] = {}
         self._mounts: dict[str, Any] = {}
         self._call_timing: dict[str, Any] = {}
         self._stacks = StackNotes()
@@ -54,11 +55,11 @@ class Background:
     def note(self, name: str, payload: Note) -> None:
         """Add the facts of a note to those that later files repeat.
 
-        `name`: "devices", "cgroups", "containers", "mounts", "stacks" or "call_timing"; others are
-        ignored.
-        `payload`: the note's. A device, cgroup, mount or stack that was added before is replaced;
-        of more than MAX_CGROUPS cgroups, containers or pods the first added are dropped; replacing
-        one does not make it newer.
+        `name`: "devices", "cgroups", "containers", "titles", "mounts", "stacks" or
+        "call_timing"; others are ignored.
+        `payload`: the note's. A device, cgroup, title, mount or stack that was added before is
+        replaced; of more than MAX_CGROUPS cgroups, containers, pods or titles the first added are
+        dropped; replacing one does not make it newer.
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
@@ -67,6 +68,8 @@ class Background:
         elif name == "containers":
             for kind, known in self._containers.items():
                 _add_bounded(known, payload[kind])
+        elif name == "titles":
+            _add_bounded(self._titles, payload)
         elif name == "mounts":
             self._mounts.update(payload)
         elif name == "stacks":
@@ -103,6 +106,7 @@ class Background:
         return Facts(
             dict(self._cgroups),
             {kind: dict(known) for kind, known in self._containers.items() if known},
+            dict(self._titles),
             dict(self._mounts),
             self._stacks.all(),
             dict(self._call_timing),
@@ -121,13 +125,14 @@ def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
 class Facts(NamedTuple):
     """Facts that a later file has right behind its header.
 
-    cgroups, containers, mounts, stacks, call_timing: payloads of notes. names: records of TASK,
-    CGROUP and FILE_NAME names, which form a chunk of their own. clock: the time at which the file
-    begins.
+    cgroups, containers, titles, mounts, stacks, call_timing: payloads of notes. names: records
+    of TASK, CGROUP and FILE_NAME names, which form a chunk of their own. clock: the time at which
+    the file begins.
     """
 
     cgroups: dict[str, str]
     containers: dict[str, Any]
+    titles: dict[str, dict[str, str]]
     mounts: dict[str, Any]
     stacks: list[dict[str, Any]]
     call_timing: dict[str, Any]
@@ -137,13 +142,15 @@ class Facts(NamedTuple):
     def write(self, log: LogWriter) -> None:
         """Write the facts to the beginning of a log: notes, then a chunk of name records.
 
-        The notes: "cgroups", "containers", "mounts", as many "stacks" as there are, "call_timing";
-        none that would be empty, nor a chunk without names. Raises OutputError.
+        The notes: "cgroups", "containers", "titles", "mounts", as many "stacks" as there are,
+        "call_timing"; none that would be empty, nor a chunk without names. Raises OutputError.
         """
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
         if self.containers:
             log.write_note("containers", dict(self.containers))
+        if self.titles:
+            log.write_note("titles", dict(self.titles))
         if self.mounts:
             log.write_note("mounts", dict(self.mounts))
         for note in self.stacks:

@@ -348,6 +348,9 @@ class ContainersNote(TypedDict):
     """By uid: "name", "namespace"."""
 
 
+TitlesNote = dict[str, dict[str, str]]
+"""By process id as text: "comm" (its name then) and "title" ("": it has none any more)."""
+
 MountsNote = dict[str, list[list[str]]]
 """By dev_t of a super block, as text: [[directory within the file system, mount point], …]."""
 

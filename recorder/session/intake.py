@@ -5,6 +5,7 @@ from biotrail.recorder.accounting.loss import LossCounters, Window
 from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment
 from biotrail.recorder.notes.stacks import StackWatch
+from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.session.limits import StopLimits
@@ -21,17 +22,20 @@ class Intake:
         self,
         probes: Probes,
         stacks: StackWatch,
+        titles: TitleWatch,
         writer: WriterThread,
         limits: StopLimits,
         now_ns: int,
     ) -> None:
         """Begin without records, and with a new chunk at `now_ns` (CLOCK_MONOTONIC).
 
-        `stacks`: new call stacks are written before the records that have their ids. `limits`:
-        counts the records that are copied.
+        `stacks`: new call stacks are written before the records that have their ids.
+        `titles`: looks up those of the processes that records name. `limits`: counts the records
+        that are copied.
         """
         self._probes = probes
         self._stacks = stacks
+        self._titles = titles
         self._writer = writer
         self._limits = limits
         self._chunk_ns = now_ns
@@ -87,12 +91,18 @@ class Intake:
             self._stacks.put(self._writer)
         if self._pending and not self._writer.offer_chunk(self._pending, self.clock):
             return
+        if self._pending:
+            self._writer.offer(self._titles.job(self._writer, self._pending))
         self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that write new stacks and the waiting records, which go on waiting."""
+        """Return the jobs that write new stacks, the waiting records and titles of their processes.
+
+        The records go on waiting.
+        """
         chunk = [self._writer.chunk(self._pending, self.clock)] if self._pending else []
-        return [*self._stacks.jobs(self._writer), *chunk]
+        titles = self._titles.job(self._writer, self._pending)
+        return [*self._stacks.jobs(self._writer), *chunk, titles]
 
 
 class LossFeed:

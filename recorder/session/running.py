@@ -15,6 +15,7 @@ from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.notes.changes import ChangeNotes
 from biotrail.recorder.notes.stacks import HURRIED_NS
+from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.pausing.guard import Guard
@@ -267,7 +268,8 @@ def start(
     writer = WriterThread(opened.sink)
     undo.callback(writer.finish, lambda _log: None, lambda: False)
     limits = StopLimits(options, writer)
-    intake = Intake(probes, opened.stacks, writer, limits, now_ns)
+    titles = TitleWatch(options.command_lines)
+    intake = Intake(probes, opened.stacks, titles, writer, limits, now_ns)
     running = Running(
         options=options,
         stop=prepared.stop,

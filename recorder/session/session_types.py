@@ -57,6 +57,8 @@ class RecordOptions:
     """Which call stacks to record at Q."""
     files: bool = False
     """Whether to record which file a bio's pages belong to."""
+    command_lines: bool = False
+    """Whether the whole command lines of processes are noted, instead of titles."""
     path: frozenset[str] = frozenset()
     """Parts of the path beside the block layer to record (schema.records.PATH_PARTS)."""
     call_over_ns: int = 1_000_000

@@ -20,11 +20,13 @@ def write(
     cgroups: Mapping[int, str],
     containers: Mapping[str, Any] | None = None,
     *,
+    titles: Mapping[str, Mapping[str, str]] | None = None,
     late: bool = False,
 ) -> Path:
     """Writes a log with a read of 4096 bytes a millisecond, each charged to the cgroup in `reads`.
 
-    containers: payload of the note with names. late: the notes follow the events.
+    containers, titles: payloads of the notes with names; the reader is process 42. late: the
+    notes follow the events.
     """
     records = [stack_logs.task(START, 42, b"reader")]
     for number, cgroup in enumerate(reads):
@@ -40,6 +42,8 @@ def write(
         notes = [lambda: log.write_note("cgroups", {str(k): v for k, v in cgroups.items()})]
         if containers is not None:
             notes.append(lambda: log.write_note("containers", dict(containers)))
+        if titles is not None:
+            notes.append(lambda: log.write_note("titles", dict(titles)))
         for step in [*chunks, *notes] if late else [*notes, *chunks]:
             step()
         log.close({"clocks": end})

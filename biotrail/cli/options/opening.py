@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 import click
 
 from biotrail.cli.options.gathering import Command, gathered
+from biotrail.cli.options.labels import LabelsFile
+from biotrail.converters.events.labels import Labels
 from biotrail.converters.inputs.beginning import is_pipe, open_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -26,18 +28,22 @@ class Reading:
     associate: str = "auto"
     own_io: bool = False
     include_ambiguous: bool = False
+    labels: Labels | None = None
+    """What people call files; no parameter of Trace."""
 
     def trace(self, source: str | BinaryIO | Source) -> Trace:
         """Return a source of events, or what `open_source` makes one of, as a trace.
 
         Raises LogFormatError.
         """
-        return Trace(
+        trace = Trace(
             source,
             self.associate,
             own_io=self.own_io,
             include_ambiguous=self.include_ambiguous,
         )
+        trace.context.files.labels = self.labels
+        return trace
 
 
 USUAL = Reading()
@@ -64,12 +70,22 @@ include_ambiguous_option: Callable[[Command], Command] = click.option(
 )
 
 
-def reading_options(*, own_io: bool = False) -> Callable[[Command], Command]:
-    """Return a decorator that adds --associate and --include-ambiguous; own_io: --own-io, too.
+_labels: Callable[[Command], Command] = click.option(
+    "--labels",
+    type=LabelsFile(),
+    metavar="FILE",
+    help="Names of files for people: CSV with a pattern of paths and a label in each line, such as "
+    "base/16384/16397,accounts.",
+)
 
-    The command gets `reading`, a Reading.
+
+def reading_options(*, own_io: bool = False, labels: bool = False) -> Callable[[Command], Command]:
+    """Return a decorator that adds --associate and --include-ambiguous.
+
+    own_io: --own-io, too; labels: --labels, too. The command gets `reading`, a Reading.
     """
     options = [_associate, *([_own_io] if own_io else []), include_ambiguous_option]
+    options += [_labels] if labels else []
 
     def decorate(command: Command) -> Command:
         command = gathered(Reading, "reading")(command)

@@ -91,6 +91,12 @@ _OPTIONS = (
         "direct I/O. See biotrail report --by file.",
     ),
     click.option(
+        "--command-lines",
+        is_flag=True,
+        help="Keep the whole command line of each process, not only the title that it set, or "
+        "interpreter and script. It may hold secrets, which are then in the log.",
+    ),
+    click.option(
         "--path",
         "path",
         type=PathParts(),
@@ -171,6 +177,7 @@ class RecordArguments:
     stacks: bool
     user_stacks: bool
     files: bool
+    command_lines: bool
     path: frozenset[str] | None
     """Parts of the path; None: none."""
     call_over: float
@@ -208,6 +215,7 @@ class RecordArguments:
             "backend": self.backend,
             "stacks": Stacks(self.stacks + self.user_stacks),
             "files": self.files,
+            "command_lines": self.command_lines,
             "path": self.path or frozenset(),
             "call_over_ns": round(self.call_over * 1e9),
             "call_budget": self.call_budget,

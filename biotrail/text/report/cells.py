@@ -7,6 +7,7 @@ from rich.table import Table
 
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
+from biotrail.converters.events.titles import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table
@@ -260,6 +261,8 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
             value = f"({group.name['writer']})"
         elif field == "process" and "cgroup" not in fields:
             value = process_words(group.name)
+            if value is not None and len(value) > PATH_WIDTH and group.name.get("title"):
+                value = f"{value[: PATH_WIDTH - 1]}…"
         if field == "pid" and value is None and {"writer", "cgroup_id"} & set(group.name):
             value = NONE
         none = "(kernel thread)" if field == "call" else "(unknown)"
@@ -268,9 +271,10 @@ def name_cells(group: GroupReport | CallReport, fields: Sequence[str]) -> list[s
 
 
 def process_words(name: Name) -> str | None:
-    """Return a process's name, and for which cgroup workers queued its I/O; None: not known."""
+    """Return what people call a process, and for which cgroup workers queued; None: not known."""
     if "cgroup_id" not in name:
-        return None if name.get("process") is None else str(name["process"])
+        process, title = name.get("process"), name.get("title")
+        return None if process is None else called(str(process), str(title or ""))
     return f"{name['process']} for {name['cgroup'] or 'cgroup ' + str(name['cgroup_id'])}"
 
 
@@ -329,9 +333,11 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
     text += f" (was {_end(str(was))})" if was and field == "file" else ""
     inodes = int(group.name.get("inodes") or 0)
     several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
+    if field == "file" and (also := group.name.get("label") or group.name.get("container_file")):
+        text = f"{_end(str(path), PATH_WIDTH // 2)} ({_end(str(also), PATH_WIDTH // 2)})"
     return text + (several if field == "file" else "")
 
 
-def _end(path: str) -> str:
-    """Return a path's end, of at most PATH_WIDTH characters."""
-    return path if len(path) <= PATH_WIDTH else f"…{path[1 - PATH_WIDTH :]}"
+def _end(path: str, most: int = PATH_WIDTH) -> str:
+    """Return a path's end, of at most so many characters."""
+    return path if len(path) <= most else f"…{path[1 - most :]}"

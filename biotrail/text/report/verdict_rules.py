@@ -226,7 +226,12 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
     name, pid = str(process_words(first.name)), first.name["pid"]
     text = f"; {percent(share)} of all time is of {name}"
     text += "" if pid is None else f" (pid {pid})"
-    return text, {"process": name, "pid": pid, "process_share": round(share, 6)}
+    return text, {
+        "process": name,
+        "pid": pid,
+        "title": first.name.get("title"),
+        "process_share": round(share, 6),
+    }
 
 
 def _spread(report: Report) -> Found | None:

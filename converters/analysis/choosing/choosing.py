@@ -250,12 +250,12 @@ class Choice:
         return chosen
 
     def _is_wanted(self, row: int) -> bool:
-        """Return whether the file in a row of Context.files (-1: none) matches a pattern."""
+        """Return whether a file (row of Context.files, -1: none) or its label matches a pattern."""
         if row < 0:
             return False
         file = self._context.files[row]
-        paths = [file.path] if file.was is None else [file.path, file.was]
-        return any(fnmatchcase(path, pattern) for path in paths for pattern in self._files)
+        names = [one for one in (file.path, file.was, file.label) if one is not None]
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
         """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.

@@ -81,7 +81,8 @@ class ByInode:
         "other" (what a call's descriptor is that is no file: file_dev and inode are None);
         "device" (a block device's own pages: file and inode are None, and `device` names it); or
         one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
-        the file system, or of the device.
+        the file system, or of the device. label: what people call the file, where they do;
+        container_file: where containers see it, where it is in a layer of an overlay.
         """
         if code < _FIRST:
             return _without(code)
@@ -93,7 +94,10 @@ class ByInode:
         if file.was is not None:
             fields["file_was"] = file.was
         device = {"device": file.path} if file.device else {}
-        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device}
+        label = {"label": file.label} if file.label else {}
+        if (seen := file.in_container) is not None:
+            label["container_file"] = seen
+        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device, **label}
 
 
 class ByPath(ByInode):
@@ -240,6 +244,8 @@ class ByDirectory(ByPath):
         path = fields.pop("file")
         fields.pop("inode")
         fields.pop("file_was", None)
+        fields.pop("label", None)
+        fields.pop("container_file", None)
         known = fields["file_kind"] == "file"
         return {"dir": directory(str(path)) if known else None, **fields}
 

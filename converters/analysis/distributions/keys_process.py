@@ -105,18 +105,23 @@ class ByProcess:
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. Both are None if the thread is not known (code 0), pid if its id is not.
+        """See Key. All are None if the thread is not known (code 0), pid if its id is not.
 
         Of what workers queued for a cgroup also `cgroup` (its path; None: not in the log) and
         `cgroup_id`.
         """
         if not code:
-            return {"process": None, "pid": None}
+            return {"process": None, "pid": None, "title": None}
         pid, named, cgroup = self._groups[code]
         if cgroup:
             path = self._context.cgroups.get(cgroup)
-            return {"process": named, "pid": None, "cgroup": path, "cgroup_id": cgroup}
-        return {"process": named or self._names[pid], "pid": known_id(pid)}
+            return {
+                **{"process": named, "pid": None, "title": None},
+                **{"cgroup": path, "cgroup_id": cgroup},
+            }
+        process, known = named or self._names[pid], known_id(pid)
+        title = self._context.titles.title(known, process)
+        return {"process": process, "pid": known, "title": title}
 
 
 class ByThread:

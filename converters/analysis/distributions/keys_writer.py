@@ -110,7 +110,7 @@ class ByWriter:
         return np.array([self._known[writer] for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
-        """Return the name of a group: `process`, `pid`, `cgroup` and `cgroup_id`.
+        """Return the name of a group: `process`, `pid`, `title`, `cgroup` and `cgroup_id`.
 
         process and pid are None where the writer is not known; `writer` then says why. cgroup:
         path, None if not in the log; cgroup_id: 0 if not known.
@@ -123,6 +123,7 @@ class ByWriter:
             **why,
             "process": process if known else None,
             "pid": known_id(pid) if known else None,
+            "title": self._context.titles.title(known_id(pid), process) if known else None,
             "cgroup": self._context.cgroups.get(cgroup),
             "cgroup_id": cgroup,
         }

@@ -18,8 +18,15 @@ from biotrail.converters.analysis.fleet.tree import Deviation, HostReport
 
 LEAST_PEERS = 3
 """Other hosts that a host must have to be compared."""
-FAR = 3.5
-"""Spreads from the median from which on a host is an outlier (Iglewicz and Hoaglin 1993)."""
+_FAR = {
+    **{5: 29.0, 7: 13.4, 9: 9.1, 11: 7.3, 13: 6.4, 17: 5.3, 20: 4.9, 32: 4.2, 50: 3.8, 100: 3.5},
+    **{4: 29.0, 6: 13.4, 8: 9.1, 10: 7.3, 12: 6.4, 16: 5.3},
+}
+"""Hosts → spreads from the median which one of 1000 values of equal hosts is beyond.
+
+Of normal values, by simulation. Iglewicz and Hoaglin's 3.5 is that of a hundred: of eight, whose
+median absolute deviation may be small by chance, one of 43 values is beyond 3.5.
+"""
 _MAD = 1.4826
 """Standard deviation of normal values by their median absolute deviation."""
 
@@ -64,7 +71,7 @@ def _of_figure(
         compared = compare(("bios", stage, figure, "ns"), peers, own, confidence)
         far = spreads[row]
         compared.changed = compared.differs  # hosts, not runs: being far is the second test
-        outlier = compared.changed is True and (far is None or abs(far) >= FAR)
+        outlier = compared.changed is True and (far is None or abs(far) >= far_of(len(given)))
         found.append(Deviation(host.host, operation, len(given) - 1, compared, far, outlier))
     return found
 
@@ -88,6 +95,11 @@ def medians_of_others(values: F64) -> F64:
         return np.asarray(np.take_along_axis(ordered, at, axis=0))
 
     return (without(low) + without(high)) / 2
+
+
+def far_of(hosts: int) -> float:
+    """Return the spreads from which on a figure of one of so many hosts is an outlier."""
+    return float(np.interp(hosts, sorted(_FAR), [_FAR[one] for one in sorted(_FAR)]))
 
 
 def spreads_of(values: F64) -> list[float | None]:

@@ -2,7 +2,7 @@
 """What one recording, one host, or many of them add to a fleet's report."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from biotrail.converters.analysis.diff.options import options_of
@@ -24,6 +24,8 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 
+NONE = "(none)"
+"""Name of the group of cgroups that are in no unit (container, pod, namespace)."""
 UNKNOWN = "unknown"
 """Name of the group of devices (hosts, cgroups) whose model (kernel, path) is not known."""
 MOST_PROBLEMS = 10
@@ -41,7 +43,9 @@ OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
     "firmware": lambda context, dev: str(context.devices.get(dev, {}).get("firmware") or ""),
 }
 """Word of --by → what the I/O of a device is grouped by."""
-OF_BIOS = ("cgroup",)
+OF_CGROUPS = ("unit", "container", "pod", "namespace")
+"""Words of --by that group bios by what their cgroup is."""
+OF_BIOS = ("cgroup", *OF_CGROUPS)
 """Words of --by that group bios alone; requests are of no cgroup."""
 WORDS = (*OF_RECORDINGS, *OF_DEVICES, *OF_BIOS)
 """Words that --by takes beside the columns of the table of hosts."""
@@ -103,7 +107,7 @@ def read_part(
     `columns`. columns: what the user's table says of the recording's host. files: paths
     or URLs of the recording.
     """
-    reporter, slots = Reporter(trace.context), Slots()
+    reporter, slots = Reporter(trace.context, by=by if by in OF_CGROUPS else None), Slots()
     for window in windows:
         reporter.add(window)
         slots.add(window, trace.context)
@@ -144,8 +148,8 @@ def _groups(
     """
     found: Groups = {}
     if by in OF_BIOS:
-        for group in report.cgroups:
-            name = str(group.name.get("cgroup") or (REST if "others" in group.name else UNKNOWN))
+        for group in report.cgroups if by == "cgroup" else report.groups:
+            name = REST if "others" in group.name else _of_cgroup(by, group.name)
             into = found.setdefault(name, Sums()).operations.setdefault("all", Both())
             into.bios.merge(group.group)
         return found
@@ -158,6 +162,25 @@ def _groups(
             name = facts.columns.get(by, "")
         found.setdefault(name if dev < 0 else name or UNKNOWN, Sums()).merge(sums)
     return found
+
+
+def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
+    """Return the name that cgroups of all hosts share, from a report's group of OF_BIOS.
+
+    Containers of one name are one group, pods of one name and namespace, too; without a name, ids.
+    """
+    found = name.get(by)
+    if by == "unit":
+        found = found or name.get("slice")
+    elif by == "container":
+        found = found or name.get("container_id")
+        if found and name["cgroup_kind"] == "monitor":
+            found = f"{found} (its monitor)"
+    elif by == "pod":
+        found = f"{name['namespace']}/{found}" if found and name["namespace"] else found
+        found = found or name.get("pod_uid")
+    none = NONE if by != "cgroup" and name["cgroup_kind"] != "not known" else UNKNOWN
+    return str(found) if found else none
 
 
 def _facts(

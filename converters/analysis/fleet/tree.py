@@ -126,7 +126,7 @@ class Deviation:
     standard deviations as the median absolute deviation estimates them; None: all hosts but a few
     have the same value."""
     outlier: bool
-    """Whether the figure changed, and is at least deviations.FAR spreads away."""
+    """Whether the figure changed, and is at least `deviations.far_of` spreads away."""
 
 
 @dataclass

@@ -251,11 +251,13 @@ function named(key) {
     );
 }
 
-/** Returns the cell with a process's name, and for which cgroup workers queued its I/O. */
+/** Returns the cell with what people call a process, and for which cgroup workers queued. */
 function processName(row) {
-  if (!row.cgroup_id) return named("process")(row);
-  const text = printable(`${row.process} for ${row.cgroup || `cgroup ${row.cgroup_id}`}`);
-  return el("td", { class: "name left", title: text }, text);
+  if (row.others || row.process === null || !(row.title || row.cgroup_id)) return named("process")(row);
+  let text = row.process;
+  if (row.cgroup_id) text = `${row.process} for ${row.cgroup || `cgroup ${row.cgroup_id}`}`;
+  else text = row.title.includes(row.process) ? row.title : `${row.process} (${row.title})`;
+  return el("td", { class: "name left", title: printable(text) }, printable(text));
 }
 
 /** Returns the cell with a file's path, or with the reason for which there is no file. */
@@ -270,7 +272,9 @@ function fileName(row) {
     metadata: "(metadata)",
   };
   const several = row.inodes > 1 ? ` (${format.count(row.inodes)} inodes)` : "";
-  const path = row.file === null ? why[row.file_kind] : `${row.file}${several}`;
+  const also = row.label || row.container_file;
+  const label = also ? ` (${also})` : "";
+  const path = row.file === null ? why[row.file_kind] : `${row.file}${label}${several}`;
   const text = row.others ? "all others" : printable(path);
   return el("td", { class: "name left", title: text }, text);
 }

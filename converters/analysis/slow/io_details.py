@@ -198,10 +198,10 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
 
 
 def file_path(context: Context, row: int) -> str | None:
-    """Return the path of the file in a row of Context.files; None: row -1, or a block device."""
+    """Return the file in a row of Context.files, as shown; None: row -1, or a block device."""
     if row < 0 or context.files[row].device:
         return None
-    return context.files[row].path
+    return context.files[row].shown
 
 
 def under_way(bios: Bios) -> np.ndarray:

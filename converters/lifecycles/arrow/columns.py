@@ -144,6 +144,7 @@ BIOS = (
     *_LATER_STAGES,
     *_NAMES_OF_CGROUP,
     *_WHOM,
+    Column("title", NAME, "", "what the process calls itself, or which script it runs"),
 )
 _DRIVER = (
     Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),

@@ -59,6 +59,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
         **_cgroup_names(bios, context),
+        "title": _titles(bios, tasks, context),
         "file": named(bios.file, lambda row: _path(context, row)),
         **path_columns(window, context),
         **held_columns(window, context),
@@ -87,6 +88,16 @@ def _cgroup_names(bios: Bios, context: Context) -> dict[str, pa.Array]:
         field: dictionary(codes, [getattr(name, field) for name in names])
         for field in cgroup_names.FIELDS
     }
+
+
+def _titles(bios: Bios, tasks: Tasks, context: Context) -> pa.Array:
+    """Return the column of what each bio's process calls itself; null where it does not."""
+    return named(
+        bios.task,
+        lambda row: (
+            context.titles.title(tasks.pid(row), str(tasks.comm[row])) if row >= 0 else None
+        ),
+    )
 
 
 def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:

@@ -47,6 +47,9 @@ _COMMON_LAST = (
 
 BIO_ARGUMENTS = (
     Argument("process", "name of the thread that submitted it", "not known"),
+    Argument(
+        "title", "what its process calls itself, or which script it runs", "none, or not known"
+    ),
     *_COMMON_FIRST,
     Argument("tid", "that thread", "not known"),
     Argument("pid", "its process (tgid)", "not known"),

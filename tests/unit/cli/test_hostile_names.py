@@ -106,6 +106,8 @@ def write(folder: Path, name: str, log_id: str = "7" * 32) -> Hostile:
     pod = {"name": name, "namespace": name}
     names = {"containers": {CONTAINER: {"name": name, "runtime": name}}, "pods": {UID: pod}}
     writer.write_note("containers", names)
+    called = {"comm": comm.decode("utf-8", "replace"), "title": name}
+    writer.write_note("titles", {"42": called})
     end = stack_logs.clock(at + 10**9)
     writer.write_chunk([Segment(0, 0, 0, records)], end)
     writer.close({"clocks": end, "reason": name, "problems": [name]})

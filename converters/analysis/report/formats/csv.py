@@ -29,6 +29,10 @@ DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 of the latency with them in; added later."""
 CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
 """Columns that say what a cgroup is; added later."""
+TITLE = ("title",)
+"""Column of what a process calls itself; added later still."""
+LABEL = ("label", "container_file")
+"""Columns of what people call a file, and where containers see it; likewise."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -55,6 +59,8 @@ COLUMNS = (
     *CLEARED.values(),
     "recorder_ns",
     "by_workers",
+    *TITLE,
+    *LABEL,
 )
 
 _COUNTED = (

@@ -141,7 +141,7 @@ class SliceMaker:
 
     def _file(self, row: int) -> str:
         """Return the path of a row of `Context.files`; empty: -1, or the device's own pages."""
-        return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
+        return "" if row < 0 or self.context.files[row].device else self.context.files[row].shown
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
@@ -288,13 +288,20 @@ class SliceMaker:
         return flush
 
     def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Add to slices of bios the argument `process`: the submitting thread's name, where known.
+        """Add to slices of bios the arguments `process` and `title`, where they are known.
 
-        table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns
-        names.
+        These are the submitting thread's name, and what its process calls itself. table: per slice
+        (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns names.
         """
         if (table.task >= 0).any():
             slices.text("process", self._thread_names(table.task, tasks))
+            used, inverse = distinct(np.maximum(table.task, 0))
+            titles = [
+                self.context.titles.title(tasks.pid(int(row)), str(tasks.comm[row])) for row in used
+            ]
+            if any(titles):
+                ids = np.array([self.strings.id(t) if t else 0 for t in titles], dtype=np.uint64)
+                slices.text("title", np.where(table.task >= 0, ids[inverse], np.uint64(0)))
 
     def _thread_names(self, rows: I32, tasks: Tasks) -> U64:
         """Return the interned ids of the names in rows of `tasks` (n,), 0 for -1; some are not."""

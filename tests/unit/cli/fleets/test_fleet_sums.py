@@ -17,6 +17,7 @@ from biotrail.converters.analysis.fleet.tree import FleetReport
 from biotrail.converters.analysis.report import report
 from biotrail.converters.analysis.report.formats.json import as_dict as report_dict
 from biotrail.converters.pipeline import Trace
+from tests.support import named_logs
 from tests.support.fleet_archives import fleet, host_archive, log_of
 
 HOSTS = 3
@@ -112,6 +113,35 @@ def test_groups_are_hosts_devices_and_columns_of_the_table(tmp_path: Path) -> No
     assert named["host"] == {"db1": ios // 2, "db2": ios // 2}
     assert named["rack"] == {"r7": ios // 2, "unknown": ios // 2}
     assert len(named["kernel"]) == 1
+
+
+def test_groups_are_what_people_call_cgroups(tmp_path: Path) -> None:
+    # GIVEN archives of two hosts with a unit, containers and a pod each
+    uid, web, nginx = "0f8fad5b-d9cb-469f-a165-70867728950e", "a1" * 32, "c3" * 32
+    pods = "/kubepods/burstable/pod"
+    cgroups = {
+        1: "/system.slice/db.service/workers",
+        2: f"/docker/{web}",
+        3: f"{pods}{uid}/{nginx}",
+        4: f"{pods}1{uid[1:]}",
+        5: f"/machine.slice/libpod-conmon-{web}.scope",
+    }
+    named = {web: {"name": "web"}, nginx: {"name": "nginx"}}
+    names = {"containers": named, "pods": {uid: {"name": "web-0", "namespace": "shop"}}}
+    reads = [one for one in (*cgroups, 99) for _ in range(one)]
+    log = named_logs.write(tmp_path / "a.biotrail", reads, cgroups, names)
+    paths = fleet(tmp_path / "set", 2, log)
+    # WHEN they are grouped / THEN groups of one name are one on both
+    found = {
+        by: {one.name: one.total.bios.counters["ios"] for one in reported(paths, by).groups}
+        for by in ("unit", "container", "pod", "namespace")
+    }
+    assert found == {
+        "unit": {"db.service": 2, f"libpod-conmon-{web}.scope": 10, "(none)": 18, "unknown": 198},
+        "container": {"web": 4, "nginx": 6, "web (its monitor)": 10, "(none)": 10, "unknown": 198},
+        "pod": {"shop/web-0": 6, f"1{uid[1:]}": 8, "(none)": 16, "unknown": 198},
+        "namespace": {"shop": 6, "(none)": 16, "unknown": 206},
+    }
 
 
 def test_recordings_of_one_host_are_one_host(tmp_path: Path) -> None:

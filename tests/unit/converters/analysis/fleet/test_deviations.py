@@ -2,6 +2,7 @@
 """Which hosts differ from their peers."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -10,6 +11,7 @@ from biotrail.converters.analysis.diff.figures import Estimate
 from biotrail.converters.analysis.fleet.deviations import (
     LEAST_PEERS,
     deviations,
+    far_of,
     medians_of_others,
     spreads_of,
 )
@@ -70,3 +72,13 @@ def test_few_hosts_and_hosts_without_draws_are_not_compared() -> None:
 def test_spreads_are_not_known_where_half_of_the_hosts_are_equal() -> None:
     # GIVEN equal hosts but one WHEN spreads are asked for THEN the one has none, the others 0
     assert spreads_of(np.array([5.0, 5.0, 5.0, 9.0])) == [0.0, 0.0, 0.0, None]
+
+
+@pytest.mark.parametrize("count", [4, 5, 8, 9, 20, 60, 200])
+def test_equal_hosts_are_seldom_far(count: int) -> None:
+    # GIVEN figures of many fleets of equal hosts, whose logarithms are normal
+    draw = np.random.default_rng(count)
+    values = np.exp(10 + 0.1 * draw.standard_normal((40_000 // count, count)))
+    # WHEN their spreads are asked for / THEN at most two of 1000 are as far as outliers are
+    far = [abs(one) >= far_of(count) for fleet in values for one in spreads_of(fleet) if one]
+    assert sum(far) / len(far) < 0.002

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Titles of the processes of a recording's threads, looked up while they run, for the log."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from biotrail.recorder.host.process_titles import Process, look
+from biotrail.recorder.log import Segment
+from biotrail.recorder.log.names import name_records
+from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.schema.payloads import TitlesNote
+
+AGAIN_NS = 2_000_000_000
+"""Time between two looks at processes that are known already: titles are set, and change."""
+_LOOK_NS = 10_000_000
+"""Longest time that a look takes; what is left waits for the next."""
+_MOST_PROCESSES = 1 << 14
+_MOST_TITLES = 8
+"""Titles of one process that are noted: some change with all that it does."""
+_MOST_WAITING = 4096
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_Thread = tuple[int, int, str]
+"""Process, thread, and the thread's name."""
+
+
+class _Known:
+    """A process that was looked at."""
+
+    def __init__(self, found: Process) -> None:
+        self.found = found
+        self.noted = int(bool(found.title))
+
+
+class TitleWatch:
+    """Finds the titles of processes whose threads are named in the records."""
+
+    def __init__(self, whole: bool, find: Callable[..., Process | None] = look) -> None:
+        """whole: note whole command lines. find: process_titles.look, or one for tests."""
+        self._whole, self._find = whole, find
+        self._unread: deque[Sequence[Segment]] = deque(maxlen=16)
+        self._waiting: deque[_Thread] = deque(maxlen=_MOST_WAITING)
+        self._seen: dict[_Thread, None] = {}
+        self._known: dict[int, _Known] = {}
+        self._again_ns = 0
+
+    def job(self, writer: WriterThread, segments: Sequence[Segment]) -> Job:
+        """Return a job that notes titles of processes in the segments, which are written before.
+
+        Where an earlier job found the writer's queue full, its segments are looked at, too.
+        """
+        self._unread.append(segments)
+        return writer.note("titles", self.changes)
+
+    def changes(self) -> TitlesNote | None:
+        """Return a `titles` note of processes with new titles; None: there are none.
+
+        Runs in the writer thread.
+        """
+        until = time.monotonic_ns() + _LOOK_NS
+        while self._unread:
+            self._add(self._unread.popleft())
+        note: TitlesNote = {}
+        while self._waiting and time.monotonic_ns() < until:
+            self._note(note, self._waiting.popleft())
+        if (now := time.monotonic_ns()) >= self._again_ns:
+            self._again_ns = now + AGAIN_NS
+            self._look_again(note, until)
+        return note or None
+
+    def _add(self, segments: Sequence[Segment]) -> None:
+        """Have the threads that records name for the first time wait for a look."""
+        rows = name_records(segments).tasks
+        for _, ids, *comm in rows.tolist():
+            name = b"".join(word.to_bytes(8, "little") for word in comm).partition(b"\0")[0]
+            thread = (ids >> 32, ids & 0xFFFFFFFF, name.decode("utf-8", "replace"))
+            if thread[0] and thread not in self._seen:
+                _put(self._seen, thread, None)
+                self._waiting.append(thread)
+
+    def _look_again(self, note: TitlesNote, until: int) -> None:
+        """Look at known processes, those that were not looked at for longest first."""
+        for pid in list(self._known):
+            if time.monotonic_ns() >= until:
+                return
+            known = self._known.pop(pid)
+            found = self._find(pid, pid, known.found.comm, self._whole)
+            if found is not None and known.noted < _MOST_TITLES:
+                self._known[pid] = known
+                self._take(note, pid, found)
+
+    def _note(self, note: TitlesNote, thread: _Thread) -> None:
+        """Look at a thread's process, and note its title if it is new."""
+        found = self._find(*thread, self._whole)
+        if found is not None:
+            self._take(note, thread[0], found)
+
+    def _take(self, note: TitlesNote, pid: int, found: Process) -> None:
+        known = self._known.get(pid)
+        if known is None:
+            _put(self._known, pid, known := _Known(found))
+            if not found.title:
+                return
+        elif known.found == found or (known.found.title == found.title == ""):
+            known.found = found
+            return
+        else:
+            known.found = found
+            known.noted += 1
+        note[str(pid)] = {"comm": found.comm, "title": found.title}
+
+
+def _put(into: dict[_K, _V], key: _K, value: _V) -> None:
+    """Add an entry; of more than _MOST_PROCESSES the oldest goes."""
+    into[key] = value
+    if len(into) > _MOST_PROCESSES:
+        del into[next(iter(into))]

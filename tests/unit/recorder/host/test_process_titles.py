@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of a command line a log keeps: titles, interpreters and scripts, and no secrets."""
+
+from pathlib import Path
+
+import pytest
+
+from biotrail.recorder.host.process_titles import (
+    MOST_CHARACTERS,
+    MOST_OF_COMMAND_LINE,
+    Process,
+    look,
+    title_of,
+)
+
+SECRET = "s3cret"
+TITLES = [
+    ("postgres", ["postgres: checkpointer "], "postgres: checkpointer"),
+    (
+        "postgres",
+        ["postgres: main: alice shop [local] idle"],
+        "postgres: main: alice shop [local] idle",
+    ),
+    ("postgres", ["/usr/lib/postgresql/17/bin/postgres", "-D", "/data"], ""),
+    ("nginx", ["nginx: worker process"], "nginx: worker process"),
+    (
+        "nginx",
+        ["nginx: master process /usr/sbin/nginx -g pid /x;"],
+        "nginx: master process /usr/sbin/nginx",
+    ),
+    # What a title leaves of the arguments that it is written over is none of it.
+    ("x", ["x: waiting", "ord", f"--password={SECRET}"], "x: waiting"),
+    ("redis-server", ["redis-server *:6379"], "redis-server *:6379"),
+    (
+        "redis-server",
+        ["/usr/bin/redis-server 127.0.0.1:6379"],
+        "/usr/bin/redis-server 127.0.0.1:6379",
+    ),
+    ("chrome", [f"/opt/chrome/chrome --type=renderer --key {SECRET}"], ""),
+    ("x", [f"x: {SECRET}=1 more"], ""),
+    ("celery", [f"celery: worker amqp://guest:{SECRET}@host"], "celery: worker"),
+    ("y", ["/srv/My Programs/y"], ""),
+    ("python3", ["python3", "/srv/backup.py", "--token", SECRET], "python3 backup.py"),
+    ("backup.py", ["/usr/bin/python3", "/srv/backup.py", SECRET], "python3 backup.py"),
+    ("python3", ["python3.11", "-u", "-W", "error", "-Xdev", "a.py"], "python3.11 a.py"),
+    ("python3", ["python3", "-m", "celery", "-A", SECRET], "python3 -m celery"),
+    ("python3", ["python3", "-c", f"print('{SECRET}')"], ""),
+    ("python3", ["python3", "--unknown", SECRET], ""),
+    ("python3", ["python3"], ""),
+    ("python3", ["python3", "-"], ""),
+    (
+        "java",
+        ["java", f"-Dpassword={SECRET}", "-Xmx1g", "-jar", "/opt/kafka.jar", SECRET],
+        "java -jar kafka.jar",
+    ),
+    ("java", ["java", "-cp", f"/a:{SECRET}", "kafka.Kafka", SECRET], "java kafka.Kafka"),
+    ("java", ["java", "--add-opens=java.base/java=X", "--module", "a/b.C"], "java --module b.C"),
+    ("java", ["java", "--unknown-option", SECRET, "Main"], ""),
+    ("java", ["java", f"@/run/{SECRET}"], ""),
+    ("bash", ["bash", "/etc/cron.daily/dpkg", SECRET], "bash dpkg"),
+    ("sh", ["sh", "-c", f"mysql -p{SECRET}"], ""),
+    ("sh", ["sh", "-e", "-o", "pipefail", "/srv/run.sh"], "sh run.sh"),
+    ("bash", ["-bash"], ""),
+    ("perl", ["perl", "-w", "-I/lib", "/usr/bin/spamd", SECRET], "perl spamd"),
+    ("perl", ["perl", "-e", SECRET], ""),
+    ("ruby", ["ruby", "-rbundler", "bin/puma", SECRET], "ruby puma"),
+    ("php", ["php", "-d", f"x={SECRET}", "artisan", "queue:work"], "php artisan"),
+    ("node", ["node", "--max-old-space-size=10", "server.js", SECRET], "node server.js"),
+    ("node", ["node", "-e", SECRET], ""),
+    ("curl", ["curl", f"https://user:{SECRET}@host"], ""),
+    ("mysqldump", ["mysqldump", f"-p{SECRET}"], ""),
+    ("cat", [], ""),
+]
+
+
+@pytest.mark.parametrize(("comm", "words", "title"), TITLES, ids=[repr(t[1]) for t in TITLES])
+def test_a_title_has_no_more_than_says_which_program_it_is(
+    comm: str, words: list[str], title: str
+) -> None:
+    # GIVEN a process's arguments / WHEN asked for its title / THEN no secret is in it
+    assert title_of(words, comm) == title
+    assert SECRET not in title
+
+
+def process(proc: Path, comm: str, line: bytes, thread: str | None = None) -> None:
+    """Makes the files of process 7, with thread 7, or 8 too, as /proc has them."""
+    place = proc / "7"
+    names = {"7": comm} | ({"8": thread} if thread else {})
+    for tid, name in names.items():
+        (place / "task" / tid).mkdir(parents=True)
+        (place / "task" / tid / "comm").write_text(f"{name}\n")
+    (place / "comm").write_text(f"{comm}\n")
+    (place / "cmdline").write_bytes(line)
+
+
+def test_a_process_is_looked_up_by_one_of_its_threads(tmp_path: Path) -> None:
+    # GIVEN a process that wrote a title over its arguments, with a thread of another name
+    process(tmp_path, "postgres", b"postgres: walwriter \0\0\0\0", "worker")
+    # WHEN looked up by each / THEN its name and title are known
+    expected = Process("postgres", "postgres: walwriter")
+    assert look(7, 7, "postgres", False, str(tmp_path)) == expected
+    assert look(7, 8, "worker", False, str(tmp_path)) == expected
+    # WHEN the thread has another name, is not there, or the process is not / THEN nothing is
+    assert look(7, 8, "other", False, str(tmp_path)) is None
+    assert look(7, 9, "worker", False, str(tmp_path)) is None
+    assert look(6, 6, "postgres", False, str(tmp_path)) is None
+
+
+def test_whole_command_lines_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+    # GIVEN a process with arguments, of which one is no UTF-8
+    process(tmp_path, "curl", b"curl\0-u\0alice:x\xff\0")
+    # WHEN its whole command line is asked for / THEN it is there, and otherwise not
+    assert look(7, 7, "curl", True, str(tmp_path)) == Process("curl", "curl -u alice:x\ufffd")
+    assert look(7, 7, "curl", False, str(tmp_path)) == Process("curl", "")
+
+
+def test_long_titles_are_cut(tmp_path: Path) -> None:
+    # GIVEN a title and a command line without end / WHEN looked up / THEN they are cut
+    process(tmp_path, "x", b"x: " + b"y" * 100_000)
+    for whole, most in ((False, MOST_CHARACTERS), (True, MOST_OF_COMMAND_LINE)):
+        found = look(7, 7, "x", whole, str(tmp_path))
+        assert found is not None
+        assert len(found.title) == most
+        assert found.title.endswith("y…")
+
+
+def test_kernel_threads_have_no_title(tmp_path: Path) -> None:
+    # GIVEN a thread without a command line / WHEN looked up / THEN it has no title
+    process(tmp_path, "kworker/0:1", b"")
+    assert look(7, 7, "kworker/0:1", False, str(tmp_path)) == Process("kworker/0:1", "")
