@@ -28,7 +28,7 @@ _OTHERS_PAGES = (
     ((int(PageKind.SWAP),), _UNKNOWN),
 )
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
-_WORKERS = "kworker/"
+WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 
 
@@ -111,4 +111,4 @@ class ByWriter:
 
 def _who(pid: int, comm: str) -> tuple[int, str]:
     """Return the task; _UNKNOWN for a worker of the kernel, which acts for others."""
-    return _UNKNOWN if comm.startswith(_WORKERS) else (pid, comm)
+    return _UNKNOWN if comm.startswith(WORKERS) else (pid, comm)

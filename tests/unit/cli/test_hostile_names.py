@@ -129,6 +129,7 @@ TEXTS = [
     ("slow",),
     ("slow", "--brief"),
     ("slow", "--verbose"),
+    ("blame", "--by", "process"),
     ("hist",),
     ("hist", "--heatmap"),
     ("stacks",),
