@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 COMPILED = (
+    "biotrail.converters.analysis.blame.share_loops",
     "biotrail.converters.analysis.distributions.sum_loops",
     "biotrail.converters.events.decoding_loops",
     "biotrail.converters.events.distinct_loops",

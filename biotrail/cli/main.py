@@ -48,6 +48,7 @@ _COMMANDS = {
     "metrics": "Serve figures of the I/O that goes on to Prometheus.",
     "view": "Open a log or a trace in the Perfetto UI.",
     "info": "Show what a log holds, what it lacks, and how much of it is certain.",
+    "blame": "Show whose I/O made whose I/O wait, and what would be without it.",
     "slow": "Show the slowest I/Os and why they were slow.",
     "hist": "Draw histograms of latency, size or queue depth.",
     "tree": "Show which functions followed objects passed, and where their time went.",

@@ -23,7 +23,7 @@ class Purpose(IntEnum):
 
 PURPOSE_NAMES = {purpose: purpose.name.lower() for purpose in Purpose if purpose}
 """Name of each purpose but NONE."""
-_JOURNAL_THREADS = "jbd2/"
+JOURNAL_THREADS = "jbd2/"
 """Beginning of the names of the journal's threads of ext4 and ocfs2: `jbd2/sda1-8`."""
 _METADATA_THREADS = "ext4lazyinit"
 """Beginning of the name of the thread that zeroes ext4's inode tables after mkfs, without META."""
@@ -61,7 +61,7 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     op = (bios.opf & np.uint32(0xFF)).astype(np.int64)
     writes = np.isin(op, [n for n in numbers[1:] if n >= 0])
     cached = (bios.page == PageKind.FILE) | (bios.page == PageKind.DEVICE)
-    by_journal = writes & (bios.page != PageKind.FILE) & _by(_JOURNAL_THREADS, bios, tasks)
+    by_journal = writes & (bios.page != PageKind.FILE) & _by(JOURNAL_THREADS, bios, tasks)
     journal = by_journal | (writes & ~cached & has("META", "SYNC", "IDLE"))
     own_pages = (bios.page == PageKind.DEVICE) & _on(bios, _devices(context, mounted=True))
     swapped = (bios.page == PageKind.SWAP) | _on(bios, _devices(context, mounted=False))

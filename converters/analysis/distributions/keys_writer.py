@@ -30,7 +30,7 @@ _OTHERS_PAGES = (
     ((int(PageKind.SWAP),), _UNKNOWN),
 )
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
-_WORKERS = "kworker/"
+WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 
 
@@ -89,7 +89,7 @@ class ByWriter:
 
         With a name where that alone tells: why it is not known, which idle task it is (id 0).
         """
-        if comm.startswith(_WORKERS):
+        if comm.startswith(WORKERS):
             return _UNKNOWN
         if pid <= 0:
             return pid, comm

@@ -95,7 +95,9 @@ def test_what_cannot_be_meant_is_wrong_usage(
 OUTSIDE = (("--from", "40.1s"), ("--from", "60s", "--to", "61s"), ("--to", "14:13:00"))
 
 
-@pytest.mark.parametrize("command", ["convert", "report", "hist", "slow", "dump", "stacks"])
+@pytest.mark.parametrize(
+    "command", ["convert", "report", "blame", "hist", "slow", "dump", "stacks"]
+)
 @pytest.mark.parametrize("options", OUTSIDE)
 def test_times_outside_the_log_name_its_own(
     cli: Cli, log: Path, tmp_path: Path, command: str, options: tuple[str, ...]

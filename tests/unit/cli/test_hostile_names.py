@@ -131,6 +131,7 @@ TEXTS = [
     ("slow",),
     ("slow", "--brief"),
     ("slow", "--verbose"),
+    ("blame", "--by", "process"),
     ("hist",),
     ("hist", "--heatmap"),
     ("stacks",),

@@ -17,6 +17,7 @@ COMMANDS = (
     ["report", "--json"],
     ["slow", "--json"],
     ["report", "--json", "--slower-than", "1us"],
+    ["blame"],
     ["hist"],
     ["dump"],
     ["export", "-o", "-", "--format", "csv"],

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail blame`: whose I/O made whose I/O wait, and what would be without it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from biotrail.cli.options import report_scope
+from biotrail.cli.options.cut_options import choice_options
+from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.opening import Reading, reading_options
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.converters.analysis.blame import json as blame_json
+from biotrail.converters.analysis.blame.blame import Asked, First, Second
+from biotrail.converters.analysis.blame.closing import close
+from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
+from biotrail.converters.analysis.blame.tree import Blamed
+from biotrail.converters.analysis.distributions.keys import check_recorded
+from biotrail.converters.pipeline import Trace
+from biotrail.text import blame as blame_text
+from biotrail.text import tallies, values
+from biotrail.text.columns import console
+from biotrail.text.printing import say, say_all, say_json
+from biotrail.text.progress import progress
+from biotrail.text.rows import limit_option
+
+FORMAT = 1
+_DIMENSION = click.Choice(DIMENSIONS)
+
+
+@click.command()
+@logs_argument
+@click.option(
+    "--by",
+    type=_DIMENSION,
+    default=OWNER,
+    show_default=True,
+    help="What victims and culprits are: owner is the container, else the unit, else the cgroup, "
+    "else the process.",
+)
+@click.option("--victim-by", type=_DIMENSION, help="What victims are, if not the same as culprits.")
+@click.option("--culprit-by", type=_DIMENSION, help="What culprits are, likewise.")
+@click.option(
+    "--victim",
+    "victims",
+    multiple=True,
+    type=values.Name(),
+    metavar="NAME",
+    help="Only this victim; NAME* matches a prefix. Can be repeated.",
+)
+@click.option(
+    "--culprit",
+    "culprits",
+    multiple=True,
+    type=values.Name(),
+    metavar="NAME",
+    help="Keep this culprit apart, however little it does; NAME* likewise. Can be repeated.",
+)
+@limit_option(f"{blame_text.MOST_ROWS}")
+@choice_options
+@reading_options()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/blame.md).")
+def command(
+    logs: tuple[str, ...],
+    by: str,
+    victim_by: str | None,
+    culprit_by: str | None,
+    victims: tuple[str, ...],
+    culprits: tuple[str, ...],
+    limit: int | None,
+    cut: Cut,
+    reading: Reading,
+    as_json: bool,
+) -> None:
+    """Show whose I/O made whose I/O wait in LOGs, and what would be without it.
+
+    A row for each victim: how much of its I/Os' time was their own service, waiting behind its own
+    other I/O, behind the I/O of each culprit, or the device's alone. Then who slowed whom, and
+    what the mean would be without. Options that choose I/Os choose those of victims. What a worker
+    writes back is its writer's, where the log has the path (record --path).
+
+    LOG - reads standard input, which is copied to a temporary file, for a log is read twice.
+
+    \b
+    biotrail blame disk.biotrail
+    biotrail blame --by process -d nvme0n1 --op read disk.biotrail
+    biotrail blame --victim db.service disk.biotrail
+    biotrail blame --victim-by file --culprit-by process files.biotrail
+    biotrail blame --from 10s --to 20s --by cgroup disk.biotrail
+    biotrail blame --json disk.biotrail | jq '.victims[] | [.name, .parts]'
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    asked = Asked(
+        (victim_by or by, culprit_by or by),
+        tuple(map(values.as_read, victims)),
+        tuple(map(values.as_read, culprits)),
+    )
+    with recordings(logs, reading, twice=True) as given:
+        several = len(given) > 1
+        found = of_each(given, lambda one: _read(one, cut, asked))
+    if as_json:
+        each = [one.marked(_facts(*blamed, cut)) for one, blamed in found]
+        whole = {"format": FORMAT, "recordings": each}
+        alone = {"format": FORMAT, **_facts(*found[0][1], cut)}
+        say_json(whole if several else alone, indent=2)
+        return
+    for number, (one, (trace, blamed)) in enumerate(found):
+        say_all([*([""] if number else []), *one.head()])
+        _print(trace, blamed, cut, limit)
+
+
+def _read(one: Given, cut: Cut, asked: Asked) -> tuple[Trace, Blamed]:
+    """Read a recording twice and return what was found."""
+    trace = cut.limited(one.again())
+    for by in asked.by:
+        check_recorded(by, trace.context)
+    choice = cut.choice(trace.context)
+    first = First(trace.context, choice, asked)
+    with progress(trace, "learning") as windows:
+        for window in windows:
+            first.add(window)
+            del window
+    first.finish()
+    choice.check(first.company.devices)
+    learned = first.close()
+    trace = cut.limited(one.again())
+    second = Second(trace.context, cut.choice(trace.context), asked, learned)
+    with progress(trace, "blaming") as windows:
+        for window in windows:
+            second.add(window)
+            del window
+    second.finish()
+    return trace, close(second)
+
+
+def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:
+    """Return what was found for JSON, with the log's id, scope, and what it lacks."""
+    counts = tallies.as_dict(trace)
+    return {
+        "log_id": trace.context.log_id,
+        **report_scope.facts(trace, cut),
+        **blame_json.as_dict(blamed),
+        **{key: value for key, value in counts.items() if key in ("lost", "problems")},
+    }
+
+
+def _print(trace: Trace, blamed: Blamed, cut: Cut, limit: int | None) -> None:
+    """Print the matrix, sentences and notes of one recording."""
+    screen = console()
+    scope: Sequence[str] = report_scope.lines(report_scope.facts(trace, cut))
+    if scope:
+        say_all([*scope, ""])
+    parts = tuple(trace.context.path_parts)
+    for number, part in enumerate(blame_text.parts(blamed, screen.width, limit, parts)):
+        if number:
+            screen.print()
+        screen.print(part)
+    for line in [*tallies.loss_lines(trace), *read_lines(trace)]:
+        say(line)

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show whose I/O made whose I/O wait: a matrix, sentences, and what cannot be told."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from biotrail.converters.analysis.blame.bases import ENOUGH
+from biotrail.converters.analysis.blame.blame import TELLING_NS
+from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, CallVictim, Kind, Part, Victim
+from biotrail.text import units
+from biotrail.text.columns import Column, block, table, with_more
+from biotrail.text.rows import first
+
+MOST_ROWS = 15
+"""Victims shown by default."""
+_MOST_COLUMNS = 5
+"""Culprits with a column of their own."""
+_COLUMN_SHARE = 0.005
+"""Share of all time from which a culprit has a column."""
+_TOLD = 0.1
+"""Share of a victim's time from which a sentence tells of it."""
+_OWN_TOLD = 0.5
+"""Share of waiting behind own other I/O from which a sentence tells of it."""
+_SMALL = 0.01
+"""Victims with less of the time of all are in the table alone."""
+_FOR_OTHERS = ("kworker", "jbd2/")
+"""Beginnings of the names of threads that write what others asked for."""
+_KINDS = {
+    Kind.SERVICE: "own service",
+    Kind.OWN: "own other I/O",
+    Kind.DEVICE: "device alone",
+    Kind.UNKNOWN: "unknown",
+    Kind.RUNNING: "running",
+    Kind.CPU: "waits for a CPU",
+    Kind.LIMIT: "limit",
+    Kind.JOURNAL: "journal",
+    Kind.WAITING: "other waits",
+}
+"""Kind of a part → head of its column. OTHER has a column for each culprit."""
+_NONE = "-"
+
+
+def parts(
+    blamed: Blamed, width: int, limit: int | None, path_parts: Sequence[str]
+) -> Iterator[RenderableType]:
+    """Yield what to print, with a blank line between two parts.
+
+    limit: victims shown, 0: all; None: MOST_ROWS. path_parts: parts of the path that the log has.
+    """
+    if not blamed.victims:
+        yield block(["No I/O with a known time: nobody waited.", *_notes(blamed, path_parts)])
+        return
+    most = MOST_ROWS if limit is None else limit
+    victims, more = first(blamed.victims, most)
+    title = f"Whose I/O made whose I/O wait, {_by(blamed)}"
+    rows = [
+        (
+            [
+                one.name,
+                units.count(one.ios),
+                *_time(one.wait_ns, one.ios),
+                units.duration(one.p99_ns),
+            ],
+            one.parts,
+        )
+        for one in victims
+    ]
+    heads = (
+        Column("victim", left=True),
+        Column("I/Os", 2),
+        Column("time"),
+        Column("mean"),
+        Column("p99", 3),
+    )
+    yield with_more(_matrix(title, heads, rows, width), more, "victim")
+    yield block(_sentences(victims, blamed.by[1] == "op"))
+    if blamed.calls:
+        calls, more = first(blamed.calls, most)
+        of_calls = [
+            (
+                [one.name, one.call, units.count(one.calls), *_time(one.wait_ns, one.calls)],
+                one.parts,
+            )
+            for one in calls
+        ]
+        heads = (
+            Column("victim", left=True),
+            Column("call", left=True),
+            Column("calls", 2),
+            Column("time"),
+            Column("mean"),
+        )
+        yield with_more(_matrix("Where the time of calls went", heads, of_calls, width), more)
+        yield block(_call_sentences(calls))
+    yield block(_notes(blamed, path_parts))
+
+
+def _by(blamed: Blamed) -> str:
+    victims, culprits = blamed.by
+    return f"by {victims}" if victims == culprits else f"{victims} behind {culprits}"
+
+
+def _time(ns: int, count: int) -> list[str]:
+    return [units.duration(ns), units.duration(ns / count if count else 0)]
+
+
+def _matrix(
+    title: str,
+    heads: Sequence[Column],
+    rows: Sequence[tuple[list[str], list[Part]]],
+    width: int,
+) -> Table:
+    """Return the matrix: a row for each victim, a column for each kind, and for each culprit."""
+    whole = sum(part.wait_ns for _, found in rows for part in found)
+    by_kind, by_culprit = Counter[Kind](), Counter[str]()
+    for _, found in rows:
+        for part in found:
+            if part.culprit is None:
+                by_kind[part.kind] += part.wait_ns
+            else:
+                by_culprit[part.culprit] += part.wait_ns
+    named = [name for name, ns in by_culprit.most_common() if ns >= _COLUMN_SHARE * whole]
+    named = [name for name in named if name != OTHERS][:_MOST_COLUMNS]
+    rest = sum(by_culprit.values()) > sum(by_culprit[name] for name in named)
+    kinds = [kind for kind in _KINDS if by_kind[kind]]
+    before = [kind for kind in kinds if kind in (Kind.SERVICE, Kind.OWN)]
+    after = [kind for kind in kinds if kind not in before]
+    columns = [
+        *heads,
+        *(Column(_KINDS[kind], 1) for kind in before),
+        *(Column(f"behind {name}") for name in named),
+        *([Column("behind others", 1)] if rest else []),
+        *(Column(_KINDS[kind], 1) for kind in after),
+    ]
+    cells = []
+    for cell, found in rows:
+        total = sum(part.wait_ns for part in found)
+        of_kind, of_culprit = Counter[Kind](), Counter[str]()
+        for part in found:
+            of_kind[part.kind] += part.wait_ns
+            of_culprit[part.culprit or ""] += part.wait_ns
+        others = of_kind[Kind.OTHER] - sum(of_culprit[name] for name in named)
+        shares = [
+            *(of_kind[kind] for kind in before),
+            *(of_culprit[name] for name in named),
+            *([others] if rest else []),
+            *(of_kind[kind] for kind in after),
+        ]
+        cells.append([*cell, *(_share(ns, total) for ns in shares)])
+    return table(title, columns, cells, width)
+
+
+def _share(ns: int, total: int) -> str:
+    """Return a part's share of its victim's time; a dash for none."""
+    if not ns or not total:
+        return _NONE
+    share = 100 * ns / total
+    return f"{share:.0f} %" if share >= 0.5 else "< 1 %"
+
+
+def _sentences(victims: Sequence[Victim], of_operations: bool) -> list[str]:
+    """Return sentences on who slowed whom, and by how much.
+
+    of_operations: whether culprits are operations.
+    """
+    whole = sum(one.wait_ns for one in victims)
+    most = [one for one in victims if one.wait_ns >= _SMALL * whole]
+    found = [line for one in most for line in _of_victim(one, of_operations)]
+    unknown = [one.name for one in most if _is_unknown(one)]
+    if not any("waiting behind" in line and "its own" not in line for line in found):
+        found.append("* No party's I/O made another's wait for a tenth of its time or more")
+        found[-1] += ", as far as can be told." if unknown else "."
+    if unknown:
+        found.append(f"* Whether others' I/O slowed that of {_listed(unknown)} cannot be told.")
+    return found
+
+
+def _is_unknown(victim: Victim) -> bool:
+    """Return whether a tenth or more of a victim's time is UNKNOWN."""
+    unknown = sum(part.wait_ns for part in victim.parts if part.kind == Kind.UNKNOWN)
+    return unknown >= _TOLD * victim.wait_ns > 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
+    """Yield the sentences on one victim."""
+    total = max(victim.wait_ns, 1)
+    for part in victim.parts:
+        share = f"{100 * part.wait_ns / total:.0f} % of {victim.name}'s time"
+        if part.kind == Kind.OTHER and part.culprit and part.wait_ns >= _TOLD * total:
+            if part.culprit == OTHERS:
+                yield f"* {share} is waiting behind others, none of whom has a column."
+                continue
+            what = f"{part.culprit}'s {_ios(victim.doing.get(part.culprit, 'I/O'))}"
+            what = f"others' {_ios(part.culprit)}" if of_operations else what
+            yield f"* {share} is waiting behind {what}{_without(victim, part.culprit)}"
+        elif part.kind == Kind.OWN and part.wait_ns >= _OWN_TOLD * total:
+            yield (
+                f"* {share} is waiting behind its own other I/O: it has more in flight than the "
+                "device does at once."
+            )
+        elif part.kind == Kind.DEVICE and part.wait_ns >= _TOLD * total:
+            yield (
+                f"* {share} is the device's alone: I/O took longer though nothing else was there, "
+                "or less beside others than without."
+            )
+
+
+def _ios(operation: str) -> str:
+    """Return an operation's plural."""
+    return {"flush": "flushes", "I/O": "I/O", "discard": "discards"}.get(operation, operation + "s")
+
+
+def _without(victim: Victim, culprit: str) -> str:
+    """Return the end of a sentence: what would be without the culprit."""
+    told = next((one for one in victim.without if one.culprit == culprit), None)
+    if told is None:
+        return (
+            f"; what it would be without them cannot be told: fewer than {ENOUGH} of such I/Os "
+            "were without company."
+        )
+    between = ""
+    if told.between_ns is not None:
+        low, high = map(units.duration, told.between_ns)
+        between = f" ({low} to {high})"
+    words = (
+        f": without them the mean would be {units.duration(told.mean_ns)}{between} instead of "
+        f"{units.duration(victim.mean_ns)}"
+    )
+    if told.p99_ns is not None:
+        p99, now = units.duration(told.p99_ns), units.duration(victim.p99_ns)
+        words += f", the 99th percentile about {p99} instead of {now}"
+    return f"{words}, by {units.plural(told.rests_on, 'I/O')} without company."
+
+
+def _call_sentences(calls: Sequence[CallVictim]) -> list[str]:
+    """Return sentences on what calls waited for beside own service."""
+    whole = sum(one.wait_ns for one in calls)
+    found = []
+    for one in calls:
+        if one.wait_ns < _SMALL * whole:
+            continue
+        what = f"of the time of {one.name}'s {one.call} calls"
+        for part in one.parts:
+            if part.wait_ns < _TOLD * one.wait_ns:
+                continue
+            share = f"{100 * part.wait_ns / max(one.wait_ns, 1):.0f} % {what}"
+            if part.kind == Kind.OTHER:
+                found.append(f"* {share} is waiting because of {part.culprit}'s I/O.")
+            elif part.kind == Kind.LIMIT:
+                found.append(f"* {share} is the limit of a cgroup: raise it, or ask for less.")
+            elif part.kind == Kind.CPU:
+                found.append(f"* {share} is waiting for a CPU, not for I/O.")
+            elif part.kind == Kind.JOURNAL:
+                found.append(f"* {share} is waiting for commits of the journal.")
+    return found or ["* No call waited for anybody else's I/O, a limit or a CPU for long."]
+
+
+def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
+    """Return what the figures rest on, and what they lack."""
+    found = []
+    based = blamed.based
+    if total := sum(based.values()):
+        here = 100 * based.get("stretch", 0) / total
+        found.append(
+            f"own service: of {here:.0f} % of the I/Os by I/O without company in the same "
+            f"{units.duration(blamed.stretch_ns)}, of {100 * based.get('log', 0) / total:.0f} % "
+            "by that of the whole log"
+        )
+        if substitute := based.get("substitute", 0):
+            found[-1] += (
+                f"; {units.plural(substitute, 'I/O')} had nobody like them without company: by the "
+                "time since the completion before"
+            )
+    if blamed.upper:
+        found.append(
+            f"{units.plural(blamed.upper, 'bio')} of upper devices left out: the bios below stand "
+            "for them"
+        )
+    if blamed.unknown:
+        found.append(f"{units.plural(blamed.unknown, 'bio')} left out: their time is not known")
+    if blamed.without_end:
+        requests = units.plural(blamed.without_end, "request")
+        found.append(f"{requests} without a known completion stand beside nothing")
+    if blamed.forgotten:
+        found.append(
+            f"{units.plural(blamed.forgotten, 'bio')} waited so long that what was there when they "
+            "began is no longer known: unknown"
+        )
+    small = sum(one.small_ns for one in blamed.victims)
+    if small:
+        on = f", or are on {', '.join(blamed.shared)}, programs on the same CPUs" * bool(
+            blamed.shared
+        )
+        found.append(
+            f"I/Os with {units.duration(small)} in all take less than {units.duration(TELLING_NS)} "
+            f"without company{on}: who slows such I/O cannot be told"
+        )
+    if not blamed.named:
+        found.append("the recording has filters: I/O that it left out is blamed on nobody")
+    names = {one.name for one in blamed.victims}
+    names |= {part.culprit for one in blamed.victims for part in one.parts if part.culprit}
+    if "dirty" not in path_parts and any(name.startswith(_FOR_OTHERS) for name in names):
+        found.append(
+            "kworker and jbd2 write what others asked for: biotrail record --path tells for whom"
+        )
+    return found

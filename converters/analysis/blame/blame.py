@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blame in two passes over a log's windows: bases and who there is; then who waited for whom.
+
+The rule: an I/O's own service is the mean of its class without company, before D and after it
+apart. What it took beyond that, or less, is shared by the work that others had with the device
+meanwhile. A request's work is the time that its class takes without company.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.analysis.blame import journals, share_loops
+from biotrail.converters.analysis.blame.bases import (
+    BLOCK_NS,
+    CALM,
+    DEVICE,
+    MOST_BLOCKS,
+    QUEUE,
+    Bases,
+    Learner,
+    Steps,
+)
+from biotrail.converters.analysis.blame.calls import CallBlame
+from biotrail.converters.analysis.blame.company import Batch, Company, Served, beside
+from biotrail.converters.analysis.blame.journals import Waiters
+from biotrail.converters.analysis.blame.parties import Writers, parties
+from biotrail.converters.analysis.blame.tree import OTHERS
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
+from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles
+from biotrail.recorder.schema.errors import ConversionError
+
+MOST_VICTIMS = 31
+"""Victims that are kept apart."""
+MOST_SLOTS = 15
+"""Culprits that are kept apart; where they are named by another dimension than victims, pairs."""
+MOST_PAIRS = 128
+"""Pairs of a victim and a class of which the bootstrap draws."""
+TELLING_NS = 30_000
+"""I/Os whose class takes less than this without company: what slows them cannot be told."""
+ON_CPU = ("loop", "zram", "ram", "pmem")
+"""Beginnings of the names of devices that are programs on the CPUs which the loads have."""
+_MOST_LISTED = 10
+"""Names that a message lists."""
+_MOST_WEIGHT = 16_383
+"""Weight of the work of the slowest class."""
+_BUCKETS = 48 * 128
+"""Buckets of Q2C: `sketch.buckets_of`, from 1 ns."""
+_FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which matrix is asked for."""
+
+    by: tuple[str, str]
+    """Words of DIMENSIONS, of victims and of culprits."""
+    victims: tuple[str, ...] = ()
+    """Names, each maybe with * at its end; empty: all."""
+    culprits: tuple[str, ...] = ()
+
+
+def matches(name: str, wanted: tuple[str, ...]) -> bool:
+    """Return whether a name is one of those, where NAME* matches a prefix."""
+    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in wanted)
+
+
+@dataclass
+class Names:
+    """Who is kept apart, as the first pass found them."""
+
+    victims: list[str]
+    """Names of the rows; the last one is OTHERS."""
+    slots: list[tuple[str, str]]
+    """(victim's name, culprit's name) of each slot; the last one is OTHERS."""
+    row_of: dict[int, int]
+    """Code of a victim → row."""
+    slot_of: dict[tuple[int, int], int]
+    """(code of the victim, of the culprit) → slot."""
+    own: NDArray[np.uint8]
+    """(rows, slots): 1 where the slot is the row's own I/O."""
+
+
+class _Pass:
+    """What both passes share: parties, and batches of settled bios."""
+
+    def __init__(
+        self,
+        context: Context,
+        choice: Choice,
+        asked: Asked,
+        long: Served | None = None,
+        commits: journals.Asked | None = None,
+    ) -> None:
+        self.context, self.asked = context, asked
+        victims = parties(asked.by[0], context)
+        same = asked.by[0] == asked.by[1]
+        self.by = (victims, victims if same else parties(asked.by[1], context))
+        self.company = Company(context, choice, self.by, long, commits)
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the log's next window."""
+        batch = self.company.add(window)
+        if batch is not None:
+            self._use(batch)
+
+    def finish(self) -> None:
+        """Add what is left, after the last window."""
+        self.company.needed = FAR
+        batch = self.company.finish()
+        if batch is not None:
+            self._use(batch)
+
+    def _use(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+
+class First(_Pass):
+    """Learns the bases, and who has most time."""
+
+    def __init__(self, context: Context, choice: Choice, asked: Asked) -> None:
+        super().__init__(context, choice, asked)
+        self.learner = Learner()
+        self.waiters = Waiters(self.by)
+        self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
+        self.waited: Counter[int] = Counter()
+        """Code of the victim → ns of its chosen I/Os."""
+        self.had: Counter[tuple[int, int]] = Counter()
+        """(code of the victim, of the culprit) → ns of its I/Os with a device."""
+        self.doing: Counter[tuple[int, int]] = Counter()
+        """(code of the culprit, class) → likewise."""
+        self.of_class: Counter[tuple[int, int]] = Counter()
+        """(code of the victim, class) → ns of its chosen I/Os."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the log's next window."""
+        super().add(window)
+        self.waiters.add(window)
+
+    def _use(self, batch: Batch) -> None:
+        """Count who had how much time, and learn of I/Os without company."""
+        ios, served = batch.ios, batch.served
+        self.blocks.reach(ios.queue)
+        chosen = ios.take(ios.chosen)
+        _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
+        _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
+        _count_up(self.had, (ios.victim, ios.culprit), ios.complete - ios.issue)
+        _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
+        nobody = np.zeros(len(served), np.int64)
+        for found in beside(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
+            rows = found.rows
+            alone = np.stack([found.queue[:, 0] == 0, found.device[:, 0] == 0])
+            issue, complete = ios.issue[rows], ios.complete[rows]
+            ends = served.end[served.dev == ios.dev[rows[0]]]
+            ends = np.sort(ends, kind="stable")
+            at = np.searchsorted(ends, complete) - 1
+            last = ends[np.maximum(at, 0)] if len(ends) else complete
+            last = np.where(at >= 0, last, 0)
+            gap = complete - np.clip(last, issue, complete)
+            times = np.stack([issue - ios.queue[rows], complete - issue])
+            self.learner.add(ios.kind[rows], ios.queue[rows], times, alone, gap)
+
+    def close(self) -> "Learned":
+        """Return what the second pass needs, after the last window."""
+        long = Served.concatenate(self.company.long) if self.company.long else None
+        bases = self.learner.close()
+        names = self._names()
+        rows = Counter[tuple[int, int]]()
+        for (victim, kind), ns in self.of_class.items():
+            row = names.row_of.get(victim, NEVER)
+            if row >= 0:
+                rows[row, kind] += ns
+        pairs = [pair for pair, _ in sorted(rows.items(), key=lambda one: (-one[1], one[0]))]
+        doing: dict[str, Counter[int]] = {}
+        for (culprit, kind), ns in self.doing.items():
+            doing.setdefault(self.by[1].name(culprit), Counter())[kind] += ns
+        return Learned(
+            bases, names, pairs[:MOST_PAIRS], long, self.blocks, doing, self.waiters.close()
+        )
+
+    def _names(self) -> Names:
+        """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest."""
+        asked = self.asked
+        name_of = {code: self.by[0].name(code) for code in self.waited}
+        waited: Counter[str] = Counter()
+        for code, ns in self.waited.items():
+            waited[name_of[code]] += ns
+        ranked = sorted(waited, key=lambda name: (-waited[name], name))
+        if asked.victims:
+            _check(asked.victims, ranked, "waited", asked.by[0])
+            ranked = [name for name in ranked if matches(name, asked.victims)]
+        victims = [*ranked[:MOST_VICTIMS], OTHERS]
+        wanted = set(ranked)
+        at = {name: row for row, name in enumerate(victims)}
+        row_of = {
+            code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
+        }
+        return self._with_slots(victims, row_of)
+
+    def _with_slots(self, victims: list[str], row_of: dict[int, int]) -> Names:
+        """Return the names with the slots of culprits."""
+        asked = self.asked
+        of_code: dict[tuple[int, int], tuple[str, str]] = {}
+        had: Counter[tuple[str, str]] = Counter()
+        for (victim, culprit), ns in self.had.items():
+            pair = self.by[0].name(victim), self.by[1].name(culprit)
+            of_code[victim, culprit] = pair
+            had[pair] += ns
+        found = sorted({name for _, name in had})
+        _check(asked.culprits, found, "had a device", asked.by[1])
+        order = sorted(
+            had, key=lambda pair: (not matches(pair[1], asked.culprits), -had[pair], pair)
+        )
+        slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
+        at = {pair: slot for slot, pair in enumerate(slots)}
+        slot_of = {code: at.get(pair, len(slots) - 1) for code, pair in of_code.items()}
+        own = np.zeros((len(victims), len(slots)), np.uint8)
+        for slot, (name, _) in enumerate(slots[:-1]):
+            if name in victims[:-1]:
+                own[victims.index(name), slot] = 1
+        return Names(victims, slots, row_of, slot_of, own)
+
+
+def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None:
+    """Raise ConversionError if one of the names that are asked for is none of the log's."""
+    for one in wanted:
+        if not any(matches(name, (one,)) for name in names):
+            listed = ", ".join(names[:_MOST_LISTED]) or "nobody"
+            more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+            raise ConversionError(f"nobody of the name {one} {did} (--by {by}): {listed}{more} did")
+
+
+def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: ignore[type-arg]
+    """Add ns (n,) to the counter's item of each row's code, or tuple of codes."""
+    if not len(ns):
+        return
+    pair = codes[0] if len(codes) == 1 else codes[0] << 31 | codes[1]
+    found, _, place = distinct_values(pair)
+    sums = sum_by(place, ns, len(found))
+    for code, total in zip(found.tolist(), sums.tolist(), strict=True):
+        into[code if len(codes) == 1 else (code >> 31, code & (1 << 31) - 1)] += total
+
+
+@dataclass
+class Learned:
+    """What the first pass found."""
+
+    bases: Bases
+    names: Names
+    pairs: list[tuple[int, int]]
+    """(row of the victim, class), of which the bootstrap draws."""
+    long: Served | None
+    blocks: Steps
+    doing: dict[str, Counter[int]]
+    """Name of the culprit → class → ns of its I/Os with a device."""
+    commits: journals.Asked
+    """Who waited for each commit of a journal."""
+
+
+@dataclass
+class Sums:
+    """What the second pass adds up."""
+
+    cells: I64
+    """(rows + 1, slots + 3) ns: I/O of each slot, own service, device alone, unknown. The last row
+    is of I/Os that are not asked for, also of the other columns."""
+    ios: I64
+    """(rows,): I/Os."""
+    untold: I64
+    """(rows,): ns of I/Os of which blame cannot tell."""
+    free: I64
+    """(rows, slots + 1, buckets): I/Os by Q2C without work of the slot beside them; last: all."""
+    factors: NDArray[np.float64]
+    """(blocks * pairs, slots, 4): see `share_loops.share`."""
+    block_ios: I64
+    """(blocks, rows), and likewise ns."""
+    block_ns: I64
+    block_bases: I64
+    """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
+    based: Counter[str] = field(default_factory=Counter)
+
+
+class Second(_Pass):
+    """Shares each I/O's time."""
+
+    def __init__(self, context: Context, choice: Choice, asked: Asked, learned: Learned) -> None:
+        long = _none() if learned.long is None else learned.long
+        super().__init__(context, choice, asked, long, learned.commits)
+        self.learned = learned
+        bases, names = learned.bases, learned.names
+        rows, slots = len(names.victims) + 1, len(names.slots)  # the last one: not asked for
+        classes = max(bases.of_log, default=-1) + 1
+        self.sums = Sums(
+            np.zeros((rows, slots + 3), np.int64),
+            np.zeros(rows, np.int64),
+            np.zeros(rows, np.int64),
+            np.zeros((rows, slots + 1, _BUCKETS), np.int64),
+            np.zeros((MOST_BLOCKS * max(len(learned.pairs), 1), slots, 4)),
+            np.zeros((MOST_BLOCKS, rows), np.int64),
+            np.zeros((MOST_BLOCKS, rows), np.int64),
+            np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64),
+        )
+        self._own = np.zeros((rows, slots), np.uint8)
+        self._own[:-1] = names.own
+        self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
+        slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
+        unit = max(slowest / _MOST_WEIGHT, 1.0)
+        weights = [one[DEVICE][0] / unit for one in bases.of_log.values()]
+        self._usual = max(int(np.median(weights)) if weights else 1, 1)
+        self._weights = {
+            kind: max(round(one[DEVICE][0] / unit), 1) for kind, one in bases.of_log.items()
+        }
+        self.shared: set[int] = set()
+        """Devices that are programs on the same CPUs."""
+        self.calls: CallBlame | None = None
+        """None: the log has no timed calls, or I/Os are chosen by what calls do not have."""
+        whole = choice.all or choice.by_thread_alone
+        if "time" in context.path_parts and whole and isinstance(self.by[0], Writers):
+            self.calls = CallBlame(context, self.by[0], slots)
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the log's next window."""
+        if self.calls is not None:
+            self.calls.add(window)
+            self.company.needed = self.calls.needs_since()
+        super().add(window)
+
+    def _use(self, batch: Batch) -> None:
+        """Share the time of the batch's chosen I/Os."""
+        ios, served, names = batch.ios, batch.served, self.learned.names
+        slots = len(names.slots)
+        pair = served.victim << 31 | served.culprit
+        found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
+        of = [
+            names.slot_of.get((one >> 31, one & (1 << 31) - 1), slots - 1) for one in found.tolist()
+        ]
+        slot = np.array(of, np.int64)[place]
+        weight = _looked_up(self._weights, served.kind, self._usual)
+        row = _looked_up(names.row_of, ios.victim, NEVER)
+        row[~ios.chosen] = NEVER
+        for one in beside(batch, np.arange(len(ios)), slot, weight, slots):
+            self._share(batch, one.rows, row, one.queue, one.device)
+        if self.calls is not None:
+            self.calls.settle(batch.until, batch, slot, weight)
+
+    def _share(self, batch: Batch, rows: I64, row: I64, queue: I64, device: I64) -> None:
+        """Share the time of I/Os `rows` of one device. row: of all I/Os, that of their victims."""
+        ios, sums, bases = batch.ios, self.sums, self.learned.bases
+        kind, begun = ios.kind[rows], ios.queue[rows]
+        times = np.stack([ios.issue[rows] - begun, ios.complete[rows] - ios.issue[rows]])
+        block = self.learned.blocks.place(begun)
+        alone = np.stack([(queue <= 0).all(axis=1), (device <= 0).all(axis=1)])
+        counted = bases.counts(kind, times, alone)
+        _, classes, *_ = sums.block_bases.shape
+        for part in (QUEUE, DEVICE):
+            at = (block * classes + kind)[counted[part]]
+            shape = MOST_BLOCKS, classes
+            many = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
+            sums.block_bases[:, :, part, 0] += many
+            ns = sum_by(at, times[part][counted[part]], shape[0] * shape[1])
+            sums.block_bases[:, :, part, 1] += ns.reshape(shape)
+        mine = np.flatnonzero(row[rows] >= 0)
+        if self.calls is not None:  # which wait for I/O of all
+            mine = np.arange(len(rows))
+        if not len(mine):
+            return
+        rows, kind, block, times = rows[mine], kind[mine], block[mine], times.take(mine, axis=1)
+        asked, latency = row[rows] >= 0, ios.complete[rows] - ios.queue[rows]
+        victim = np.where(asked, row[rows], len(sums.ios) - 1)
+        base = bases.of(kind, ios.queue[rows])
+        tell = self._tells(kind, int(ios.dev[rows[0]]))
+        forgotten = ios.queue[rows] < self.company.floor
+        self.company.counts.forgotten += int((forgotten & asked).sum())
+        tell[forgotten] = 0
+        found, _, place = distinct_values(victim << 31 | kind)
+        of = [self._pair_of.get((p >> 31, p & (1 << 31) - 1), NEVER) for p in found.tolist()]
+        pair = np.array(of, np.int64)[place]
+        pair = np.where(pair >= 0, block * max(len(self.learned.pairs), 1) + pair, NEVER)
+        bucket = np.clip(buckets_of(latency) - _FIRST_BUCKET, 0, _BUCKETS - 1)
+        cells = np.zeros((len(rows), sums.cells.shape[1]), np.int64)
+        share_loops.share_all(
+            times[QUEUE], times[DEVICE], base[QUEUE], base[DEVICE], tell, victim, pair, bucket,
+            np.ascontiguousarray(queue[mine]), np.ascontiguousarray(device[mine]),
+            self._own, cells, sums.factors, sums.cells, sums.free, CALM,
+        )  # fmt: skip
+        sums.ios += np.bincount(victim, minlength=len(sums.ios))
+        sums.untold += sum_by(victim, np.where(tell == 0, latency, 0), len(sums.ios))
+        at, shape = block * len(sums.ios) + victim, sums.block_ios.shape
+        sums.block_ios += np.bincount(at, minlength=sums.block_ios.size).reshape(shape)
+        sums.block_ns += sum_by(at, latency, sums.block_ns.size).reshape(shape)
+        self._count_bases(kind[asked], ios.queue[rows][asked])
+        if self.calls is not None:
+            self.calls.add_cells(ios.take(rows), cells)
+
+    def _tells(self, kind: I64, dev: int) -> I64:
+        """Return 1 for I/Os of which it can be told who slowed them, else 0: (n,)."""
+        if self.context.device_name(dev).startswith(ON_CPU):
+            self.shared.add(dev)
+            return np.zeros(len(kind), np.int64)
+        of = {
+            one: int(sum(base for base, _ in both) >= TELLING_NS)
+            for one, both in self.learned.bases.of_log.items()
+        }
+        return _looked_up(of, kind, 0)
+
+    def _count_bases(self, kind: I64, queue: I64) -> None:
+        """Count from what the I/Os' bases in the device come."""
+        bases = self.learned.bases
+        pairs, _, place = distinct_values(kind << 40 | bases.stretches.of(queue))
+        counts = np.bincount(place, minlength=len(pairs)).tolist()
+        for pair, count in zip(pairs.tolist(), counts, strict=True):
+            one, step = pair >> 40, pair & (1 << 40) - 1
+            here = (one, step, DEVICE) in bases.of_stretch
+            told = "log" if bases.of_log[one][DEVICE][1] else "substitute"
+            self.sums.based["stretch" if here else told] += count
+
+
+def _looked_up(of: dict[int, int], codes: I64, other: int) -> I64:
+    """Return what `of` has of each code, (n,); `other` where it has none."""
+    found, _, place = distinct_values(codes)
+    return np.array([of.get(code, other) for code in found.tolist()], np.int64)[place]
+
+
+def _none() -> Served:
+    """Return a table of requests without rows."""
+    none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    return Served(none, none, none, none, none, none, none, no, none)
+
+
+def distribution(counts: I64) -> Distribution:
+    """Return counts of Q2C by bucket as a distribution."""
+    seen = np.flatnonzero(counts)
+    if not len(seen):
+        return Distribution()
+    return Distribution.of_counts(0, 0, FAR, _FIRST_BUCKET, counts)

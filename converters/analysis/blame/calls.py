@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of system calls went, and because of whom: the path's waits, by I/O's cells.
+
+A call's waits for its own I/O are divided as its bios' time is; those of calls that reap what other
+calls submitted, as the time of their thread's bios that ended in the same second. Waits for a
+commit are divided as that commit's time: while it writes files' data, by the work of the requests
+that the device has; while it writes its log, as the time of the journal's bios.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.analysis.blame.company import Batch, Ios, beside
+from biotrail.converters.analysis.blame.parties import Writers
+from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
+from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.calls.keys import rows_of_calls
+from biotrail.converters.calls.names import name_of_call
+from biotrail.converters.calls.reason_rules import WaitReason
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.path_tables import Calls, Commits, HeldBios, Waits, no_commits
+from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks, WaitCause
+
+MOST_OPEN = 200_000
+"""Calls whose bios are remembered until they return."""
+_REAPED_NS = 1_000_000_000
+MOST_COMMITS = 50_000
+"""Commits that are remembered for waits that end after them."""
+_KINDS = (
+    *(Kind.SERVICE, Kind.DEVICE, Kind.UNKNOWN),
+    *(Kind.RUNNING, Kind.CPU, Kind.LIMIT, Kind.JOURNAL, Kind.WAITING),
+)
+"""Columns behind those of the slots; the first three are those of I/Os' cells."""
+_OF_CELLS = 3
+_JOURNAL = (WaitReason.JOURNAL_COMMIT, WaitReason.JOURNAL_TRANSACTION, WaitReason.JOURNAL_SPACE)
+
+
+class _Vectors:
+    """Sums of cells by a pair of numbers: of calls by thread and entry, of commits likewise."""
+
+    def __init__(self, width: int, most: int) -> None:
+        self._most = most
+        self._keys: list[tuple[I64, I64]] = []
+        self._cells: list[I64] = []
+        self._width = width
+
+    def add(self, one: I64, other: I64, cells: I64) -> None:
+        """Add cells, (n, width), to those of their keys (one, other), (n,) each."""
+        if len(one):
+            self._keys.append((one, other))
+            self._cells.append(cells)
+
+    def of(self, one: I64, other: I64) -> I64:
+        """Return the sums of these keys, (n, width); zeros where there are none."""
+        self._join()
+        found = np.zeros((len(one), self._width), np.int64)
+        if not self._keys or not len(one):
+            return found
+        row = _row_of(*self._keys[0], one, other)
+        found[row >= 0] = self._cells[0][row[row >= 0]]
+        return found
+
+    def forget(self, before: int) -> None:
+        """Forget keys whose other number is before this, but for the newest of each first one."""
+        self._join()
+        if not self._keys:
+            return
+        (one, other), [cells] = self._keys[0], self._cells
+        kept = other >= before
+        old = np.flatnonzero(~kept)
+        kept[old[_newest(one[old], other[old])]] = True
+        rows = np.flatnonzero(kept)[-self._most :]
+        self._keys, self._cells = [(one[rows], other[rows])], [cells[rows]]
+
+    def _join(self) -> None:
+        """Make one table of all that was added: by the other number, then the first."""
+        if not self._keys:
+            return
+        one = np.concatenate([key[0] for key in self._keys])
+        other = np.concatenate([key[1] for key in self._keys])
+        order = np.argsort(other, kind="stable")
+        ahead, behind = order[1:], order[:-1]
+        if ((other[ahead] == other[behind]) & (one[ahead] != one[behind])).any():
+            order = np.lexsort((one, other))
+        one, other = one[order], other[order]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (other[1:] != other[:-1]) | (one[1:] != one[:-1])
+        begin = np.flatnonzero(first)
+        cells = np.concatenate(self._cells)[order]
+        if len(begin) < len(order):
+            cells = np.add.reduceat(cells, begin, axis=0)
+        self._keys, self._cells = [(one[begin], other[begin])], [cells]
+
+
+class CallBlame:
+    """Adds up the calls' time, window after window, as the I/O beside them settles."""
+
+    def __init__(self, context: Context, parties: Writers, slots: int) -> None:
+        """parties: of the victims. slots: of culprits."""
+        self._context, self._parties, self._slots = context, parties, slots
+        width = slots + _OF_CELLS
+        self._of_calls = _Vectors(width, MOST_OPEN)
+        self._of_threads = _Vectors(width, MOST_OPEN)
+        self._held = _Vectors(1, MOST_OPEN)
+        self._of_commits = _Vectors(slots + len(_KINDS), MOST_COMMITS)
+        self._calls: list[tuple[Calls, Waits]] = []
+        self._tasks: Tasks | None = None
+        """Of the newest window: rows of former ones stay."""
+        self._commits = no_commits()
+        self._journal: list[tuple[Ios, I64]] = []
+        self.sums: dict[tuple[int, int, bool], I64] = {}
+        """(row of the thread, number of the call, whether a 32-bit program's) → ns by column."""
+        self.count: Counter[tuple[int, int, bool]] = Counter()
+
+    def add(self, window: Lifecycles) -> None:
+        """Take the window's calls, waits, commits and held bios."""
+        path = window.path
+        if path is None:
+            return
+        calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
+        waited = (calls.own_io > 0) | (calls.other_io > 0) | (calls.bios > 0)
+        calls = calls.take(waited)
+        waits = path.waits.take(path.waits.cause == WaitCause.OTHER_IO)
+        self._calls.append((calls, waits))
+        self._tasks = window.tasks
+        self._commits = Commits.concatenate([self._commits, path.commits])
+        self._add_held(path.held)
+
+    def _add_held(self, held: HeldBios) -> None:
+        """Add how long a limit held the bios of calls."""
+        rows = held.take((held.entry != NEVER) & (held.held != NEVER))
+        self._held.add(rows.tid.astype(np.int64), rows.entry, rows.held[:, None])
+
+    def needs_since(self) -> int:
+        """Return the earliest time (ns) of which requests are still needed."""
+        began = self._commits.flushing
+        return int(began[began != NEVER].min(initial=FAR))
+
+    def add_cells(self, ios: Ios, cells: I64) -> None:
+        """Add the cells of I/Os: (n, slots + 3)."""
+        called = np.flatnonzero(ios.entry != NEVER)
+        self._of_calls.add(ios.tid[called], ios.entry[called], cells[called])
+        submitted = np.flatnonzero(ios.submitted)
+        times = ios.complete[submitted] // _REAPED_NS
+        self._of_threads.add(ios.tid[submitted], times, cells[submitted])
+        journal = np.flatnonzero(ios.journal)
+        if len(journal):
+            self._journal.append((ios.take(journal), cells[journal]))
+
+    def settle(self, until: int, batch: Batch | None, slot: I64, weight: I64) -> None:
+        """Add up the calls that returned by `until` (ns), when all I/O by then was added.
+
+        slot, weight: of the batch's requests.
+        """
+        self._settle_commits(until, batch, slot, weight)
+        later: list[tuple[Calls, Waits]] = []
+        for calls, waits in self._calls:
+            now = calls.exit <= until
+            if now.any():
+                self._add_up(calls.take(now), waits)
+            if not now.all():
+                later.append((calls.take(~now), waits))
+        self._calls = later
+        first = min((int(calls.entry.min()) for calls, _ in later if len(calls)), default=until)
+        # A call that has not returned is its thread's newest.
+        self._of_calls.forget(first)
+        self._held.forget(first)
+        self._of_threads.forget(until // _REAPED_NS - 1)
+
+    def _settle_commits(self, until: int, batch: Batch | None, slot: I64, weight: I64) -> None:
+        """Divide the time of the commits that ended by `until`."""
+        ended = self._commits.end <= until
+        commits, self._commits = self._commits.take(ended), self._commits.take(~ended)
+        if not len(commits):
+            return
+        begun = np.where(commits.locking != NEVER, commits.locking, commits.flushing)
+        begun = np.where(commits.started != NEVER, commits.started, begun)
+        known = (begun != NEVER) & (commits.flushing != NEVER) & (commits.logging != NEVER)
+        commits, begun = commits.take(known), begun[known]
+        cells = np.zeros((len(commits), self._slots + len(_KINDS)), np.int64)
+        if batch is not None and len(commits):
+            phase = commits.logging - commits.flushing
+            work = self._beside(commits, batch, slot, weight)
+            cells[:, : self._slots] = _divided(phase, work)[0]
+        self._add_journal(commits, cells)
+        rest = commits.end - begun - cells.sum(axis=1)
+        cells[:, self._slots + _KINDS.index(Kind.JOURNAL)] += np.maximum(rest, 0)
+        dev, number = commits.dev.astype(np.int64), commits.transaction.astype(np.int64)
+        self._of_commits.add(dev, number, cells)
+        self._of_commits.forget(int(number.max(initial=0)) - MOST_COMMITS)
+
+    def _beside(self, commits: Commits, batch: Batch, slot: I64, weight: I64) -> I64:
+        """Return the work that the device had by slot while commits wrote files' data."""
+        disks = [self._context.disk_of(dev) for dev in commits.dev.tolist()]
+        none, no = np.full(len(commits), NEVER), np.zeros(len(commits), np.bool_)
+        begin, end = commits.flushing, commits.logging
+        phases = Ios(
+            none, np.array(disks, np.int64), none, none, none, begin, begin, end, no, no, none,
+            none, no, no,
+        )  # fmt: skip
+        found = np.zeros((len(commits), self._slots), np.int64)
+        asked = Batch(phases, batch.served, batch.pieces.take(np.zeros(0, np.int64)), batch.until)
+        for one in beside(asked, np.arange(len(commits)), slot, weight, self._slots):
+            found[one.rows] = one.device
+        return np.maximum(found, 0)
+
+    def _add_journal(self, commits: Commits, cells: I64) -> None:
+        """Add the time that the journal's bios add to their commits, as these bios' time."""
+        if not self._journal or not len(commits):
+            return
+        ios = Ios.concatenate([one for one, _ in self._journal])
+        of = np.concatenate([one for _, one in self._journal])
+        order = np.lexsort((ios.queue, ios.tid))
+        ios, of = ios.take(order), of[order]
+        by_end = np.lexsort((commits.end, commits.tid))
+        row = np.full(len(ios), NEVER)
+        for tid in np.unique(ios.tid).tolist():
+            mine = by_end[commits.tid[by_end] == tid]
+            bios = np.flatnonzero(ios.tid == tid)
+            if len(mine):
+                at = np.searchsorted(commits.end[mine], ios.queue[bios])
+                there = at < len(mine)
+                found = mine[np.minimum(at, len(mine) - 1)]
+                row[bios] = np.where(there & (ios.queue[bios] >= commits.logging[found]), found, -1)
+        good = np.flatnonzero(row >= 0)
+        before = np.zeros(len(ios), np.int64)
+        before[1:] = np.maximum.accumulate(ios.complete)[:-1]
+        before[1:][ios.tid[1:] != ios.tid[:-1]] = 0
+        end = np.minimum(ios.complete[good], commits.end[row[good]])
+        adds = np.maximum(end - np.maximum(ios.queue[good], before[good]), 0)
+        shares, _ = _divided(adds, of[good])
+        into = np.zeros((len(commits), of.shape[1]), np.int64)
+        np.add.at(into, row[good], shares)
+        cells[:, : of.shape[1]] += into
+        kept = ios.queue > int(commits.end.max())
+        self._journal = [(ios.take(kept), of[kept])]
+
+    def _add_up(self, calls: Calls, waits: Waits) -> None:
+        """Divide the time of calls that are over, and add it to the sums of thread and call."""
+        tid, width = calls.tid.astype(np.int64), self._slots + len(_KINDS)
+        at = {kind: self._slots + place for place, kind in enumerate(_KINDS)}
+        cells = np.zeros((len(calls), width), np.int64)
+        cells[:, at[Kind.RUNNING]] = calls.running
+        cells[:, at[Kind.CPU]] = calls.runnable
+        own = self._of_calls.of(tid, calls.entry)
+        reaps = np.flatnonzero((own.sum(axis=1) <= 0) & (calls.own_io > 0))
+        own[reaps] = self._of_threads.of(tid[reaps], calls.exit[reaps] // _REAPED_NS)
+        shares, rest = _divided(calls.own_io, own)
+        cells[:, : own.shape[1]] += shares
+        left = calls.other_io + rest
+        held = np.minimum(self._held.of(tid, calls.entry)[:, 0], left)
+        cells[:, at[Kind.LIMIT]] = held
+        left -= held
+        if held.any():  # then the bio that was held went on
+            limited = np.where(held > 0, left, 0)
+            shares, rest = _divided(limited, own)
+            cells[:, : own.shape[1]] += shares
+            left -= limited - rest
+        row = rows_of_calls(calls, waits)
+        mine = np.flatnonzero(row >= 0)
+        row, ended = row[mine], waits.take(mine)
+        blocked = ended.woken - ended.out
+        known = np.flatnonzero(ended.commit != NEVER)
+        if len(known):
+            keys = ended.commit_dev[known].astype(np.int64), ended.commit[known]
+            by_commit = sum_by(row[known], blocked[known], len(calls))
+            by_commit = np.minimum(by_commit, left)
+            vector = np.zeros((len(calls), width), np.int64)
+            np.add.at(vector, row[known], self._of_commits.of(*keys))
+            shares, rest = _divided(by_commit, vector)
+            cells += shares
+            left -= by_commit - rest
+        journal = np.zeros(len(calls), np.int64)
+        journals = np.isin(ended.reason, np.array(_JOURNAL, np.uint8))
+        np.add.at(journal, row[journals], blocked[journals])
+        journal = np.minimum(journal, left)
+        cells[:, at[Kind.JOURNAL]] += journal
+        left -= journal
+        cells[:, at[Kind.WAITING]] += left + calls.otherwise + calls.undivided
+        number = calls.number.astype(np.int64) << 1 | calls.foreign
+        pairs, place = distinct(calls.task.astype(np.int64), number)
+        sums = np.zeros((len(pairs), width), np.int64)
+        np.add.at(sums, place, cells)
+        counts = np.bincount(place, minlength=len(pairs)).tolist()
+        for (code, call), one, count in zip(pairs, sums, counts, strict=True):
+            key = code, call >> 1, bool(call & 1)
+            self.sums[key] = self.sums[key] + one if key in self.sums else one
+            self.count[key] += count
+
+    def close(
+        self, slots: list[tuple[str, str]], wanted: Callable[[str], bool]
+    ) -> list[CallVictim]:
+        """Return the calls by party and name, those with most time first.
+
+        slots: (victim's name, culprit's name). wanted: whether a victim's name is asked for.
+        """
+        by_name: dict[tuple[str, str], tuple[int, I64]] = {}
+        for key, cells in self.sums.items():
+            task, number, foreign = key
+            assert self._tasks is not None
+            call = name_of_call(number, foreign, self._context.machine) or "unknown"
+            name = self._parties.of_task(self._tasks, task), call
+            count, before = by_name.get(name, (0, np.zeros_like(cells)))
+            by_name[name] = count + self.count[key], before + cells
+        found = [
+            CallVictim(name, call, count, int(cells.sum()), _parts(name, cells, slots))
+            for (name, call), (count, cells) in by_name.items()
+            if wanted(name)
+        ]
+        return sorted(found, key=lambda one: (-one.wait_ns, one.name, one.call))
+
+
+def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:
+    """Return the parts of a victim's calls; negative sums go to the device, or own service."""
+    culprits: Counter[str] = Counter()
+    own = 0
+    for (victim, culprit), ns in zip(slots, cells.tolist(), strict=False):
+        if victim == name and victim != OTHERS:
+            own += ns
+        else:
+            culprits[culprit] += ns
+    of = dict(zip(_KINDS, cells[len(slots) :].tolist(), strict=True))
+    of[Kind.DEVICE] += min(own, 0) + sum(min(ns, 0) for ns in culprits.values())
+    of[Kind.DEVICE] += min(of[Kind.UNKNOWN], 0)
+    of[Kind.UNKNOWN] = max(of[Kind.UNKNOWN], 0)
+    of[Kind.SERVICE] += min(of[Kind.DEVICE], 0)
+    of[Kind.DEVICE] = max(of[Kind.DEVICE], 0)
+    # Nearly no time with I/O: what a share of it owes is the thread's own.
+    of[Kind.RUNNING] += min(of[Kind.SERVICE], 0)
+    of[Kind.SERVICE] = max(of[Kind.SERVICE], 0)
+    ranked = sorted(culprits.items(), key=lambda one: (one[0] == OTHERS, -one[1], one[0]))
+    found = [
+        Part(Kind.SERVICE, None, of.pop(Kind.SERVICE)),
+        Part(Kind.OWN, None, max(own, 0)),
+        *(Part(Kind.OTHER, culprit, ns) for culprit, ns in ranked if ns > 0),
+        *(Part(kind, None, ns) for kind, ns in of.items()),
+    ]
+    return [part for part in found if part.wait_ns]
+
+
+def _divided(amount: I64, vectors: I64) -> tuple[I64, I64]:
+    """Divide amounts (n,) as their vectors, (n, m), whose parts may be negative.
+
+    Returns (shares (n, m), what is left (n,): all where a vector has no positive sum, else 0).
+    """
+    total = vectors.sum(axis=1)
+    good = (total > 0) & (amount > 0)
+    factor: NDArray[np.float64] = np.where(good, amount, 0) / np.where(good, total, 1)
+    shares = (vectors * factor[:, None]).astype(np.int64)
+    rows = np.flatnonzero(good)
+    if len(rows):
+        largest = np.argmax(vectors[rows], axis=1)
+        shares[rows, largest] += amount[rows] - shares[rows].sum(axis=1)
+    shares[~good] = 0
+    return shares, np.where(good, 0, amount)
+
+
+def _newest(tid: I64, entry: I64) -> Bool:
+    """Mark the row of each thread with the greatest entry."""
+    order = np.lexsort((entry, tid))
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = tid[order][1:] != tid[order][:-1]
+    found = np.zeros(len(order), np.bool_)
+    found[order[last]] = True
+    return found
+
+
+def _row_of(one: I64, other: I64, wanted_one: I64, wanted_other: I64) -> I64:
+    """Return the row of each wanted key, -1: it is none of these. other: ascending."""
+    first = np.searchsorted(other, wanted_other, side="left")
+    stop = np.searchsorted(other, wanted_other, side="right")
+    row = np.full(len(wanted_one), NEVER)
+    # Two threads rarely enter in the same nanosecond, so this loop is short.
+    for ahead in range(int((stop - first).max(initial=0))):
+        place = np.minimum(first + ahead, len(other) - 1)
+        same = (first + ahead < stop) & (one[place] == wanted_one)
+        row[same] = place[same]
+    return row

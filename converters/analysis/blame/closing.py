@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From sums to what is told: parts of each victim's time, and what would be without a culprit."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
+from biotrail.converters.analysis.blame.blame import Second, distribution, matches
+from biotrail.converters.analysis.blame.tree import (
+    OTHERS,
+    Blamed,
+    CallVictim,
+    Kind,
+    Part,
+    Victim,
+    Without,
+)
+from biotrail.converters.events.tables import FAR, I64, OP_MASK
+
+TELLING_SHARE = 0.01
+"""Share of a victim's time from which it is told what would be without the culprit."""
+MAINLY = 2 / 3
+"""Share of all blame from which a culprit's tail can be told apart from others'."""
+ENOUGH_FREE = 300
+"""I/Os without the culprit's beside them that a 99th percentile needs."""
+_SURE = 0.9
+"""Share of the blame that has to rest on bases of ENOUGH I/Os."""
+_DRAWS = 400
+_LEAST_BLOCKS = 8
+_SEED = 1
+
+
+def close(second: Second) -> Blamed:
+    """Return what the second pass found, after its last window."""
+    learned, sums, counts = second.learned, second.sums, second.company.counts
+    drawn = _Draws(second)
+    others = len(learned.names.victims) - 1
+    order = np.argsort(-sums.cells.sum(axis=1)[:others], kind="stable").tolist()
+    victims = [_victim(second, drawn, row) for row in [*order, others] if sums.ios[row]]
+    wanted = second.asked.victims
+    calls: list[CallVictim] = []
+    if second.calls is not None:
+        second.calls.settle(FAR, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        calls = second.calls.close(
+            learned.names.slots, lambda name: not wanted or matches(name, wanted)
+        )
+    context = second.context
+    filters = context.header.get("filters", {})
+    return Blamed(
+        by=second.asked.by,
+        victims=victims,
+        calls=calls,
+        ios=counts.ios,
+        upper=counts.upper,
+        unknown=counts.unknown,
+        without_end=counts.without_end,
+        forgotten=counts.forgotten,
+        named=not any(value for key, value in filters.items() if key != "devices"),
+        stretch_ns=learned.bases.stretches.width,
+        based=dict(sums.based),
+        shared=sorted(context.device_name(dev) for dev in second.shared),
+    )
+
+
+@dataclass
+class _Culprit:
+    """What a victim waited behind one culprit's I/O."""
+
+    name: str
+    slots: list[int]
+    wait_ns: int
+
+
+def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
+    """Return the victim of a row of the sums."""
+    names, cells = second.learned.names, second.sums.cells[row]
+    slots = len(names.slots)
+    own = names.own[row].astype(bool)
+    culprits: dict[str, _Culprit] = {}
+    for slot, (_, name) in enumerate(names.slots):
+        if not own[slot]:
+            one = culprits.setdefault(name, _Culprit(name, [], 0))
+            one.slots.append(slot)
+            one.wait_ns += int(cells[slot])
+    service, device, unknown = (int(ns) for ns in cells[slots:])
+    others_own = int(cells[:slots][own].sum())
+    negative = sum(min(one.wait_ns, 0) for one in culprits.values()) + min(others_own, 0)
+    device += negative + min(unknown, 0)
+    # What others had in front of the device cannot make it faster than it is without them.
+    service += min(device, 0)
+    blamed = sorted(culprits.values(), key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
+    parts = [
+        Part(Kind.SERVICE, None, service),
+        Part(Kind.OWN, None, max(others_own, 0)),
+        *(Part(Kind.OTHER, one.name, one.wait_ns) for one in blamed if one.wait_ns > 0),
+        Part(Kind.DEVICE, None, max(device, 0)),
+        Part(Kind.UNKNOWN, None, max(unknown, 0)),
+    ]
+    free = second.sums.free[row]
+    every = distribution(free[-1])
+    found = Victim(
+        name=names.victims[row],
+        ios=int(second.sums.ios[row]),
+        wait_ns=int(cells.sum()),
+        p99_ns=every.percentiles([0.99])[0],
+        parts=[part for part in parts if part.wait_ns or part.kind == Kind.SERVICE],
+        without=[],
+        small_ns=int(second.sums.untold[row]),
+    )
+    blame = sum(max(one.wait_ns, 0) for one in blamed)
+    for one in blamed:
+        if one.name == OTHERS or one.wait_ns < TELLING_SHARE * found.wait_ns or one.wait_ns <= 0:
+            continue
+        found.doing[one.name] = _doing(second, one.name)
+        told = drawn.without(row, one)
+        if told is not None:
+            mainly = one.wait_ns >= MAINLY * blame and len(one.slots) == 1
+            rest = distribution(free[one.slots[0]])
+            if mainly and rest.count >= ENOUGH_FREE:
+                told.p99_ns = rest.percentiles([0.99])[0]
+            found.without.append(told)
+    return found
+
+
+def _doing(second: Second, culprit: str) -> str:
+    """Return the operation in which most of a culprit's time with the devices is."""
+    keys = {number: key for key, number in second.company.classes.numbers.items()}
+    ops: Counter[str] = Counter()
+    for kind, ns in second.learned.doing.get(culprit, Counter()).items():
+        op = keys[kind] >> 8 & OP_MASK
+        ops[second.context.op_name(op)] += ns
+    return max(ops, key=lambda name: (ops[name], name), default="I/O")
+
+
+class _Draws:
+    """Draws of the log's blocks: each estimates the bases anew."""
+
+    def __init__(self, second: Second) -> None:
+        """second: after its last window."""
+        learned, sums = second.learned, second.sums
+        self._learned, self._sums = learned, sums
+        has_io = sums.block_ios.any(axis=1) | sums.block_bases.any(axis=(1, 2, 3))
+        self._blocks = np.flatnonzero(has_io)
+        count = len(self._blocks)
+        self.enough = count >= _LEAST_BLOCKS
+        self._pairs = max(len(learned.pairs), 1)
+        draws = np.random.default_rng(_SEED)
+        times = draws.multinomial(count, np.full(max(count, 1), 1 / max(count, 1)), size=_DRAWS)
+        self._times = times.astype(np.float64) if self.enough else np.zeros((0, count))
+        stretch = learned.bases.stretches.of(learned.blocks.begin(self._blocks))
+        self._stretches, self._stretch = np.unique(stretch, return_inverse=True)
+        self._bases = {kind: self._of_class(kind) for kind in {kind for _, kind in learned.pairs}}
+        """Class → (draws, blocks, 2 parts), ns."""
+
+    def _of_class(self, kind: int) -> NDArray[np.float64]:
+        """Return the base of a class in each draw and block: (draws, blocks, 2 parts)."""
+        bases, blocks = self._learned.bases, self._blocks
+        given = self._sums.block_bases[blocks, kind].astype(np.float64)
+        found = np.empty((len(self._times), len(blocks), 2))
+        for part in (QUEUE, DEVICE):
+            number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
+            whole = np.where(number > 0, ns / np.maximum(number, 1), bases.of_log[kind][part][0])
+            found[:, :, part] = whole[:, None]
+            for place, step in enumerate(self._stretches.tolist()):
+                if (kind, step, part) in bases.of_stretch:
+                    mine = self._stretch.reshape(-1) == place
+                    number = self._times[:, mine] @ given[mine, part, 0]
+                    ns = self._times[:, mine] @ given[mine, part, 1]
+                    here = np.where(number > 0, ns / np.maximum(number, 1), whole)
+                    found[:, mine, part] = here[:, None]
+        return found
+
+    def without(self, row: int, culprit: _Culprit) -> Without | None:
+        """Return what a victim's I/Os take without a culprit; None: too few were without company.
+
+        row: of the victim.
+        """
+        sums, bases = self._sums, self._learned.bases
+        shape = (-1, self._pairs, *sums.factors.shape[1:])
+        factors = sums.factors.reshape(shape)[self._blocks][:, :, culprit.slots].sum(axis=2)
+        blamed = np.zeros(len(self._times))
+        by_class: dict[int, float] = {}
+        for place, (victim, kind) in enumerate(self._learned.pairs):
+            if victim != row:
+                continue
+            mine = factors[:, place]  # (blocks, 4)
+            by_class[kind] = by_class.get(kind, 0.0) + float(mine[:, (0, 2)].sum())
+            if self.enough and mine.any():
+                base = self._bases[kind]
+                for part in (QUEUE, DEVICE):
+                    whole = self._times @ mine[:, 2 * part]
+                    usual = np.einsum("db,db,b->d", self._times, base[:, :, part],
+                                      mine[:, 2 * part + 1])  # fmt: skip
+                    blamed += whole - usual
+        total = sum(by_class.values())
+        sure = {kind: ns for kind, ns in by_class.items() if bases.rest_on(kind) >= ENOUGH}
+        if not total or sum(sure.values()) < _SURE * total:
+            return None
+        ios, waited = int(sums.ios[row]), int(sums.cells[row].sum())
+        rests = min(bases.rest_on(kind) for kind, ns in sure.items() if ns >= 0.1 * total)
+        return Without(
+            culprit=culprit.name,
+            mean_ns=(waited - culprit.wait_ns) / ios,
+            between_ns=self._between(row, blamed),
+            p99_ns=None,
+            rests_on=rests,
+        )
+
+    def _between(self, row: int, blamed: I64 | NDArray[np.float64]) -> tuple[float, float] | None:
+        """Return the 95 % interval of the mean without what is blamed, (draws,) ns."""
+        if not self.enough:
+            return None
+        ios = self._times @ self._sums.block_ios[self._blocks, row]
+        waited = self._times @ self._sums.block_ns[self._blocks, row]
+        some = ios > 0
+        if np.count_nonzero(self._sums.block_ios[:, row]) < _LEAST_BLOCKS:
+            return None
+        means = (waited - blamed)[some] / ios[some]
+        low, high = np.quantile(means, [0.025, 0.975]).tolist()
+        return max(low, 0.0), max(high, 0.0)

@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios and the requests that were with their device meanwhile, in batches of which all is known.
+
+A bio is handed on once every request that its device may have had beside it has ended, or lasts
+longer than LONG_NS. So what stands beside a bio does not depend on how the log is cut into windows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.analysis.blame import share_loops
+from biotrail.converters.analysis.blame.journals import Asked, named
+from biotrail.converters.analysis.blame.parties import Parties
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.tables import (
+    FAR,
+    I64,
+    NEVER,
+    OP_MASK,
+    Bios,
+    Bool,
+    Lifecycles,
+    PageKind,
+    RequestKind,
+    Requests,
+    Table,
+)
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
+from biotrail.recorder.schema.syscalls import numbers
+
+LONG_NS = 1_000_000_000
+"""A request whose I/O lasts longer beside others is known to the second pass alone."""
+_SETTLED_NS = 100_000_000
+"""What ended so long before a window's end is in that window or an earlier one."""
+MOST_KEPT = 2_000_000
+"""Requests that are kept for bios still in flight; older ones are forgotten."""
+MOST_LONG = 100_000
+"""Long requests that are kept for the second pass."""
+MOST_CLASSES = 4096
+"""Classes of I/O that are told apart; all others are one."""
+_SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
+PREFLUSH, FUA = 1, 2
+_FLAG_BITS, _SIZE_BITS = 2, 6
+
+
+class Classes:
+    """Numbers of classes of I/O: device, operation, size rounded up to a power of 2, flushes."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without classes. context: the log's."""
+        self.numbers: dict[int, int] = {}
+        self._preflush = np.uint32(context.flag_mask("PREFLUSH"))
+        self._fua = np.uint32(context.flag_mask("FUA"))
+        self._flush = context.op_number("flush")
+
+    def of(self, table: Bios | Requests) -> tuple[I64, Bool]:
+        """Return (number of each row's class, whether flushes are a part of it), (n,) each.
+
+        An empty write with PREFLUSH is a flush. Of requests flags do not count: the requests for
+        the flushes are others.
+        """
+        op = (table.opf & OP_MASK).astype(np.int64)
+        pre, fua = (table.opf & self._preflush) != 0, (table.opf & self._fua) != 0
+        empty = (table.bytes == 0) & pre
+        op = np.where(empty & (self._flush >= 0), self._flush, op)
+        flags = np.where(empty, 0, pre * PREFLUSH + fua * FUA)
+        if isinstance(table, Requests):
+            flags[:] = 0
+        size = np.ceil(np.log2(np.maximum(table.bytes, 1))).astype(np.int64)
+        key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
+        names, _, place = distinct_values(key << _FLAG_BITS | flags)
+        known = [self._number(name) for name in names.tolist()]
+        return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
+
+    def _number(self, key: int) -> int:
+        if len(self.numbers) < MOST_CLASSES:
+            return self.numbers.setdefault(key, len(self.numbers))
+        return self.numbers.get(key, MOST_CLASSES - 1)
+
+    def device(self, number: int) -> int:
+        """Return the dev_t of a class."""
+        key = next(key for key, one in self.numbers.items() if one == number)
+        return key >> 8 + _SIZE_BITS + _FLAG_BITS
+
+
+@dataclass
+class Ios(Table):
+    """Bios of lowest devices whose Q and C are known: what may be victims. Times are ns."""
+
+    number: I64
+    dev: I64
+    victim: I64
+    """Code of the party, by the dimension of victims; culprit: by that of culprits."""
+    culprit: I64
+    kind: I64
+    """Number of the class."""
+    queue: I64
+    issue: I64
+    """D; Q where the I/O has no issue of its own."""
+    complete: I64
+    flushes: Bool
+    """Whether flushes are a part of the I/O itself."""
+    chosen: Bool
+    """Whether it is asked for."""
+    tid: I64
+    """Thread that queued it, or for which a limit held it."""
+    entry: I64
+    """Entry of the call that queued it; NEVER."""
+    journal: Bool
+    """Whether a journal's thread (jbd2) queued it."""
+    submitted: Bool
+    """Whether another call reaps it: aio, io_uring."""
+
+
+@dataclass
+class Served(Table):
+    """Requests that were with a device; a bio of a device without requests is one itself."""
+
+    number: I64
+    dev: I64
+    victim: I64
+    """Codes of its first bio's party; NEVER: not known."""
+    culprit: I64
+    kind: I64
+    issue: I64
+    end: I64
+    flush: Bool
+    over: I64
+    """When all of its family had ended."""
+
+
+@dataclass
+class Pieces(Table):
+    """Which requests served a bio."""
+
+    bio: I64
+    request: I64
+
+
+@dataclass
+class Batch:
+    """Bios, the requests beside them, and which of these are their own."""
+
+    ios: Ios
+    served: Served
+    pieces: Pieces
+    until: int
+    """ns: all that ended by then is known."""
+
+
+@dataclass
+class Counts:
+    """What is not in the figures, and why."""
+
+    ios: int = 0
+    """Bios of lowest devices that are asked for."""
+    upper: int = 0
+    """Bios of upper devices: the bios below stand for them."""
+    unknown: int = 0
+    """Bios whose time is not known: without Q or C, or in doubt. Tries (NOWAIT) are none."""
+    without_end: int = 0
+    """Requests whose completion is not known, and which therefore stand beside nothing."""
+    forgotten: int = 0
+    """Bios that waited so long that requests from their beginning are no longer known."""
+
+
+class Company:
+    """Makes batches of windows in the log's order; see the module's docstring."""
+
+    def __init__(
+        self,
+        context: Context,
+        choice: Choice,
+        by: tuple[Parties, Parties],
+        long: Served | None,
+        asked: Asked | None,
+    ) -> None:
+        """by: parties of victims and of culprits. long, asked: of an earlier pass; None: first."""
+        self.classes = Classes(context)
+        self.counts = Counts()
+        self.needed = FAR
+        """ns from which requests are needed for anything but bios."""
+        self.long: list[Served] = []
+        """Requests that are left out of batches, for the second pass."""
+        self.devices: set[int] = set()
+        """dev_t of all devices with bios."""
+        self._context, self._choice, self._by = context, choice, by
+        self._given, self._asked = long, asked
+        self._submitting = numbers(_SUBMITTING, context.machine)
+        self._ios: list[Ios] = []
+        self._served: list[Served] = [] if long is None else [long]
+        self._pieces: list[Pieces] = []
+        self._floor = NEVER
+        """ns before which requests were forgotten."""
+        self._named = NEVER
+        """ns up to which flush requests have their parties."""
+
+    def add(self, window: Lifecycles) -> Batch | None:
+        """Add the next window; return the bios that are settled by now. None: none is."""
+        self._take(window)
+        until = window.end - LONG_NS - _SETTLED_NS
+        queued = window.open_bios.queue[window.open_bios.queue != NEVER]
+        return self._batch(until, int(queued.min(initial=FAR)))
+
+    def finish(self) -> Batch | None:
+        """Return all bios that are left."""
+        return self._batch(FAR, FAR)
+
+    def _take(self, window: Lifecycles) -> None:
+        """Take what is needed of the window's tables."""
+        bios = window.bios
+        self.devices.update(distinct_values(bios.dev)[0].tolist())
+        samples = of_bios(bios, window.bio_stages, self._context)
+        victim = self._by[0].codes(window, samples)
+        culprit = victim if self._by[1] is self._by[0] else self._by[1].codes(window, samples)
+        jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in window.tasks.comm.tolist()]
+        journal = np.append(np.array(jbd2, np.bool_), False)[bios.task]
+        if self._asked is not None and journal.any():
+            own = journal & (bios.page != PageKind.FILE)
+            if culprit is victim:
+                culprit = victim.copy()
+            named(self._asked, bios.tid.astype(np.int64), bios.queue, own, (victim, culprit))
+        kind, flushes = self.classes.of(bios)
+        parents = np.concatenate([bios.parent, window.open_bios.parent])
+        parents = np.sort(parents[parents != NEVER], kind="stable")
+        leaf = np.ones(len(bios), np.bool_)
+        if len(parents):
+            leaf = ~rows_of(parents, bios.number)[1]
+        chosen = self._choice.mask(bios, window.tasks)
+        if not self._choice.all and len(bios):
+            top, has_top = rows_of(bios.number, bios.family)
+            chosen |= has_top & chosen[top]
+        known = (samples.latency != NEVER) & leaf
+        tried = samples.counters.get("tries", np.zeros(len(bios), np.bool_))
+        self.counts.ios += int((leaf & chosen & ~tried).sum())
+        self.counts.upper += int((~leaf & chosen).sum())
+        self.counts.unknown += int((leaf & chosen & ~known & ~tried).sum())
+        unserved = leaf & (bios.request == NEVER) & (bios.fragments == 0) & ~flushes & ~tried
+        issue = np.where((bios.issue == NEVER) | (bios.issue < bios.queue), bios.queue, bios.issue)
+        op_flush = flushes & (bios.bytes == 0)
+        issue = np.where(op_flush | (issue > bios.complete), bios.queue, issue)
+        entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
+        submitted = np.zeros(len(bios), np.bool_)
+        if window.path is not None:
+            row, there = rows_of(window.path.bios.number, bios.number)
+            entry[there] = window.path.bios.entry[row[there]]
+            for number in self._submitting:
+                submitted[there] |= window.path.bios.call[row[there]] == number
+            held = window.path.held
+            row, there = rows_of(held.number, bios.number)
+            there &= held.entry[row] != NEVER if len(held) else False
+            entry[there], tid[there] = held.entry[row[there]], held.tid[row[there]]
+        ios = Ios(
+            bios.number,
+            bios.dev.astype(np.int64),
+            victim,
+            culprit,
+            kind,
+            bios.queue,
+            issue,
+            np.maximum(bios.complete, bios.queue),
+            flushes,
+            chosen,
+            tid,
+            entry,
+            journal,
+            submitted,
+        )
+        self._ios.append(ios.take(known))
+        self._served.append(self._requests(window, victim, culprit))
+        self._pieces.append(Pieces(window.edges.bio, window.edges.request))
+        alone = ios.take(known & unserved)
+        self._served.append(
+            Served(
+                alone.number,
+                alone.dev,
+                alone.victim,
+                alone.culprit,
+                alone.kind,
+                alone.queue,
+                alone.complete,
+                np.zeros(len(alone), np.bool_),
+                alone.complete,
+            )
+        )
+        self._pieces.append(Pieces(alone.number, alone.number))
+
+    def _requests(self, window: Lifecycles, victim: I64, culprit: I64) -> Served:
+        """Return the window's requests with D and C, with the parties of their first bios."""
+        bios, requests = window.bios, window.requests
+        issued = requests.issue != NEVER
+        ended = issued & (requests.complete != NEVER) & (requests.complete >= requests.issue)
+        self.counts.without_end += int((issued & ~ended).sum())
+        rows = np.flatnonzero(ended)
+        kind, _ = self.classes.of(requests)
+        top, known = rows_of(bios.number, requests.family[rows])
+        if not len(bios):
+            known, top = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+            victim = culprit = np.zeros(1, np.int64)
+            over = requests.complete[rows]
+        else:
+            over = np.where(known, bios.complete[top], NEVER)
+        return Served(
+            requests.number[rows],
+            requests.dev[rows].astype(np.int64),
+            np.where(known, victim[top], NEVER),
+            np.where(known, culprit[top], NEVER),
+            kind[rows],
+            requests.issue[rows],
+            requests.complete[rows],
+            requests.kind[rows] == RequestKind.FLUSH,
+            np.maximum(over, requests.complete[rows]),
+        )
+
+    def _batch(self, until: int, queued: int) -> Batch | None:
+        """Return the bios that ended by `until`, and forget what no later bio can need.
+
+        queued: ns of the earliest Q of bios in flight.
+        """
+        ios, served = Ios.concatenate(self._ios), Served.concatenate(self._served)
+        pieces = Pieces.concatenate(self._pieces)
+        now = ios.complete <= until
+        fresh = served.over - served.issue > LONG_NS
+        if self._given is not None:
+            # What was given comes again among the window's.
+            fresh[: len(self._given)] = False
+        if fresh.any():
+            if self._given is None and sum(map(len, self.long)) < MOST_LONG:
+                self.long.append(served.take(fresh))
+            served = served.take(~fresh)
+        ready, later = ios.take(now), ios.take(~now)
+        if not len(ready):
+            self._ios, self._served, self._pieces = [ios], [served], [pieces]
+            return None
+        _name_flushes(served, ios, self._named, until)
+        self._named = until
+        batch = Batch(ready, served, pieces, until)
+        self._ios = [later]
+        self._keep(served, pieces, later, min(until, queued, self.needed))
+        return batch
+
+    def _keep(self, served: Served, pieces: Pieces, later: Ios, until: int) -> None:
+        """Keep the requests and pieces that bios which come later may need."""
+        low = int(later.queue.min(initial=until))
+        kept = served.end > low
+        if self._given is not None:
+            kept[: len(self._given)] = True
+        rest = np.flatnonzero(kept)
+        if len(rest) > MOST_KEPT:
+            oldest = np.partition(served.end[rest], -MOST_KEPT)[-MOST_KEPT]
+            self._floor = max(self._floor, int(oldest))
+            rest = rest[served.end[rest] >= oldest]
+        self._served = [served.take(rest)]
+        self._pieces = [pieces.take(rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1])]
+
+    @property
+    def floor(self) -> int:
+        """Requests that ended before this time (ns) may have been forgotten; NEVER: none was."""
+        return self._floor
+
+
+def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:
+    """Give each flush request of the time the party of the bio that waited for it, in place.
+
+    That is the one that goes on first after it: an empty flush ends, a write with PREFLUSH is
+    issued. Others that share it go on at the same time.
+    """
+    rows = np.flatnonzero(served.flush & (served.end <= until) & (served.end > since))
+    asks = np.flatnonzero(ios.flushes)
+    for dev in distinct_values(served.dev[rows])[0].tolist():
+        mine, bio = rows[served.dev[rows] == dev], asks[ios.dev[asks] == dev]
+        if not len(bio):
+            continue
+        goes_on = np.where(ios.issue[bio] > ios.queue[bio], ios.issue[bio], ios.complete[bio])
+        order = np.argsort(goes_on, kind="stable")
+        place = np.searchsorted(goes_on[order], served.end[mine])
+        first = bio[order[np.minimum(place, len(bio) - 1)]]
+        good = (place < len(bio)) & (ios.queue[first] <= served.end[mine])
+        good &= goes_on[order][np.minimum(place, len(bio) - 1)] - served.end[mine] <= LONG_NS
+        served.victim[mine[good]] = ios.victim[first[good]]
+        served.culprit[mine[good]] = ios.culprit[first[good]]
+
+
+@dataclass
+class Beside:
+    """What stood beside bios of one device, by slot: (n, slots) of weight times ns."""
+
+    rows: I64
+    """Rows of the batch's `ios`, of one device."""
+    queue: I64
+    device: I64
+
+
+def beside(batch: Batch, rows: I64, slot: I64, weight: I64, slots: int) -> Iterator[Beside]:
+    """Yield the work of others beside the bios, device by device.
+
+    rows: of `batch.ios`. slot, weight: by row of `batch.served`.
+    """
+    ios, served = batch.ios, batch.served
+    for dev in distinct_values(ios.dev[rows])[0].tolist():
+        mine = rows[ios.dev[rows] == dev]
+        first, last = int(ios.queue[mine].min()), int(ios.complete[mine].max())
+        there = (served.dev == dev) & (served.end > first) & (served.issue < last)
+        theirs = np.flatnonzero(there)
+        queue, device = (np.zeros((len(mine), slots), np.int64) for _ in range(2))
+        flushes = served.flush[theirs]
+        _integrate(ios, mine, served, theirs[~flushes], slot, weight, first, queue, device)
+        if flushes.any():  # which are a part of what flushes itself
+            plain = np.flatnonzero(~ios.flushes[mine])
+            more, beside = (np.zeros((len(plain), slots), np.int64) for _ in range(2))
+            asked = mine[plain]
+            _integrate(ios, asked, served, theirs[flushes], slot, weight, first, more, beside)
+            queue[plain] += more
+            device[plain] += beside
+        _less_own(batch, mine, theirs, slot, weight, queue, device)
+        yield Beside(mine, queue, device)
+
+
+def _integrate(
+    ios: Ios,
+    mine: I64,
+    served: Served,
+    theirs: I64,
+    slot: I64,
+    weight: I64,
+    first: int,
+    queue: I64,
+    device: I64,
+) -> None:
+    """Add the work of requests `theirs` beside bios `mine` to `queue` and `device`, in place."""
+    if not len(theirs) or not len(mine):
+        return
+    issue = np.maximum(served.issue[theirs], first) - first
+    end = served.end[theirs] - first
+    times = np.stack([ios.queue[mine], ios.issue[mine], ios.complete[mine]], axis=1).reshape(-1)
+    times -= first
+    share_loops.work_beside(
+        np.argsort(issue, kind="stable"),
+        np.argsort(end, kind="stable"),
+        issue,
+        end,
+        np.ascontiguousarray(slot[theirs]),
+        np.ascontiguousarray(weight[theirs]),
+        np.argsort(times, kind="stable"),
+        times,
+        queue,
+        device,
+        np.zeros((queue.shape[1], 3), np.int64),
+    )
+
+
+def _less_own(
+    batch: Batch, mine: I64, theirs: I64, slot: I64, weight: I64, queue: I64, device: I64
+) -> None:
+    """Take a bio's own requests out of what stands beside it, in place; flushes are out already."""
+    ios, served = batch.ios, batch.served
+    bio, has_bio = _found(ios.number[mine], batch.pieces.bio)
+    request, has_request = _found(served.number[theirs], batch.pieces.request)
+    good = has_bio & has_request
+    place, row, own = bio[good], mine[bio[good]], theirs[request[good]]
+    if (np.diff(np.sort(place, kind="stable")) == 0).any():  # two pieces in one request are one
+        both = np.unique(place * len(served) + own)
+        place, own = both // len(served), both % len(served)
+        row = mine[place]
+    flush = served.flush[own]
+    place, row, own = place[~flush], row[~flush], own[~flush]
+    for work, begin, end in (
+        (queue, ios.queue[row], ios.issue[row]),
+        (device, ios.issue[row], ios.complete[row]),
+    ):
+        ns = np.minimum(served.end[own], end) - np.maximum(served.issue[own], begin)
+        np.subtract.at(work, (place, slot[own]), np.maximum(ns, 0) * weight[own])
+
+
+def _found(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
+    """Return (row of each wanted number in `numbers`, whether it is there), (n,) each."""
+    if not len(numbers):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
+    return at, numbers[at] == wanted

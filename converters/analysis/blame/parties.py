@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parties: whose each bio is, by one of several dimensions, and by what name.
+
+What a worker writes back is its writer's, where the log says who dirtied the page.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.keys import KEYS, Key, Name, canonical
+from biotrail.converters.analysis.distributions.keys_writer import WORKERS
+from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles, Tasks
+
+OWNER = "owner"
+"""The dimension without an option: the most telling name of a bio's writer."""
+NOT_KNOWN = "(not known)"
+
+
+class Parties(Protocol):
+    """One dimension of parties. Codes are int64 of at least 0, and count on through windows."""
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the code of each bio's party: (n,), by row of the window's bios."""
+
+    def name(self, code: int) -> str:
+        """Return the party's name, by all that is known so far. Equal names are one party."""
+
+
+class Writers:
+    """Parties by who wrote the data, or reads it: a thread's name, and a cgroup."""
+
+    def __init__(self, context: Context, named: "Callable[[Context, str, int], str]") -> None:
+        """Start without parties. named: (context, thread's name, cgroup's id) → party's name."""
+        self._context = context
+        self._named = named
+        self._known: dict[tuple[str, int], int] = {}
+        self._parties: list[tuple[str, int]] = []
+        self.code_of_task: dict[int, int] = {}
+        """Row of the thread in the log's tasks → code of the I/O that it queued last."""
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """See Parties."""
+        bios, comms = window.bios, window.tasks.comm
+        pairs, place = distinct(bios.task, bios.cgroup.view(np.int64))
+        unsigned = [(task, group & (1 << 64) - 1) for task, group in pairs]
+        of_pair = [
+            self._code(str(comms[task]) if task >= 0 else "", group) for task, group in unsigned
+        ]
+        tasks = (task for task, _ in unsigned)
+        self.code_of_task.update(zip(tasks, of_pair, strict=True))
+        found = np.array(of_pair, np.int64)[place]
+        if window.path is None:
+            return found
+        paths = window.path.bios
+        row, known = rows_of(paths.number, bios.number)
+        dirtied = np.flatnonzero(known)
+        dirtied = dirtied[paths.dirtied[row[dirtied]] != NEVER]
+        if not len(dirtied):
+            return found
+        row = row[dirtied]
+        group = np.where(
+            paths.dirty_cgroup[row] == 0, bios.cgroup[dirtied], paths.dirty_cgroup[row]
+        )
+        comm, which = np.unique(paths.dirty_comm[row], return_inverse=True)
+        texts = [one.decode("utf-8", "replace") for one in comm.tolist()]
+        pairs, place = distinct(which.reshape(-1), group.view(np.int64))
+        of_pair = [self._code(texts[text], group & (1 << 64) - 1) for text, group in pairs]
+        found[dirtied] = np.array(of_pair, np.int64)[place]
+        return found
+
+    def of_task(self, tasks: Tasks, row: int) -> str:
+        """Return the name of a thread's party, by its row in `tasks` and the cgroup of its I/O."""
+        code = self.code_of_task.get(row)
+        comm = str(tasks.comm[row]) if row >= 0 else ""
+        return self._named(self._context, comm, 0) if code is None or row < 0 else self.name(code)
+
+    def name(self, code: int) -> str:
+        """See Parties."""
+        return self._named(self._context, *self._parties[code])
+
+    def _code(self, comm: str, cgroup: int) -> int:
+        """Return the code of a party; a new party gets the next code."""
+        code = self._known.setdefault((comm, cgroup), len(self._parties))
+        if code == len(self._parties):
+            self._parties.append((comm, cgroup))
+        return code
+
+
+class Keyed:
+    """Parties by a key that reports have, too: a file, a device, an operation, a purpose."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """See Parties."""
+        return self._key.codes(window, samples)
+
+    def name(self, code: int) -> str:
+        """See Parties."""
+        return _words(self._key.name(canonical(self._key, code)))
+
+
+def _words(name: Name) -> str:
+    """Return a group's name in one text: its first field that says something."""
+    kind = name.get("file_kind")
+    if kind == "device":
+        return f"({name.get('device')}: metadata, or the device itself)"
+    value = next((v for v in name.values() if v is not None), None)
+    return NOT_KNOWN if value is None else f"({value})" if value == kind else str(value)
+
+
+def _process(_context: Context, comm: str, _cgroup: int) -> str:
+    """Return a thread's name; workers of the kernel are one party."""
+    return WORKERS.rstrip("/") if comm.startswith(WORKERS) else comm or NOT_KNOWN
+
+
+def _cgroup(context: Context, _comm: str, cgroup: int) -> str:
+    """Return the cgroup's path, or its id where that is not known."""
+    return context.cgroups.get(cgroup) or (f"cgroup {cgroup}" if cgroup else NOT_KNOWN)
+
+
+def _container(context: Context, _comm: str, cgroup: int) -> str:
+    """Return the name of the container, or its id; of a pod alone, the pod's."""
+    named = context.cgroup_names.name(cgroup)
+    known = named.container or (named.container_id or "")[:12]
+    pod = named.pod or named.pod_uid
+    within = f"{pod} {known}".strip() if pod else known
+    within = f"{named.namespace}/{within}" if named.namespace and pod else within
+    return f"{within} (monitor)" if within and named.monitor else within or "(no container)"
+
+
+def _unit(context: Context, _comm: str, cgroup: int) -> str:
+    """Return the unit of systemd, or the slice."""
+    named = context.cgroup_names.name(cgroup)
+    return named.unit or named.slice or "(no unit)"
+
+
+def _owner(context: Context, comm: str, cgroup: int) -> str:
+    """Return the most telling name: of the container, else the unit, else the cgroup, or thread.
+
+    A cgroup tells nothing if it is the root, or not known.
+    """
+    named = context.cgroup_names.name(cgroup)
+    if named.container_id is not None or named.pod_uid is not None:
+        return _container(context, comm, cgroup)
+    if named.unit:
+        return named.unit
+    path = context.cgroups.get(cgroup)
+    return path if path and path != "/" else _process(context, comm, cgroup)
+
+
+_OF_WRITERS: dict[str, Callable[[Context, str, int], str]] = {
+    OWNER: _owner,
+    "container": _container,
+    "unit": _unit,
+    "cgroup": _cgroup,
+    "process": _process,
+}
+_OF_KEYS = ("file", "dir", "device", "op", "purpose", "call")
+DIMENSIONS = (*_OF_WRITERS, *_OF_KEYS)
+"""Words of --by: what parties are told apart by."""
+
+
+def parties(by: str, context: Context) -> Parties:
+    """Return the parties of a log by a word of DIMENSIONS."""
+    if by in _OF_WRITERS:
+        return Writers(context, _OF_WRITERS[by])
+    return Keyed(KEYS[by](context))

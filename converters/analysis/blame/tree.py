@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What blame found, as plain data."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a part of a victim's time is."""
+
+    SERVICE = "own service"
+    """What I/O of the class takes without company, and all of I/O that was without."""
+    OWN = "own other I/O"
+    """Waiting behind other I/O of the victim itself."""
+    OTHER = "other I/O"
+    """Waiting behind I/O of another party, the culprit."""
+    DEVICE = "device alone"
+    """I/O that took ten times as long though nothing else was there, and negative sums."""
+    UNKNOWN = "unknown"
+    """Others' I/O was there, and whether it mattered cannot be told."""
+    RUNNING = "running"
+    """Of calls: on a CPU."""
+    CPU = "CPU"
+    """Of calls: ready to run, without a CPU."""
+    LIMIT = "limit"
+    """Of calls: held back by the I/O limit of a cgroup."""
+    JOURNAL = "journal"
+    """Of calls: waiting for a commit, where no I/O explains it."""
+    WAITING = "waiting"
+    """Of calls: all other waits."""
+
+
+OTHERS = "(others)"
+"""Name of the parties that are not kept apart."""
+
+
+@dataclass
+class Part:
+    """One part of a victim's time."""
+
+    kind: Kind
+    culprit: str | None
+    """Of OTHER; None of all others."""
+    wait_ns: int
+
+
+@dataclass
+class Without:
+    """What a victim's I/Os would take without one culprit."""
+
+    culprit: str
+    mean_ns: float
+    between_ns: tuple[float, float] | None
+    """95 % interval of the mean; None: the log is too short for one."""
+    p99_ns: int | None
+    """None: where others have more than a third of the blame, or too few I/Os were without it."""
+    rests_on: int
+    """I/Os without company from which the base comes."""
+
+
+@dataclass
+class Victim:
+    """A party that waited."""
+
+    name: str
+    ios: int
+    wait_ns: int
+    p99_ns: int
+    parts: list[Part]
+    without: list[Without]
+    doing: dict[str, str] = field(default_factory=dict)
+    """Culprit → operation in which most of its time with the devices is."""
+    small_ns: int = 0
+    """Time of I/Os of which it cannot be told who slowed them."""
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean of the I/Os' times."""
+        return self.wait_ns / self.ios if self.ios else 0.0
+
+
+@dataclass
+class CallVictim:
+    """The system calls of one name that a party made."""
+
+    name: str
+    call: str
+    calls: int
+    wait_ns: int
+    parts: list[Part]
+
+
+@dataclass
+class Blamed:
+    """What was found in a log."""
+
+    by: tuple[str, str]
+    """What victims and culprits are told apart by."""
+    victims: list[Victim]
+    """By time, the most first; those past a limit are one, OTHERS."""
+    calls: list[CallVictim]
+    ios: int
+    upper: int
+    unknown: int
+    without_end: int
+    forgotten: int
+    named: bool
+    """Whether each request could have a party: the recording had no filter by I/O."""
+    stretch_ns: int
+    based: dict[str, int]
+    """How many I/Os have a base of their stretch of time, of the log, and of a substitute."""
+    shared: list[str]
+    """Devices that are programs on the same CPUs, of which blame cannot tell."""

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who slows a reader on this machine's disk: a writer beside it is named, and nobody where none is.
+
+Loop devices over memory are programs on the same CPUs, of which blame cannot tell: the disk below
+the directory for tests is recorded, whatever else is on it.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.path_disks import LOAD
+from tests.support.record_command import SECONDS, biotrail
+
+pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
+
+READS, BLOCK, SIZE = 3000, 64 << 10, 128 << 20
+TOLD = 0.1
+"""Share of its time from which a victim has a sentence."""
+
+READER = f"""
+name("app")
+file = os.open(here + "/app", os.O_RDONLY | os.O_DIRECT)
+into = mmap.mmap(-1, {BLOCK})
+for at in range({READS}):
+    os.preadv(file, [into], at * 7919 * {BLOCK} % {SIZE})
+"""
+WRITER = f"""
+name("backup")
+import time
+file = os.open(here + "/backup", os.O_RDWR | os.O_DIRECT)
+out = mmap.mmap(-1, 16 << 20)
+for burst in range(10**9):
+    os.pwritev(file, [out], burst * (16 << 20) % {SIZE})
+    time.sleep(0.01)
+"""
+BOTH = f"""
+writer = subprocess.Popen([sys.executable, "-c", sys.argv[2], here])
+reader = subprocess.run([sys.executable, "-c", sys.argv[3], here], timeout={SECONDS})
+writer.kill()
+writer.wait()
+again = subprocess.run([sys.executable, "-c", sys.argv[3], here], timeout={SECONDS})
+sys.exit(reader.returncode or again.returncode)
+"""
+"""The reader beside the writer, then alone."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory on a disk, with a file for each program."""
+    dev = tmp_path.stat().st_dev
+    sysfs = Path(f"/sys/dev/block/{os.major(dev)}:{os.minor(dev)}")
+    name = sysfs.resolve().name
+    if not sysfs.exists() or name.startswith(("loop", "zram", "ram", "pmem")):
+        pytest.skip("no disk below the directory for tests")
+    for one in ("app", "backup"):
+        with (tmp_path / one).open("wb") as stream:
+            for _ in range(SIZE >> 20):
+                stream.write(os.urandom(1 << 20))
+            os.fsync(stream.fileno())
+    return tmp_path
+
+
+def blamed(place: Path, program: str, *options: str) -> dict[str, dict[str, Any]]:
+    """Record a program; return the victims by name."""
+    log = place / "log"
+    command = [sys.executable, "-c", LOAD + program, place, LOAD + WRITER, LOAD + READER]
+    biotrail("record", *options, "-o", log, "--", *command)
+    told = json.loads(biotrail("blame", "--json", "--by", "process", "--limit", "0", log).stdout)
+    victims = {one["name"]: one for one in told["victims"]}
+    for one in victims.values():
+        assert sum(part["wait_ns"] for part in one["parts"]) == one["wait_ns"]
+    return victims
+
+
+def behind(victim: dict[str, Any]) -> dict[str, int]:
+    return {p["culprit"]: p["wait_ns"] for p in victim["parts"] if p["kind"] == "other I/O"}
+
+
+def test_the_writer_beside_a_reader_is_named(place: Path) -> None:
+    # GIVEN a reader beside a writer of bursts of 16 MiB, and then alone
+    victims = blamed(place, BOTH)
+    # WHEN the reader's time is blamed / THEN the writer has most of what others cost it
+    app = victims["app"]
+    assert app["ios"] >= 1.9 * READS
+    culprits = behind(app)
+    assert max(culprits, key=lambda name: culprits[name]) == "backup"
+    assert culprits["backup"] >= TOLD * app["wait_ns"]
+    # AND it is said what the mean would be without it
+    [without] = [one for one in app["without"] if one["culprit"] == "backup"]
+    assert without["mean_ns"] < app["mean_ns"]
+    assert without["base_ios"] >= 30
+
+
+def test_a_reader_alone_has_no_culprit(place: Path) -> None:
+    # GIVEN a reader, and whatever else this machine does
+    victims = blamed(place, READER)
+    # WHEN its time is blamed / THEN nobody of ours is named, nor anybody who did hardly any I/O
+    app = victims["app"]
+    for culprit, ns in behind(app).items():
+        if ns >= TOLD * app["wait_ns"]:
+            assert culprit not in ("app", "backup")
+            assert victims[culprit]["wait_ns"] >= ns / 4, culprit
+
+
+def test_calls_add_up_beside_a_writer(place: Path) -> None:
+    # GIVEN the same load, recorded with its path
+    log = place / "log"
+    blamed(place, BOTH, "--path", "--call-budget", "0")
+    # WHEN calls are blamed / THEN the reader's waited for the writer, to the nanosecond
+    calls = json.loads(biotrail("blame", "--json", "--by", "process", log).stdout)["calls"]
+    assert all(sum(p["wait_ns"] for p in one["parts"]) == one["wait_ns"] for one in calls)
+    [reads] = [c for c in calls if c["name"] == "app" and c["call"].startswith("preadv")]
+    culprits = behind(reads)
+    assert max(culprits, key=lambda name: culprits[name]) == "backup"
+    kinds = {part["kind"] for part in reads["parts"]}
+    assert {"own service", "running"} <= kinds

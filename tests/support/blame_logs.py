@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of I/Os whose times are chosen, of programs that share a disk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biotrail.recorder.log import LogWriter
+from tests.support import captures
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+DISK, RAM = "254:0", "7:1"
+
+
+@dataclass(frozen=True)
+class Io:
+    """One I/O. Times are ns since recording began."""
+
+    comm: str
+    queue: int
+    issue: int
+    complete: int
+    op: str = "R"
+    sectors: int = 8
+    device: str = DISK
+    cgroup: int = 0
+
+
+def _events(io: Io, index: int) -> list[dict[str, Any]]:
+    tid = 100 + sum(map(ord, io.comm))
+    common = {
+        "cpu": index % 2,
+        "dev": captures.device_number(io.device),
+        "rwbs": io.op,
+        "sector": 4096 * index,
+        "sectors": io.sectors,
+        "pid": tid,
+        "tgid": tid,
+        "comm": io.comm,
+        "bio": 0x10000 + index * 64,
+    }
+    rq = {"rq": 0x90000000 + index * 64, "bios": 1, "tag": (index % 128, -1)}
+    size = 512 * io.sectors
+    more = ({"cgroup": io.cgroup}, {}, rq, rq, {**rq, "bytes": size, "err": 0})
+    times = io.queue, io.queue, io.queue, io.issue, io.complete
+    return [
+        {**common, "letter": letter, "ns": ns, **facts}
+        for letter, ns, facts in zip("QGsDC", times, more, strict=True)
+    ]
+
+
+def write(path: Path, ios: Sequence[Io], chunk: int = 50, **notes: Any) -> Path:
+    """Write the log, with `chunk` events in each chunk. notes: written first."""
+    rows = [event for index, io in enumerate(ios) for event in _events(io, index)]
+    rows.sort(key=lambda event: (event["ns"], "QGsDC".index(event["letter"])))
+    encoder, rings = captures.encoding()
+    with path.open("wb") as stream:
+        log = LogWriter(stream, captures.header())
+        for name, payload in notes.items():
+            log.write_note(name, payload)
+        for at in range(0, len(rows), chunk):
+            piece = [(row["cpu"], encoder.encode(row)) for row in rows[at : at + chunk]]
+            log.write_chunk(rings.segments(piece), captures.clock(rows[at + len(piece) - 1]["ns"]))
+        log.close({"clocks": captures.clock(rows[-1]["ns"] if rows else 0)})
+    return path
+
+
+def alone(comm: str, count: int, every: int, begin: int = 0, takes: int = 50 * US) -> list[Io]:
+    """Reads one after the other: 1 µs until their issue, the rest with the device."""
+    times = [begin + every * at for at in range(count)]
+    return [Io(comm, at, at + US, at + takes) for at in times]
+
+
+def beside_a_writer(rounds: int = 60) -> list[Io]:
+    """A reader whose reads take 50 µs, and 550 µs beside a write of 1 MiB, which takes 2 ms alone.
+
+    Of each ten reads two are beside a write; each sixth write is alone.
+    """
+    ios = alone("app", 10 * rounds, 10 * MS)
+    made = []
+    for at, read in enumerate(ios):
+        io = read
+        if at % 10 in (3, 4):
+            io = Io("app", read.queue, read.issue, read.queue + 550 * US)
+            made.append(Io("backup", io.queue - US, io.queue - US, io.queue + 1999 * US, "W", 2048))
+        if at % 60 == 5:
+            begin = io.queue + 3 * MS
+            made.append(Io("backup", begin, begin, begin + 2 * MS, "W", 2048))
+        made.append(io)
+    return made

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of calls went: their own I/O, others', a limit, a commit; to the nanosecond."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biotrail.converters.analysis.blame.blame import Asked, First, Second
+from biotrail.converters.analysis.blame.closing import close
+from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Kind
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.calls.names import name_of_call
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from tests.support import path_sample
+from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
+
+US = 1_000
+READER, WRITER, JOURNAL, WORKER = 42, 43, 900, 7
+LIMITED = 11
+LIMIT = {"cgroup": LIMITED, "bps": (1 << 64) - 1, "iops": 40, "limits": 1}
+STACKS = {
+    "stacks": {
+        "wait": {
+            "7": [["schedule", "", 1], ["submit_bio_wait", "", 1]],
+            "8": [["schedule", "", 1], ["jbd2_log_wait_commit", "", 1]],
+        }
+    }
+}
+
+
+def made() -> PathLog:
+    log = PathLog()
+    for tid, comm in (
+        *((READER, b"app"), (WRITER, b"backup")),
+        *((JOURNAL, b"jbd2/vda-8"), (WORKER, b"kworker/0:1")),
+    ):
+        log.task(tid, comm)
+    return log
+
+
+def blamed(path: Path, window: int = WINDOW_EVENTS) -> Blamed:
+    asked = Asked(("process", "process"))
+    trace = Trace(path)
+    first = First(trace.context, Choice(trace.context), asked)
+    for one in trace.lifecycles(window, small=True):
+        first.add(one)
+    first.finish()
+    trace = Trace(path)
+    second = Second(trace.context, Choice(trace.context), asked, first.close())
+    for one in trace.lifecycles(window, small=True):
+        second.add(one)
+    second.finish()
+    return close(second)
+
+
+def calls_of(path: Path, window: int = WINDOW_EVENTS) -> dict[tuple[str, str], CallVictim]:
+    found = blamed(path, window).calls
+    assert all(sum(p.wait_ns for p in one.parts) == one.wait_ns for one in found)
+    assert all(p.wait_ns >= 0 for one in found for p in one.parts)
+    return {(one.name, one.call): one for one in found}
+
+
+def part(one: CallVictim, kind: Kind, culprit: str | None = None) -> int:
+    return sum(p.wait_ns for p in one.parts if p.kind == kind and p.culprit == culprit)
+
+
+def written(log: PathLog, tmp_path: Path, **header: Any) -> Path:
+    cuts = [at for at, _ in log.records][::20]
+    return log.write(tmp_path / "a.biotrail", cuts, WITH_REASONS, STACKS, **header)
+
+
+def a_read(log: PathLog, at: int, takes: int) -> None:
+    """A pread of 4 KiB: 5 µs until it waits, `takes` ns with the device, 3 µs to run, 2 µs more."""
+    log.request(at + 5 * US, at + 5 * US + takes, tid=READER, entry=at)
+    out, woken = at + 6 * US, at + 5 * US + takes + US
+    log.waits(at, out, woken, woken + 3 * US, READER, stack=7)
+    exit = woken + 5 * US
+    log.returns(at, exit, READER, blocked=woken - out, runnable=3 * US, queued=1, waits=1)
+
+
+@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
+def test_a_calls_waits_are_divided_as_its_ios(tmp_path: Path, window: int) -> None:
+    # GIVEN reads of 50 µs, and reads of 150 µs beside a writer's I/O
+    log = made()
+    for at in range(40):
+        a_read(log, at * 10 * MS, 50 * US)
+    for at in range(40, 60):
+        log.request(at * 10 * MS - US, at * 10 * MS + 400 * US, tid=WRITER, opf=WRITE)
+        a_read(log, at * 10 * MS, 150 * US)
+    # WHEN their calls' time is blamed, in windows of any size
+    one = calls_of(written(log, tmp_path), window)["app", "pread64"]
+    # THEN waiting is the writer's in the proportion of the I/O, and a CPU's share is told apart
+    assert one.calls == 60
+    assert part(one, Kind.CPU) == 60 * 3 * US
+    assert part(one, Kind.RUNNING) == 60 * 8 * US
+    assert part(one, Kind.OTHER, "backup") == pytest.approx(20 * 100 * US, rel=0.01)
+    assert not part(one, Kind.WAITING)
+
+
+@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
+def test_a_limit_is_told_by_its_held_bios(tmp_path: Path, window: int) -> None:
+    # GIVEN reads that a cgroup's limit holds for 20 ms before a worker queues them
+    log = made()
+    for at in range(0, 40 * 30, 30):
+        begin = at * MS
+        out, queued = begin + 5 * US, begin + 20 * MS + 5 * US
+        end = queued + 60 * US
+        log.bio(queued, end, WORKER, call=None, cgroup=LIMITED, limit=LIMIT)
+        log.waits(begin, out, end + US, end + 2 * US, READER, stack=7)
+        log.returns(begin, end + 3 * US, READER, blocked=end + US - out, runnable=US)
+    # WHEN the calls' time is blamed
+    one = calls_of(written(log, tmp_path), window)["app", "pread64"]
+    # THEN it is the limit's but for the I/O itself
+    assert part(one, Kind.LIMIT) == 40 * 20 * MS
+    assert part(one, Kind.SERVICE) == pytest.approx(40 * 61 * US, rel=0.02)
+
+
+@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
+def test_a_commit_is_whose_data_it_writes(tmp_path: Path, window: int) -> None:
+    # GIVEN fsyncs that wait for commits, which write 9 ms of another's data before their own log
+    log = made()
+    for at in range(40):
+        log.request(at * 100 * MS + 50 * MS, at * 100 * MS + 50 * MS + 300 * US, tid=JOURNAL,
+                    opf=WRITE)  # fmt: skip
+    for at in range(40):
+        begin = at * 100 * MS
+        flushing, logging, end = begin + MS, begin + 10 * MS, begin + 11 * MS
+        dirtied = (5 * MS, WRITER, b"backup")
+        log.request(flushing, logging, tid=WORKER, opf=WRITE, dirtied=dirtied)
+        log.request(logging + 10 * US, end - 10 * US, tid=JOURNAL, opf=WRITE)
+        log.commit(at, flushing - 20 * US, flushing - 10 * US, flushing, logging, end, tid=JOURNAL)
+        woken = end + 5 * US
+        log.waits(begin, begin + MS, woken, woken + US, READER, stack=8, waker=JOURNAL)
+        log.returns(begin, woken + 2 * US, READER, number=FSYNC, blocked=woken - begin - MS,
+                    runnable=US)  # fmt: skip
+    # WHEN the fsyncs' time is blamed
+    one = calls_of(written(log, tmp_path), window)["app", "fsync"]
+    # THEN nine tenths of what they waited are the other's, whose data the commits carried
+    waited = 40 * 10 * MS
+    assert part(one, Kind.OTHER, "backup") == pytest.approx(0.9 * waited, rel=0.02)
+
+
+@pytest.mark.parametrize("window", [1, 30])
+def test_calls_add_up_and_windows_make_no_difference(tmp_path: Path, window: int) -> None:
+    # GIVEN a log with all parts of the path
+    path = path_sample.write(tmp_path / "a.biotrail")
+    # WHEN its calls are blamed / THEN in windows of any size they are the same
+    whole = calls_of(path)
+    assert calls_of(path, window) == whole
+    # AND each call that queued or waited for I/O is there with its duration
+    trace, expected = Trace(path), Counter[str]()
+    for one in trace.lifecycles():
+        if one.path is None:
+            continue
+        calls = one.path.calls
+        good = (calls.entry != NEVER) & ~calls.own
+        good &= (calls.own_io > 0) | (calls.other_io > 0) | (calls.bios > 0)
+        for row in range(len(calls)):
+            if good[row]:
+                name = name_of_call(int(calls.number[row]), False, trace.context.machine)
+                expected[str(name)] += int(calls.exit[row] - calls.entry[row])
+    told = Counter[str]()
+    for (_, call), found in whole.items():
+        told[call] += found.wait_ns
+    assert told == expected
+
+
+@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
+def test_a_journals_writes_are_of_those_who_wait_for_the_commit(
+    tmp_path: Path, window: int
+) -> None:
+    # GIVEN a program whose fsyncs wait for commits, another one that reads meanwhile, and reads
+    log = made()
+    for at in range(60):
+        begin, end = at * 10 * MS, at * 10 * MS + MS
+        log.request(begin + 5 * US, begin + 100 * US, tid=WRITER, entry=begin, opf=WRITE)
+        log.request(begin + 200 * US, end - 10 * US, tid=JOURNAL, opf=WRITE)
+        phases = (begin + 110 * US, begin + 120 * US, begin + 130 * US, begin + 140 * US)
+        log.commit(at, *phases, end, tid=JOURNAL)
+        woken = end + 5 * US
+        log.waits(begin, begin + 105 * US, woken, woken + US, WRITER, stack=8, waker=JOURNAL)
+        log.returns(begin, woken + 2 * US, WRITER, number=FSYNC, blocked=woken - begin - 105 * US,
+                    runnable=US, queued=1)  # fmt: skip
+        takes = 150 * US if at % 2 else 50 * US
+        log.request(begin + (300 * US if at % 2 else 5 * MS), begin + takes + (300 * US if at % 2
+                    else 5 * MS), tid=READER)  # fmt: skip
+    # WHEN I/O is blamed
+    victims = blamed(written(log, tmp_path), window).victims
+    # THEN the journal's thread is nobody: its I/O is of who waited for it, and slowed the reads
+    assert {one.name for one in victims} == {"app", "backup"}
+    [app] = [one for one in victims if one.name == "app"]
+    assert {part.culprit for part in app.parts} == {None, "backup"}
