@@ -9,7 +9,9 @@ import click
 import pytest
 
 from biotrail.cli.children.recorder_process import filter_arguments
+from biotrail.cli.dump import Kinds
 from biotrail.cli.metrics import AddressType
+from biotrail.cli.options.labels import LabelsFile
 from biotrail.cli.options.moments import MomentType
 from biotrail.cli.options.record_follow import FollowValue
 from biotrail.cli.options.record_keeping import TriggerType
@@ -26,7 +28,8 @@ NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "-1", "1" + "0" * 20, "1" + "0" * 2
 """What is no number that any field holds."""
 NO_TEXT = "a\udcff"
 """Bytes that are no UTF-8, as Python has them."""
-NAMES = (Name, click.Path)
+NAMES = (Name, click.Path, LabelsFile, Kinds)
+"""Types of names, and of letters, which may spell `nan`."""
 
 
 def parameters(*kinds: type) -> Iterator[object]:
