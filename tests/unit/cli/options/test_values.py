@@ -28,8 +28,9 @@ NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "-1", "1" + "0" * 20, "1" + "0" * 2
 """What is no number that any field holds."""
 NO_TEXT = "a\udcff"
 """Bytes that are no UTF-8, as Python has them."""
-NAMES = (Name, click.Path, LabelsFile, Kinds)
-"""Types of names, and of letters, which may spell `nan`."""
+NAMES = (Name, click.Path)
+WORDS = (*NAMES, LabelsFile, Kinds)
+"""Also the files of labels, and letters of kinds, which may spell `nan`."""
 
 
 def parameters(*kinds: type) -> Iterator[object]:
@@ -51,7 +52,7 @@ def of_numbers() -> Iterator[object]:
     """Parameters that are neither text nor names nor one of several words."""
     for found in parameters(click.ParamType):
         _, parameter = found.values  # type: ignore[attr-defined]
-        if not isinstance(parameter.type, (Text, click.Choice, click.types.BoolParamType, *NAMES)):
+        if not isinstance(parameter.type, (Text, click.Choice, click.types.BoolParamType, *WORDS)):
             yield found
 
 
