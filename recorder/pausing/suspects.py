@@ -11,6 +11,7 @@ from pathlib import Path
 from biotrail.recorder.host import container_state
 from biotrail.recorder.pausing import stops
 from biotrail.recorder.pausing.stops import FrozenV1, FrozenV2, Stop, StoppedProcess
+from biotrail.recorder.schema.cgroup_names import CgroupNames, NamedCgroups
 from biotrail.recorder.schema.cgroup_paths import identity
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -151,22 +152,21 @@ def _members(place: Path) -> tuple[int, ...]:
 
 
 def _called(name: str) -> Iterator[str]:
-    """Yield the paths of cgroups that are a unit or container of this name."""
+    """Yield the paths of cgroups that are a unit, container or pod of this name, the outermost."""
     paths = dict.fromkeys(
         "/" + os.path.relpath(directory, root)
         for _, root in _hierarchies()
         for directory, _, _ in os.walk(root)
         if directory != root
     )
-    ids = {path: what for path in paths if not (what := identity(path)).monitor}
-    names = container_state.resolve([w.container for w in ids.values() if w.container], [])
-    of_containers = names.get("containers", {})
-    for path, what in ids.items():
-        parent = ids.get(os.path.dirname(path))
-        if parent is not None and (parent.unit, parent.container) == (what.unit, what.container):
-            continue  # below the unit or container itself
-        known = {what.unit, what.container, of_containers.get(what.container or "", {}).get("name")}
-        if name in known - {None}:
+    found = [identity(path) for path in paths]
+    names = CgroupNames({})
+    containers = [what.container for what in found if what.container]
+    names.add(container_state.resolve(containers, [what.pod for what in found if what.pod]))
+    wanted = NamedCgroups((name,), (name,), (name,))
+    for path in paths:
+        above = os.path.dirname(path)
+        if wanted.borne_by(names.of_path(path)) and not wanted.borne_by(names.of_path(above)):
             yield path
 
 

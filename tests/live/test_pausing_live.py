@@ -255,3 +255,21 @@ def test_who_must_not_be_stopped_is_refused(tmp_path: Path) -> None:
             said = biotrail("record", "--pause", f"{pid}=8x1s", "--dry-run").stderr
             assert f"({pid}) 8 times for about 1 s each" in said
     assert not (tmp_path / "x").exists()
+
+
+def test_a_unit_is_found_by_its_name() -> None:
+    # GIVEN a cgroup as a unit has, with a process in one below it
+    root = version_2()
+    with worker() as suspect, group_of(root, name=".slice") as slice_:
+        unit = slice_ / "biotrail-test-x.service"
+        unit.mkdir()
+        try:
+            with group_of(unit, suspect.pid):
+                # WHEN it is named as a unit
+                said = biotrail("record", "--pause", "biotrail-test-x=8x1s", "--dry-run").stderr
+        finally:
+            (root / "cgroup.procs").write_text(str(suspect.pid))
+            remove_cgroup(unit)
+    # THEN it is the unit's cgroup that would be stopped
+    assert f"/{slice_.name}/{unit.name} 8 times" in said
+    assert f"({suspect.pid})" in said
