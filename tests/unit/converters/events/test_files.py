@@ -130,6 +130,24 @@ def test_mount_points_go_before(tmp_path: Path, mounts: dict[str, object], path:
     assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
 
 
+@pytest.mark.parametrize(
+    ("mounts", "path"),
+    [
+        ({str(DEV): [["/", "/"]]}, "/"),
+        ({str(DEV): [["/", "/mnt/all"]]}, "/mnt/all"),
+        ({str(DEV): [["/@", "/"]]}, "vda:/"),
+    ],
+    ids=["root", "whole", "another"],
+)
+def test_the_root_of_a_file_system_is_its_mount(
+    tmp_path: Path, mounts: dict[str, object], path: str
+) -> None:
+    # GIVEN the directory at the root of a file system of which this is mounted
+    records = [*names(START, 2, b"/"), *bio(0, 2)]
+    # WHEN its path is told THEN it is the mount point
+    assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
+
+
 def test_lower_bios_have_the_file_of_the_upper_one() -> None:
     # GIVEN three bios, each made for the one before, of which the first and last have files
     events = Events.empty().take(np.zeros(0, np.int64))
