@@ -16,6 +16,7 @@
 #define BIOTRAIL_BEHALF_H
 
 #include "dictionary.h"
+#include "loop.h"
 #include "registers.h"
 
 #define BT_MOST_STACK 65536 /* bytes of a kernel stack; as a rule 16 KiB, with KASAN up to 64 */
@@ -113,7 +114,10 @@ static __always_inline bool bt_thread_at(__u64 address, struct bt_task_slot *now
 	       bt_read_u32(leader + bpf_core_field_offset(task->tgid)) == now->tgid;
 }
 
-/* Writes the BEHALF record of a bio that a kernel thread queues while another waits for it. */
+/*
+ * Writes the BEHALF record of a bio that a kernel thread queues while another waits for it, and the
+ * BACKING record of one that a loop device's worker queues.
+ */
 static __always_inline void bt_behalf(struct bt_writer *w, struct bio *bio, __u32 tid)
 {
 	struct task_struct *task = NULL;
@@ -133,6 +137,7 @@ static __always_inline void bt_behalf(struct bt_writer *w, struct bio *bio, __u3
 	if (!end)
 		return;
 	if (end == config.waited_ends[0]) {
+		bt_backing(w, bio);
 		by = BT_BY_DIRECT;
 		waiter = bt_waiter_of_direct((__u64)bio->bi_private);
 	} else if (end == config.waited_ends[1] || end == config.waited_ends[2]) {

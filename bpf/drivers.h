@@ -11,22 +11,10 @@
 #define BIOTRAIL_DRIVERS_H
 
 #include "interrupts.h"
+#include "loop.h"
 
 /* `driver` of a DRIVER record; recorder/schema/records.py has the same. */
 enum bt_driver_of { BT_NVME = 1, BT_SCSI = 2, BT_LOOP = 3 };
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct kiocb___path {
-	void *ki_complete;
-};
-
-/* drivers/block/loop.c: a request's private part, behind its struct request. */
-struct loop_cmd {
-	struct kiocb___path iocb;
-};
-
-#pragma clang attribute pop
 
 /* A request's steps since its last completion; times in ns of CLOCK_MONOTONIC, 0: none. */
 struct bt_steps {
@@ -106,12 +94,6 @@ static __always_inline int on_nvme_complete(__u64 rq)
 	return 0;
 }
 
-/* The request of a driver's private part, which stands behind it (blk_mq_rq_from_pdu). */
-static __always_inline __u64 bt_rq_of(__u64 private)
-{
-	return private - bpf_core_type_size(struct request);
-}
-
 static __always_inline int on_scsi_error(__u64 rq)
 {
 	struct bt_steps *steps = bt_steps_of(rq);
@@ -128,18 +110,6 @@ static __always_inline int on_scsi_timeout(__u64 rq)
 	if (steps)
 		steps->timeouts++;
 	return 0;
-}
-
-/* The request of the loop device whose file I/O this is; 0: it is other I/O. */
-static __always_inline __u64 bt_loop_rq(__u64 kiocb)
-{
-	struct kiocb___path *iocb = (void *)kiocb;
-
-	if ((__u64)BPF_CORE_READ(iocb, ki_complete) != path.loop_complete)
-		return 0;
-	if (!bpf_core_field_exists(((struct loop_cmd *)0)->iocb))
-		return 0;
-	return bt_rq_of(kiocb - bpf_core_field_offset(struct loop_cmd, iocb));
 }
 
 static __always_inline int on_loop_begin(__u64 kiocb)

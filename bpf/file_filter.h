@@ -66,16 +66,6 @@ static __always_inline __u64 bt_inode_of(__u64 dentry_address)
 	return bt_read_u64(dentry_address + bpf_core_field_offset(dentry->d_inode));
 }
 
-/* Whether a dentry is the root of its inode's file system, and no loose piece of a tree. */
-static __always_inline bool bt_is_root(__u64 dentry_address, __u64 inode_address)
-{
-	struct super_block___files *sb = NULL;
-	struct inode *inode = NULL;
-	__u64 super = bt_read_u64(inode_address + bpf_core_field_offset(inode->i_sb));
-
-	return bt_read_u64(super + bpf_core_field_offset(sb->s_root)) == dentry_address;
-}
-
 /* Looks for a wanted directory among a directory and those above it. */
 static __always_inline enum bt_reason bt_judge_directories(__u64 dentry)
 {

@@ -32,7 +32,8 @@ struct {
 
 /*
  * Writes the path's components from the file up to its file system's root, long ones in pieces.
- * false: the ring is full, or there is no dentry with a parent.
+ * The root itself has the component "/". false: the ring is full, or there is no
+ * dentry, or a loose one.
  */
 static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_host *host)
 {
@@ -43,7 +44,7 @@ static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_
 	__u8 level = 0, piece = 0;
 
 	parent = dentry ? bt_parent_of(dentry) : 0;
-	if (parent == dentry) /* IS_ROOT(): disconnected; or no dentry at all */
+	if (parent == dentry && (!dentry || !bt_is_root(dentry, host->address)))
 		return false;
 	name = bt_name_of(dentry);
 	for (int i = 0; i < BT_NAME_RECORDS; i++) {

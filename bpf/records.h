@@ -50,6 +50,7 @@ enum bt_kind {
 	BT_FILE = 21,
 	BT_HELD = 37,
 	BT_BEHALF = 39,
+	BT_BACKING = 43,
 	BT_CALL = 22,
 	BT_RETURN = 23,
 	BT_CALL_FILE = 38,
@@ -527,6 +528,17 @@ _Static_assert(__builtin_offsetof(struct bt_behalf, head) == 0, "bt_behalf.head"
 _Static_assert(__builtin_offsetof(struct bt_behalf, bio) == 8, "bt_behalf.bio");
 _Static_assert(__builtin_offsetof(struct bt_behalf, waiter) == 16, "bt_behalf.waiter");
 _Static_assert(__builtin_offsetof(struct bt_behalf, told_by) == 20, "bt_behalf.told_by");
+
+/* B block_bio_queue: A loop device's worker queues a bio for a request: follows its Q, same head time. */
+struct bt_backing {
+	__u64 head;
+	__u64 bio;
+	__u64 rq;
+};
+_Static_assert(sizeof(struct bt_backing) == 24, "size of bt_backing");
+_Static_assert(__builtin_offsetof(struct bt_backing, head) == 0, "bt_backing.head");
+_Static_assert(__builtin_offsetof(struct bt_backing, bio) == 8, "bt_backing.bio");
+_Static_assert(__builtin_offsetof(struct bt_backing, rq) == 16, "bt_backing.rq");
 
 /* y block_bio_queue: The system call that queues a bio: follows its Q with the same head time (--path call). */
 struct bt_call {

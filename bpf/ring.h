@@ -17,7 +17,7 @@
 #include "config.h"
 #include "records.h"
 
-#define BT_LEVELS 3
+#define BT_LEVELS 3 /* a mask of two bits holds it: bt_begin() */
 #define BT_KINDS 64
 #define BT_HEADER_BYTES 4096
 #define BT_REASONS 16 /* enum bt_reason, filters.h */
@@ -78,7 +78,8 @@ static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
 
 	if (!area)
 		return false;
-	level = *(volatile __u64 *)&area->depth;
+	/* BT_LEVELS at most. 5.10 and 6.1 do not see a check that comes after the value was spilled. */
+	level = *(volatile __u64 *)&area->depth & 3;
 	if (level >= BT_LEVELS) {
 		area->too_deep[kind]++;
 		return false;

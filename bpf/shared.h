@@ -137,10 +137,11 @@ struct bt_config {
 	__u32 hold_irqs; /* this kernel has bpf_local_irq_save() */
 	__u64 iomap_end_io; /* address of iomap_dio_bio_end_io(); 0: not known */
 	__u64 waited_ends[3]; /* functions that end bios that are waited for (behalf.h) */
+	__u64 loop_complete; /* address of lo_rw_aio_complete(); 0: not known (loop.h) */
 	__u32 hierarchy; /* of cgroups that block I/O is charged in: its number */
 	__u32 pad;
 };
-_Static_assert(sizeof(struct bt_config) == 1360, "size");
+_Static_assert(sizeof(struct bt_config) == 1368, "size");
 _Static_assert(__builtin_offsetof(struct bt_config, ring_bytes) == 0, "ring_bytes");
 _Static_assert(__builtin_offsetof(struct bt_config, upper_bytes) == 4, "upper_bytes");
 _Static_assert(__builtin_offsetof(struct bt_config, area_bytes) == 8, "area_bytes");
@@ -174,8 +175,9 @@ _Static_assert(__builtin_offsetof(struct bt_config, files) == 1312, "files");
 _Static_assert(__builtin_offsetof(struct bt_config, hold_irqs) == 1316, "hold_irqs");
 _Static_assert(__builtin_offsetof(struct bt_config, iomap_end_io) == 1320, "iomap_end_io");
 _Static_assert(__builtin_offsetof(struct bt_config, waited_ends) == 1328, "waited_ends");
-_Static_assert(__builtin_offsetof(struct bt_config, hierarchy) == 1352, "hierarchy");
-_Static_assert(__builtin_offsetof(struct bt_config, pad) == 1356, "pad");
+_Static_assert(__builtin_offsetof(struct bt_config, loop_complete) == 1352, "loop_complete");
+_Static_assert(__builtin_offsetof(struct bt_config, hierarchy) == 1360, "hierarchy");
+_Static_assert(__builtin_offsetof(struct bt_config, pad) == 1364, "pad");
 
 /* A cgroup that the recorder is told of (cgroups.h). */
 struct bt_cgroup_told {
@@ -230,14 +232,13 @@ struct bt_path {
 	__u32 unified; /* block I/O is charged in cgroup v2's hierarchy, not in v1's */
 	__u64 over_ns; /* a call that took longer is recorded without I/O too */
 	__u64 idles[BT_CALL_WORDS]; /* bit per call that waits by its nature */
-	__u64 loop_complete; /* address of lo_rw_aio_complete() of the loop driver */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
 	__u64 dirty_shift; /* 64 less the bits of a slot's number in bt_dirty_slots */
 	__u64 fds[BT_CALL_WORDS]; /* bit per call whose first argument is its file */
 	__u64 ioctl; /* number of ioctl() */
 	__u64 frozen; /* task_struct.flags of a thread in the freezer; 0: no state D */
 };
-_Static_assert(sizeof(struct bt_path) == 272, "size");
+_Static_assert(sizeof(struct bt_path) == 264, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -250,12 +251,11 @@ _Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 32, "block_s
 _Static_assert(__builtin_offsetof(struct bt_path, unified) == 36, "unified");
 _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, idles) == 48, "idles");
-_Static_assert(__builtin_offsetof(struct bt_path, loop_complete) == 112, "loop_complete");
-_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 120, "reaps");
-_Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 184, "dirty_shift");
-_Static_assert(__builtin_offsetof(struct bt_path, fds) == 192, "fds");
-_Static_assert(__builtin_offsetof(struct bt_path, ioctl) == 256, "ioctl");
-_Static_assert(__builtin_offsetof(struct bt_path, frozen) == 264, "frozen");
+_Static_assert(__builtin_offsetof(struct bt_path, reaps) == 112, "reaps");
+_Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 176, "dirty_shift");
+_Static_assert(__builtin_offsetof(struct bt_path, fds) == 184, "fds");
+_Static_assert(__builtin_offsetof(struct bt_path, ioctl) == 248, "ioctl");
+_Static_assert(__builtin_offsetof(struct bt_path, frozen) == 256, "frozen");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {

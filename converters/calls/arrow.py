@@ -10,9 +10,22 @@ from biotrail.converters.calls.names import name_of_call, name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycles, WaitCause
-from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
+from biotrail.converters.lifecycles.arrow.columns import (
+    FILE_WAS,
+    MONOTONIC,
+    NAME,
+    TITLE,
+    WALL,
+    Column,
+    schema,
+)
 from biotrail.converters.lifecycles.arrow.named import named, nullable
-from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
+from biotrail.converters.lifecycles.arrow.tables import (
+    former_paths,
+    thread_columns,
+    titles,
+    wall_clock,
+)
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL, plain_number
 
 _THREAD = (
@@ -55,6 +68,8 @@ CALLS = (
     ),
     Column("undivided_ns", pa.int64(), "ns", "all of it, where waits were not recorded"),
     Column("own", pa.bool_(), "", "call of the recording itself"),
+    TITLE,
+    FILE_WAS,
 )
 WAITS = (
     *_THREAD,
@@ -82,6 +97,8 @@ WAITS = (
     Column("commit", pa.int64(), "", "transaction of jbd2 whose commit it waited for; null: none"),
     Column("commit_device", NAME, "", "device of that commit's file system"),
     Column("limit", NAME, "", "cgroup whose limit held the bio that it was for; null: none known"),
+    TITLE,
+    FILE_WAS,
 )
 COMMITS = (
     Column("device", NAME, "", "of the file system, a partition or a disk"),
@@ -122,6 +139,8 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
         "number": np.array([plain_number(n) for n in found], dtype=np.int32)[place],
         "foreign": calls.foreign,
         **thread_columns(calls, window.tasks),
+        "title": titles(calls, window.tasks, context),
+        "file_was": former_paths(calls, context),
         "cpu": calls.cpu,
         "entry_time": wall_clock(context, calls.entry),
         "entry_ns": nullable(calls.entry),
@@ -149,6 +168,8 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
     coded = waits.number.astype(np.int64) * 2 + waits.foreign
     columns = {
         **thread_columns(waits, window.tasks),
+        "title": titles(waits, window.tasks, context),
+        "file_was": former_paths(waits, context),
         "entry_ns": nullable(waits.entry),
         "timed": waits.timed,
         "call": named(

@@ -223,7 +223,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         WaitReason.JOURNAL_COMMIT,
         "all: ext4, ocfs2",
-        "jbd2_log_wait_commit jbd2_complete_transaction __jbd2_journal_force_commit",
+        "jbd2_log_wait_commit jbd2_complete_transaction __jbd2_journal_force_commit "
+        "jbd2_journal_destroy",
     ),
     Rule(
         WaitReason.JOURNAL_COMMIT,
@@ -291,8 +292,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         WaitReason.METADATA,
         "all: XFS, btrfs",
-        "xfs_buf_iowait xfs_buf_read_map read_extent_buffer_pages btrfs_read_extent_buffer "
-        "btree_read_extent_buffer_pages",
+        "xfs_buf_iowait xfs_buf_read_map xfs_ail_push_all_sync read_extent_buffer_pages "
+        "btrfs_read_extent_buffer btree_read_extent_buffer_pages",
     ),
     Rule(
         WaitReason.JOURNAL_TRANSACTION,
@@ -328,7 +329,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         WaitReason.WRITE_BACK,
         "all",
-        "wb_wait_for_completion __writeback_inodes_sb_nr sync_inodes_sb",
+        "wb_wait_for_completion __writeback_inodes_sb_nr sync_inodes_sb wb_shutdown bdi_unregister",
     ),
     Rule(
         WaitReason.MEMORY,
@@ -345,6 +346,12 @@ RULES: tuple[Rule, ...] = (
         "iomap_dio_rw iomap_dio_complete __blkdev_direct_IO __blkdev_direct_IO_simple "
         "blkdev_direct_IO do_blockdev_direct_IO __blockdev_direct_IO inode_dio_wait "
         "__inode_dio_wait",
+    ),
+    Rule(
+        WaitReason.MEMORY,
+        "__folio_lock: since 5.16; __lock_page: before",
+        "__folio_lock __folio_lock_or_retry __lock_page __lock_page_or_retry",
+        callers="do_swap_page shmem_swapin_folio shmem_swapin_page unuse_pte_range",
     ),
     Rule(
         WaitReason.PAGE_LOCK,
@@ -414,7 +421,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         WaitReason.FREE_SPACE,
         "all: btrfs",
-        "handle_reserve_ticket wait_reserve_ticket btrfs_reserve_metadata_bytes",
+        "handle_reserve_ticket wait_reserve_ticket btrfs_reserve_metadata_bytes __reserve_bytes "
+        "btrfs_reserve_data_bytes btrfs_wait_block_group_cache_progress "
+        "btrfs_wait_block_group_cache_done",
     ),
     Rule(
         WaitReason.SOCKET,
@@ -437,7 +446,8 @@ RULES: tuple[Rule, ...] = (
         "exp_funnel_lock rcu_barrier rcu_sync_enter rcu_sync_dtor synchronize_srcu "
         "__synchronize_srcu synchronize_srcu_expedited srcu_barrier synchronize_net "
         "synchronize_rcu_tasks synchronize_rcu_tasks_generic synchronize_rcu_tasks_rude "
-        "synchronize_rcu_tasks_trace cond_synchronize_rcu cond_synchronize_rcu_expedited",
+        "synchronize_rcu_tasks_trace cond_synchronize_rcu cond_synchronize_rcu_expedited "
+        "rcu_exp_wait_wake rcu_gp_fqs_loop",
     ),
     Rule(
         WaitReason.MEMORY_MAP,
@@ -464,6 +474,12 @@ RULES: tuple[Rule, ...] = (
         "wait_for_vfork_done coredump_wait call_usermodehelper_exec "
         "kthread_stop kthread_park __kthread_create_on_node kthread_create_on_node "
         "__refrigerator do_freezer_trap zap_pid_ns_processes ptrace_stop de_thread",
+    ),
+    Rule(
+        WaitReason.PROCESS,
+        "all: a kernel thread that is not started yet",
+        "schedule_preempt_disabled",
+        callers="kthread",
     ),
     Rule(
         WaitReason.SCHEDULER,

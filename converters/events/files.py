@@ -171,7 +171,7 @@ class FileNames:
             level = int(part["level"])
             names[level] = names.get(level, b"") + bytes(part["component"])
         words = [names[level].decode("utf-8", "replace") for level in sorted(names, reverse=True)]
-        inside = "/" + "/".join(words)
+        inside = "/" + "/".join(words).lstrip("/")  # the root's own name is "/"
         flags = int(last["flags"])
         cut, deleted = bool(flags & FILE_NAME_CUT), bool(flags & FILE_NAME_DELETED)
         before = self._names.get(key)
@@ -267,8 +267,8 @@ class FileNames:
         if mount is not None and not names.cut:
             root, point = mount
             path = point.rstrip("/") + (names.inside if root == "/" else names.inside[len(root) :])
-        path += DELETED if names.deleted else ""
-        return path or "/"
+            path = path.rstrip("/") or "/"
+        return path + (DELETED if names.deleted else "")
 
 
 def _other(word: int, other: int) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
-CALL, DIRTIED, HELD, BEHALF and SUBMISSION records follow their Q, INTERRUPT and DRIVER records
-their C, each with the same head time. They are joined to it once, so that later steps can pass the
-Q or C on without them.
+CALL, DIRTIED, HELD, BEHALF, BACKING and SUBMISSION records follow their Q, INTERRUPT and DRIVER
+records their C, each with the same head time. They are joined to it once, so that later steps can
+pass the Q or C on without them.
 """
 
 import numpy as np
@@ -14,15 +14,13 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_column import PathColumn, unknown
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.submission_tables import REQUEST
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-)
+from biotrail.converters.events.tables import I32, I64, NEVER
 from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 
 ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
 """Kinds of records that are rows of the path's tables."""
-_OF_QUEUED = (Kind.CALL, Kind.DIRTIED, Kind.HELD, Kind.BEHALF, Kind.SUBMISSION)
+_OF_CALLS = (Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION)
+_OF_QUEUED = (*_OF_CALLS, Kind.HELD, Kind.BEHALF, Kind.BACKING)
 _JOINED = (*_OF_QUEUED, Kind.INTERRUPT, Kind.DRIVER)
 KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
 """Kinds of the path's records."""
@@ -33,8 +31,8 @@ _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 def attach_path(events: Events) -> None:
     """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
-    These are CALL, DIRTIED, HELD, BEHALF and SUBMISSION records (of a Q), INTERRUPT and DRIVER
-    records (of a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in
+    These are CALL, DIRTIED, HELD, BEHALF, BACKING and SUBMISSION records (of a Q), INTERRUPT and
+    DRIVER records (of a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in
     `events` is ignored. `events.path` is left as it is if there are no such records. `events` must
     hold all events of each time, so that a Q or C and its records are together. The records stay
     among the events.
@@ -42,8 +40,8 @@ def attach_path(events: Events) -> None:
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
     steps, held = events.rows(Kind.DRIVER), events.rows(Kind.HELD)
-    waited = events.rows(Kind.BEHALF)
-    if not any(map(len, (calls, dirtied, interrupts, submissions, steps, held, waited))):
+    waited, backing = events.rows(Kind.BEHALF), events.rows(Kind.BACKING)
+    if not any(map(len, (calls, dirtied, interrupts, submissions, steps, held, waited, backing))):
         return
     known = events.rows(Kind.Q, Kind.C)
     at = np.full(len(events), -1, np.int32)
@@ -52,7 +50,8 @@ def attach_path(events: Events) -> None:
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_held(events, held, path)
-    _join_waiters(events, waited, path)
+    _join_field(events, waited, Kind.BEHALF, "waiter", path.rows["waiter"], path.at)
+    _join_field(events, backing, Kind.BACKING, "rq", path.rows["backing"], path.at)
     _join_interrupts(events, interrupts, path)
     _join_submissions(events, submissions, path)
     join_steps(events, steps, completion_of(events, steps), path)
@@ -114,14 +113,16 @@ def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
         path.rows[name][path.at[queued]] = records[name]
 
 
-def _join_waiters(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write the waiter of the BEHALF records at `rows` to their Q's row.
+def _join_field(
+    events: Events, rows: I64, kind: Kind, name: str, column: NDArray[np.void], at: I32
+) -> None:
+    """Write a field of records of this kind, at `rows`, to their Q's row of a column of PATH.
 
-    Records whose Q is not in `events` are ignored.
+    at: per event, its row of `column`. Records whose Q is not in `events` are ignored.
     """
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
-    path.rows["waiter"][path.at[queued]] = events.field(Kind.BEHALF, "waiter", rows)
+    column[at[queued]] = events.field(kind, name, rows)
 
 
 def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:

@@ -52,6 +52,7 @@ PATH = np.dtype(
         ("request", REQUEST),
         ("held", "u1"),
         ("waiter", "<u4"),
+        ("backing", "<u8"),
         ("limit", "<u8"),
         ("bps", "<u8"),
         ("iops", "<u4"),
@@ -70,10 +71,11 @@ PATH = np.dtype(
 numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm in
 cgroup (id; 0 not known), and the request (REQUEST) of io_uring or aio that the bio serves; and
 whether a cgroup's limit held the bio, with that limit, as in HeldBios; and the thread that waits
-for the bio where a kernel thread queues it (waiter; 0: none is known). Of a C:
-context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt number
-`irq` was entered, the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps, as in
-DriverSteps (driver 0: not recorded)."""
+for the bio where a kernel thread queues it (waiter; 0: none is known), and the address of the loop
+device's request that it is queued for (backing; 0: none is known). Of a C: context (0 task, 1
+softirq, 2 interrupt; -1 not recorded), and when the device's interrupt number `irq` was entered,
+the BLOCK softirq raised and entered (ns; NEVER); and the driver's steps, as in DriverSteps (driver
+0: not recorded)."""
 
 NO_PATH = np.zeros(1, dtype=PATH)[0]
 """A row of PATH of which nothing is known."""

@@ -14,9 +14,9 @@ _NEAR = 4
 def queued_of(events: Events, rows: EventRows) -> EventRows:
     """Return per record the row of its Q in `events`, -1: that Q is not among them; int64 (n,).
 
-    rows: rows in `events` of STACK, FILE, HELD, BEHALF, CALL, DIRTIED or SUBMISSION records. Its Q
-    has the record's bio pointer and time. `events` must hold all events of each time, so that a Q
-    and its records are together.
+    rows: rows in `events` of STACK, FILE, HELD, BEHALF, BACKING, CALL, DIRTIED or SUBMISSION
+    records. Its Q has the record's bio pointer and time. `events` must hold all events of each
+    time, so that a Q and its records are together.
     """
     raw, queue_row = events.raw, np.full(len(rows), -1, dtype=np.int64)
     for distance in range(1, _NEAR + 1):

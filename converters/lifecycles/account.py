@@ -49,7 +49,7 @@ _PLAIN = {
     **dict.fromkeys((Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED), Reason.PATH),
     **dict.fromkeys((Kind.WAIT_STACK, Kind.WAIT_CALL, Kind.COMMIT, Kind.CALL_FILE), Reason.PATH),
     **dict.fromkeys((Kind.SUBMISSION, Kind.RING_COMPLETE), Reason.PATH),
-    **dict.fromkeys((Kind.DRIVER, Kind.HELD, Kind.BEHALF), Reason.PATH),
+    **dict.fromkeys((Kind.DRIVER, Kind.HELD, Kind.BEHALF, Kind.BACKING), Reason.PATH),
     **dict.fromkeys((Kind.PAIR, Kind.HIT), Reason.SITE),
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,

@@ -18,7 +18,7 @@ _HEAD = struct.Struct("<Q")
 _SIZES = {int(r.kind): r.size for r in RECORDS if r.kind != Kind.PAD}
 """Size of a record in bytes by kind. Padding and unknown kinds end a block, so have none."""
 _NAMES = {Kind.TASK, Kind.CGROUP, Kind.FILE_NAME}
-_ADDED = {Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.HELD, Kind.BEHALF}
+_ADDED = {Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.HELD, Kind.BEHALF, Kind.BACKING}
 _ADDED_BY_PATH = {
     *(Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION),  # to Q
     *(Kind.INTERRUPT, Kind.DRIVER),  # to C

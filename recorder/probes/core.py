@@ -102,7 +102,7 @@ class CoreProbes(MappedProbes):
         self._generation = 1
         self._locked: str | None = None
         self._hold_irqs = False
-        self._waited_ends: tuple[int, ...] = (0, 0, 0)
+        self._ends: dict[str, int] = {}
         self._by_file = file_ways.NO_CHOICE
         self._tells_made = False
         self.counts_skips = False
@@ -131,7 +131,7 @@ class CoreProbes(MappedProbes):
             if self.config.devices:
                 self._choices = without_plugs(self._choices, btf)
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._waited_ends = admission.waited_ends()
+            self._ends = admission.end_functions()
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
@@ -255,7 +255,7 @@ class CoreProbes(MappedProbes):
         filters = wanted.devices, wanted.filters
         config = admission.config(sizes, *filters, self.enums, wanted.stacks, self.files)
         config.hold_irqs = self._hold_irqs
-        config.waited_ends[:] = self._waited_ends
+        admission.set_ends(config, self._ends)
         return config
 
     def short_of_memory(self) -> str:

@@ -16,7 +16,7 @@ PART = "driver"
 KALLSYMS = Path("/proc/kallsyms")
 
 _LOOP_COMPLETE = "lo_rw_aio_complete"
-_SLOTS, _SLOT_BYTES = 1 << 15, 40
+_SLOTS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,10 @@ class DriverChoice:
     """Which drivers' steps are recorded.
 
     programs: to load and attach, in their order. lacking: driver → why its steps are not recorded.
-    loop_complete: address of lo_rw_aio_complete(); 0 where loop is lacking.
     """
 
     programs: tuple[str, ...] = ()
     lacking: tuple[tuple[str, str], ...] = ()
-    loop_complete: int = 0
 
     @property
     def recorded(self) -> list[str]:
@@ -119,19 +117,18 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
         symbols = _read(KALLSYMS)
     programs: list[str] = []
     lacking: list[tuple[str, str]] = []
-    complete = 0
     for driver in DRIVERS:
         missing = [name for name in driver.programs if not _has_tracepoint(name, symbols)]
         if missing:
             why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
             lacking.append((driver.name, why))
             continue
-        if driver.name == "loop" and not (complete := _address(_LOOP_COMPLETE, symbols)):
+        if driver.name == "loop" and not _address(_LOOP_COMPLETE, symbols):
             why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
             lacking.append((driver.name, why))
             continue
         programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
-    return DriverChoice(tuple(programs), tuple(lacking), complete)
+    return DriverChoice(tuple(programs), tuple(lacking))
 
 
 def tracepoints() -> dict[str, str]:
@@ -147,7 +144,7 @@ def driver_programs() -> list[str]:
 
 def set_size(bpf: BpfObject, recorded: bool) -> None:
     """Set the size of bt_driver_steps before `bpf` is loaded: one entry unless `recorded`."""
-    bpf.set_map_size("bt_driver_steps", _SLOT_BYTES, _SLOTS if recorded else 1)
+    bpf.set_map_entries("bt_driver_steps", _SLOTS if recorded else 1)
 
 
 def _has_tracepoint(name: str, symbols: bytes) -> bool:

@@ -135,6 +135,7 @@ class Kind(IntEnum):
     HIT = 40
     PAIR = 41
     WAIT_CALL = 42
+    BACKING = 43
     PAD = 255
 
 
@@ -508,6 +509,18 @@ RECORDS: tuple[Record, ...] = (
             _BIO,
             Field("waiter", "u32", "", "that thread (kernel pid, initial namespace)"),
             Field("told_by", "u32", "", "1: iomap's direct I/O, 2: submit_bio_wait()"),
+        ),
+    ),
+    Record(
+        Kind.BACKING,
+        "B",
+        "backing",
+        "block_bio_queue",
+        "A loop device's worker queues a bio for a request: follows its Q, same head time.",
+        (
+            HEAD,
+            _BIO,
+            Field("rq", "u64", "", "address of that device's struct request"),
         ),
     ),
     Record(

@@ -25,6 +25,33 @@ for number in range(int(sys.argv[2])):
 """
 
 
+def test_what_a_loop_device_splits_counts_once(
+    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> None:
+    # GIVEN a file system on a loop device with direct I/O over a file on another one
+    lower = make_loop(size=256 << 20)
+    log = tmp_path / "x.biotrail"
+    size = 64 << 20
+    with (
+        mounted(lower, "ext4", tmp_path / "disk") as on,
+        devices.loop(128 << 20, True, on.mount) as upper,
+        mounted(upper, "ext4", tmp_path / "upper") as above,
+    ):
+        # WHEN a program writes, in bios larger than its requests may be
+        dd = ["dd", "if=/dev/zero", f"of={above.mount}/big", "bs=1M", "count=64", "conv=fsync"]
+        chosen = ["-d", upper.path, "-d", lower.path]
+        biotrail("record", "--files", "--path", "-o", log, *chosen, "--", *dd)
+    # THEN its data is what it wrote
+    report = json.loads(biotrail("report", "--json", "--by", "writer", log).stdout)
+    written = {
+        op["operation"]: op["bytes"]
+        for group in report["groups"]
+        if group["process"] == "dd"
+        for op in group["by_operation"]
+    }
+    assert size <= written["write"] < size + (1 << 20)
+
+
 def test_a_write_through_a_loop_device_counts_once(
     make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
 ) -> None:

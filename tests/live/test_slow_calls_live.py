@@ -72,7 +72,18 @@ def test_slow_fsyncs(tmp_path: Path, disk: tuple[devices.LoopDevice, Path]) -> N
     device, mount = disk
     log, file = tmp_path / "a.biotrail", mount / "file"
     load = [sys.executable, "-c", LOAD, str(file)]
-    biotrail("record", "-d", device.path, "--path=all", "--files", "-o", log, "--", *load)
+    biotrail(
+        "record",
+        "-d",
+        device.path,
+        "--path=all",
+        "--call-budget=0",
+        "--files",
+        "-o",
+        log,
+        "--",
+        *load,
+    )
     # WHEN its slowest calls are asked for
     said = biotrail("slow", "--calls", "--comm", "syncer", "-n", "0", "--json", log).stdout
     every = json.loads(said)["calls"]

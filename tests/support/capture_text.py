@@ -56,7 +56,7 @@ _LINE = re.compile(
     r"(?P<seconds>\d+\.\d+) cpu(?P<cpu>\d+) (?P<letter>\w) (?P<dev>\d+:\d+) (?P<rwbs>\w+) "
     r"(?P<sector>\d+)\+(?P<sectors>\d+)(?P<rest>.*)"
 )
-_HEX = {"bio", "rq", "parent", "into", "page", "opf"}
+_HEX = {"bio", "rq", "parent", "into", "page", "opf", "backing"}
 _TEXT = {"ino", "comm"}
 
 

@@ -146,6 +146,9 @@ class _Encoder:
         chain = values.pop("chain", [])
         rows = [] if "tid" not in (BY_KIND[kind].dtype.names or ()) else self._task(event)
         rows.append(_record(kind, event["ns"], values))
+        if "backing" in event and not self._drop:
+            of_loop = {"bio": values["bio"], "rq": RQ_HIGH | event["backing"]}
+            rows.append(_record(Kind.BACKING, event["ns"], of_loop))
         for first in range(1, len(chain), CHAIN_SLOTS):
             slots = chain[first : first + CHAIN_SLOTS]
             bios = slots + [0] * (CHAIN_SLOTS - len(slots))

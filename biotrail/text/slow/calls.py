@@ -9,6 +9,7 @@ from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.titles import called
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import Styled, styled
@@ -147,7 +148,7 @@ def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) ->
 
 def _who(call: CallFacts) -> str:
     """Return a call's name and thread: `fsync, fio (4711)`."""
-    return f"{call.call}, {call.comm if call.comm is not None else '?'} ({call.tid})"
+    return f"{call.call}, {called(call.comm or '?', call.title)} ({call.tid})"
 
 
 def _given(call: CallFacts) -> str:

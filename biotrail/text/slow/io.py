@@ -3,6 +3,7 @@
 
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.analysis.slow.limits import HeldBack
+from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
 from biotrail.text.report.held import limit_text
 
@@ -32,7 +33,7 @@ def thread_text(io: IO) -> str:
     """Return an I/O's thread, and for whom it queued the I/O, if for another."""
     if io.tid is None:
         return f"{io.comm} (thread id unknown)" if io.comm else "task unknown"
-    text = f"{io.comm if io.comm is not None else '?'} ({io.tid})"
+    text = f"{called(io.comm or '?', io.title)} ({io.tid})"
     return text if io.for_tid is None else f"{text} for {io.for_comm} ({io.for_tid})"
 
 

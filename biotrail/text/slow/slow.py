@@ -145,7 +145,8 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
     yield styled(f"#{place}  {took_text(io)}  {above}{io_text(io)}, {thread_text(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
     if io.file is not None:
-        yield f"    file {io.file}"
+        was = f" (was {io.file_was})" if io.file_was is not None else ""
+        yield f"    file {io.file}{was}"
     if io.held is not None:
         yield styled(f"    {held_text(io.held)}", fg="yellow")
     marks = unusual_text(io)

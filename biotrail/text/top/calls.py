@@ -3,6 +3,7 @@
 
 from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.analysis.report.tree.tree import CallReport
+from biotrail.converters.events.titles import called
 from biotrail.text import units
 from biotrail.text.columns import Column
 from biotrail.text.report.path import PARTS
@@ -49,7 +50,7 @@ def slowest_calls(snapshot: Snapshot) -> Table:
         [
             units.duration(one.duration_ns),
             one.call,
-            one.process or "(unknown)",
+            called(one.process or "(unknown)", one.title),
             str(one.pid or ""),
             units.count(one.bios) if one.bios else "-",
             f"{PARTS[one.part]} {units.duration(one.part_ns)}",

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree.tree import GroupReport, OperationReport
+from biotrail.converters.events.titles import called
 from biotrail.text import units
 from biotrail.text.columns import Column, block
 from biotrail.text.report.cells import doubtful_lines, name_cells, ranges_text
@@ -266,7 +267,7 @@ def _slowest(snapshot: Snapshot) -> Table:
             one.operation,
             str(one.sector),
             units.size(one.bytes),
-            one.process or "(unknown)",
+            called(one.process or "(unknown)", one.title),
             str(one.pid or ""),
             f"{one.stage} {units.duration(one.stage_ns)}" if one.stage else "-",
             f"{units.duration(max(snapshot.now.end_ns - one.end_ns, 0))} ago",

@@ -82,9 +82,10 @@ def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
     parts = {part: int(getattr(one, part)[0]) for part in CALL_PARTS}
     longest = max(parts, key=lambda part: parts[part])
     task, end = int(one.task[0]), int(one.exit[0])
+    comm = str(tasks.comm[task]) if task >= 0 else None
     return SlowCall(
         call=named(int(coded(one)[0]), context)[0],
-        process=str(tasks.comm[task]) if task >= 0 else None,
+        process=comm,
         pid=tasks.pid(task),
         tid=int(one.tid[0]),
         end_ns=end,
@@ -93,4 +94,5 @@ def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
         part_ns=parts[longest],
         bios=int(one.bios[0]),
         error=name_of_error(int(one.result[0])),
+        title=context.titles.title(tasks.pid(task), comm),
     )

@@ -305,6 +305,7 @@ class Live:
             latency_ns=int(bios.latency[row]),
             stage=STAGE_NAMES[Stage(int(bios.stage[longest]))] if longest >= 0 else None,
             stage_ns=int(bios.stage_ns[longest]) if longest >= 0 else 0,
+            title=None if name["title"] is None else str(name["title"]),
         )
 
     def _add_depths(self, window: Lifecycles) -> None:

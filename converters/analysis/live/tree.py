@@ -51,6 +51,8 @@ class Slow:
     """The longest stage; None without stages."""
     stage_ns: int
     """Time in that stage; 0 without stages."""
+    title: str | None = None
+    """What the process calls itself, or which script it runs; None: neither, or not known."""
 
 
 @dataclass
@@ -74,6 +76,8 @@ class SlowCall:
     """Bios that it queued; 65535: that many or more."""
     error: str | None
     """Name of the error that it returned; None: none."""
+    title: str | None = None
+    """What its process calls itself, or which script it runs; None: neither, or not known."""
 
 
 @dataclass

@@ -5,7 +5,8 @@ function slowWhat(io) {
   const where = io.sector !== null && io.bytes ? ` at sector ${io.sector}` : "";
   const size = io.bytes ? ` of ${format.bytes(io.bytes)}` : "";
   const whom = io.for_tid === null ? "" : ` for ${known(io.for_comm)} (${io.for_tid})`;
-  const who = io.tid === null ? "task unknown" : `${known(io.comm)} (${io.tid})${whom}`;
+  const name = io.title ? called(io.comm, io.title) : known(io.comm);
+  const who = io.tid === null ? "task unknown" : `${name} (${io.tid})${whom}`;
   return `${io.partition || io.device} ${io.operation}${io.flags ? ` ${io.flags}` : ""}${size}${where}, ${who}`;
 }
 

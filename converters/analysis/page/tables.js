@@ -241,6 +241,9 @@ function groupTable(rows, path, names) {
 
 const known = (name) => (name === null || name === undefined ? "not known" : name);
 
+/** Returns what people call a process: its title, behind its thread's name if that is another. */
+const called = (process, title) => (title.includes(process) ? title : `${process} (${title})`);
+
 /** Returns a function that makes the cell with a row's name, in the field `key`. */
 function named(key) {
   return (row) =>
@@ -256,7 +259,7 @@ function processName(row) {
   if (row.others || row.process === null || !(row.title || row.cgroup_id)) return named("process")(row);
   let text = row.process;
   if (row.cgroup_id) text = `${row.process} for ${row.cgroup || `cgroup ${row.cgroup_id}`}`;
-  else text = row.title.includes(row.process) ? row.title : `${row.process} (${row.title})`;
+  else text = called(row.process, row.title);
   return el("td", { class: "name left", title: printable(text) }, printable(text));
 }
 

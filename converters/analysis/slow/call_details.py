@@ -61,6 +61,8 @@ class CallFacts:
     """Times that it left its CPU to wait; 255: that often or more."""
     parts: dict[str, int]
     """Name in CALL_PARTS → ns, all of them; they add up to `duration_ns`."""
+    title: str | None = None
+    """What its process calls itself, or which script it runs; None: neither."""
 
     @property
     def longest(self) -> str:
@@ -158,6 +160,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
     timed = bool(one.timed[0])
     name = name_of_call(int(one.number[0]), bool(one.foreign[0]), context.machine, timed)
     task, result, entry = int(one.task[0]), int(one.result[0]), int(one.entry[0])
+    comm = str(tasks.comm[task]) if task >= 0 else None
 
     def given(what: What) -> int | None:
         """Return an argument of the call; None: it has none, or that is not in the log."""
@@ -169,7 +172,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
         timed=timed,
         tid=int(one.tid[0]),
         pid=tasks.pid(task),
-        comm=str(tasks.comm[task]) if task >= 0 else None,
+        comm=comm,
         cpu=int(one.cpu[0]),
         entry_ns=entry,
         duration_ns=int(one.exit[0]) - entry,
@@ -182,6 +185,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
         bios=int(one.bios[0]),
         waits=int(one.waits[0]),
         parts={part: int(getattr(one, part)[0]) for part in CALL_PARTS},
+        title=context.titles.title(tasks.pid(task), comm),
     )
 
 

@@ -88,6 +88,10 @@ class IO:
     known."""
     for_pid: int | None = None
     for_comm: str | None = None
+    title: str | None = None
+    """What the process of `tid` calls itself, or which script it runs; None: neither."""
+    file_was: str | None = None
+    """Path of `file` before it was renamed; None: it was not."""
 
     @property
     def longest(self) -> Span | None:
@@ -183,7 +187,9 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         part=part,
         held=held_back(context, window, int(one.number[0])),
         q2g_reason=wait_for_request(window, row),
+        file_was=_former_path(context, int(one.file[0])),
     )
+    io.title = context.titles.title(io.pid, io.comm)
     if (whom := int(one.whom[0])) >= 0:
         io.for_tid, io.for_pid = int(window.tasks.tid[whom]), window.tasks.pid(whom)
         io.for_comm = str(window.tasks.comm[whom])
@@ -202,6 +208,11 @@ def file_path(context: Context, row: int) -> str | None:
     if row < 0 or context.files[row].device:
         return None
     return context.files[row].shown
+
+
+def _former_path(context: Context, row: int) -> str | None:
+    """Return the path before of the file in a row of Context.files; None: row -1, or none."""
+    return None if row < 0 else context.files[row].was
 
 
 def under_way(bios: Bios) -> np.ndarray:

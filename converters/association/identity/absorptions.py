@@ -21,16 +21,9 @@ def named_absorptions(a: Association) -> Findings:
     rows, taker_pointer = rows[taker_pointer != 0], taker_pointer[taker_pointer != 0]
     if not len(rows):
         return Findings()
-    event = a.requests.row_event[rows]
     # An identity can be reused: take its last generation that began before the m.
-    pointers, rank = np.unique(a.requests.pointer, return_inverse=True)
-    width = len(a.events) + 1
-    keys = rank * width + a.requests.birth
-    by_birth = np.argsort(keys)
-    pointer_rank = np.searchsorted(pointers, taker_pointer)
-    place = np.searchsorted(keys[by_birth], pointer_rank * width + event) - 1
-    request = by_birth[np.maximum(place, 0)]
-    known = (place >= 0) & (a.requests.pointer[request] == taker_pointer)
+    request = a.requests.at(taker_pointer, a.requests.row_event[rows])
+    known = request >= 0
     absorbed_by = a.absorbed_by.copy()
     absorbed_by[a.requests.row_gen[rows[known]]] = request[known]
     return Findings(absorbed_by=absorbed_by)

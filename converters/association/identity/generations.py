@@ -90,6 +90,19 @@ class Generations:
         picked[self.row_gen[rows]] = self.row_event[rows]
         return picked
 
+    def at(self, pointer: U64, event: I64) -> I64:
+        """Return, per address and event (k,), its last generation that began before, or -1."""
+        known, rank = np.unique(self.pointer, return_inverse=True)
+        if not len(known):
+            return np.full(len(pointer), -1, np.int64)
+        width = int(max(event.max(initial=0), self.birth.max())) + 1
+        keys = rank * width + self.birth
+        by_birth = np.argsort(keys)
+        place = np.searchsorted(known, pointer) * width + event
+        found = by_birth[np.maximum(np.searchsorted(keys[by_birth], place) - 1, 0)]
+        before = (self.pointer[found] == pointer) & (self.birth[found] < event)
+        return np.where(before, found, -1)
+
     def count(self, rows: Bool) -> I64:
         """Return, per generation, how many of its rows are in the mask (n,)."""
         return self.total(rows.astype(np.int64))

@@ -17,9 +17,10 @@ from biotrail.recorder.schema.records import Kind
 def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Context) -> Findings:
     """Find `upper` of the bios that a loop device with direct I/O sent to its backing device.
 
-    lo_rw_aio submits the upper bio's pages, so the first page (recorded at Q) links the two. The
-    upper bio is the last one with that page that was queued on a device with others below it, if
-    it holds LOOP_CONDITIONS. Buffered loops share no pages: no link. pieces: end of each bio's own
+    The recorder tells the request that a bio was queued for (BACKING); its bios are upper ones.
+    Other bios are linked by their first page: lo_rw_aio submits the upper bio's pages, so the upper
+    one is the last with that page that was queued on a device with others below it. Either has to
+    hold LOOP_CONDITIONS. Buffered loops share no pages: no link. pieces: end of each bio's own
     piece.
     """
     below = {dev: _backing(context, dev) for dev in np.unique(a.facts.dev).tolist()}
@@ -27,6 +28,11 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
         return Findings()
     lower, upper = _same_page(a, [dev for dev, disks in below.items() if disks])
     first = _first_pieces(a)[upper]
+    told, piece = _told(a, lower, first)
+    by_page = ~np.isin(lower, told)
+    lower = np.concatenate([lower[by_page], told])
+    first = np.concatenate([first[by_page], piece])
+    upper = np.concatenate([upper[by_page], a.root[piece]])
     request, asked = a.request[first], a.queued[lower]
     candidates = LoopCandidates(
         a,
@@ -43,6 +49,79 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
     upper_of_bio = a.upper.copy()
     upper_of_bio[lower[linked]] = upper[linked]
     return Findings(upper=upper_of_bio)
+
+
+def _told(a: Association, paged: I64, first: I64) -> tuple[I64, I64]:
+    """Return (lower, piece), bio generations (k,): bios with a request, and that one's piece.
+
+    A request's lower bios come in the order of its file's bytes, so each begins where those before
+    it end. That fails over holes of the file that is read, which no bio reads, so a bio with the
+    first page of a piece (`first`, of each of `paged`) of the request begins there.
+    """
+    queued = a.queued
+    if a.events.path is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    lower = np.flatnonzero(queued >= 0)
+    address = a.events.path[queued[lower]]["backing"]
+    lower, address = lower[address != 0], address[address != 0]
+    request = a.requests.at(address, queued[lower])
+    lower, request = lower[request >= 0], request[request >= 0]
+    order = np.lexsort((queued[lower], request))
+    lower, request = lower[order], request[order]
+    new = is_first_of_run(request)
+    begin = _begins(a)
+    # Sectors up to each bio, counted from where the last one whose place is known began.
+    size = a.facts.bytes[lower].astype(np.int64) // SECTOR_BYTES
+    before = np.cumsum(size) - size
+    page = np.full(len(a.bios), -1)
+    page[paged] = first
+    page = page[lower]
+    page[take_or(a.request, page, -1) != request] = -1
+    start = np.where(page >= 0, begin[page], _request_begins(a, begin)[request])
+    anchor = latest_marked(new | (page >= 0))
+    sector = start[anchor] + before - before[anchor]
+    piece = _piece_at(a, begin, request, sector)
+    return lower[piece >= 0], piece[piece >= 0]
+
+
+def _begins(a: Association) -> I64:
+    """Return the first sector of each bio's own piece (b,)."""
+    return a.facts.piece_sector.astype(np.int64)
+
+
+def _request_begins(a: Association, begin: I64) -> I64:
+    """Return the first sector of each request's bios (q,)."""
+    found = np.full(len(a.requests), np.iinfo(np.int64).max)
+    served = np.flatnonzero((a.request >= 0) & (a.facts.piece_bytes > 0))
+    np.minimum.at(found, a.request[served], begin[served])
+    return found
+
+
+def _piece_at(a: Association, begin: I64, request: I64, sector: I64) -> I64:
+    """Return, per request (k,), which of its bios' pieces has the sector, or -1: it has no bios.
+
+    The last one that begins there or before, or else the first one.
+    """
+    served = np.flatnonzero((a.request >= 0) & (a.facts.piece_bytes > 0))
+    served = served[np.lexsort((begin[served], a.request[served]))]
+    if not len(served):
+        return np.full(len(request), -1, np.int64)
+    low = np.searchsorted(a.request[served], request)
+    high = np.searchsorted(a.request[served], request, side="right")
+    # Both are in order of request, then sector: one search in the two as pairs.
+    ranks = np.lexsort(
+        (
+            np.append(np.zeros(len(served), np.int8), np.ones(len(sector), np.int8)),
+            np.append(begin[served], sector),
+            np.append(a.request[served], request),
+        )
+    )
+    is_piece = ranks < len(served)
+    upto = np.cumsum(is_piece)
+    place = np.empty(len(sector), np.int64)
+    place[ranks[~is_piece] - len(served)] = upto[~is_piece] - 1
+    place = np.clip(place, low, np.maximum(high - 1, low))
+    return np.where(high > low, served[np.minimum(place, len(served) - 1)], -1)
 
 
 def _same_page(a: Association, stacked: list[int]) -> tuple[I64, I64]:

@@ -98,6 +98,8 @@ _PATH = (
     Column("dirty_comm", NAME, "", "its name then"),
     Column("dirty_cgroup", NAME, "", "path of the cgroup that it was in then, or its id"),
 )
+TITLE = Column("title", NAME, "", "what the process calls itself, or which script it runs")
+FILE_WAS = Column("file_was", NAME, "", "path of that file before it was renamed; null: it was not")
 _HELD = (
     Column("limit", NAME, "", "cgroup whose limit (io.max) held it before Q; null: none known"),
     Column("held_ns", pa.int64(), "ns", "for how long; null: not held, or not known"),
@@ -144,7 +146,8 @@ BIOS = (
     *_LATER_STAGES,
     *_NAMES_OF_CGROUP,
     *_WHOM,
-    Column("title", NAME, "", "what the process calls itself, or which script it runs"),
+    TITLE,
+    FILE_WAS,
 )
 _DRIVER = (
     Column("driver", NAME, "", "nvme, scsi or loop, where recorded (--path driver)"),

@@ -59,8 +59,9 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
         **_cgroup_names(bios, context),
-        "title": _titles(bios, tasks, context),
+        "title": titles(bios, tasks, context),
         "file": named(bios.file, lambda row: _path(context, row)),
+        "file_was": former_paths(bios, context),
         **path_columns(window, context),
         **held_columns(window, context),
         "ioprio": bios.ioprio,
@@ -90,14 +91,19 @@ def _cgroup_names(bios: Bios, context: Context) -> dict[str, pa.Array]:
     }
 
 
-def _titles(bios: Bios, tasks: Tasks, context: Context) -> pa.Array:
-    """Return the column of what each bio's process calls itself; null where it does not."""
+def titles(table: Bios | Calls | Waits, tasks: Tasks, context: Context) -> pa.Array:
+    """Return the column of what each row's process calls itself; null where it does not."""
     return named(
-        bios.task,
+        table.task,
         lambda row: (
             context.titles.title(tasks.pid(row), str(tasks.comm[row])) if row >= 0 else None
         ),
     )
+
+
+def former_paths(table: Bios | Calls | Waits, context: Context) -> pa.Array:
+    """Return the column of the path of each row's file before it was renamed; null: it was not."""
+    return named(table.file, lambda row: context.files[row].was if row >= 0 else None)
 
 
 def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:

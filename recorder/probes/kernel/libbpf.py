@@ -241,6 +241,10 @@ class BpfObject:
         self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
 
+    def set_map_entries(self, name: str, max_entries: int) -> None:
+        """Set a map's number of elements before load(); values keep the size that they have."""
+        self._lib.call(f"map {name}", "bpf_map__set_max_entries", self._map(name), max_entries)
+
     def map_bytes(self, cpus: int) -> int:
         """Return about how many bytes all maps take once loaded. `cpus`: possible CPUs."""
         get, found, total = self._lib.get, None, 0

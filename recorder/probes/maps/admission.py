@@ -31,6 +31,7 @@ _FILE_OPS = ("WRITE", "ZONE_APPEND")
 _MAX_OP = 63
 _WAITED_ENDS = ("iomap_dio_bio_end_io", "submit_bio_wait_endio", "bio_wait_end_io")
 """Of iomap's direct I/O, and of submit_bio_wait() on older kernels and on newer ones."""
+_LOOP_COMPLETE = "lo_rw_aio_complete"
 
 
 class DeviceFilter(ctypes.Structure):
@@ -180,13 +181,21 @@ def config(
     return made
 
 
-def waited_ends() -> tuple[int, ...]:
-    """Return the addresses by which bpf/behalf.h knows bios that a thread waits for, in its order.
+def set_ends(made: Config, found: Mapping[str, int]) -> None:
+    """Set in `made` the functions by which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
 
-    0 for functions that this kernel lacks, or whose addresses it hides.
+    found: addresses as of `end_functions`.
     """
-    found = addresses_of(_WAITED_ENDS)
-    return tuple(found.get(name, 0) for name in _WAITED_ENDS)
+    made.waited_ends[:] = [found.get(name, 0) for name in _WAITED_ENDS]
+    made.loop_complete = found.get(_LOOP_COMPLETE, 0)
+
+
+def end_functions() -> dict[str, int]:
+    """Return the addresses of the functions of `set_ends`, without those that are not there.
+
+    That are functions that this kernel lacks, or whose addresses it hides.
+    """
+    return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
 
 
 def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:

@@ -8,8 +8,6 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.symbols.kallsyms import address_of
 
-_SLOT_BYTES = 32
-"""Size of `struct bt_file_slot` (bpf/files.h)."""
 _END_OF_DIRECT = "iomap_dio_bio_end_io"
 """bi_end_io of a bio of iomap's direct I/O, by which bpf/files.h knows such a bio."""
 _MEMBERS = (
@@ -58,4 +56,4 @@ def files_of(btf: KernelBtf) -> Files:
 
 def set_size(bpf: BpfObject, files: Files) -> None:
     """Set the size of bt_file_slots before `bpf` is loaded: one slot if files are not recorded."""
-    bpf.set_map_size("bt_file_slots", _SLOT_BYTES, 1 << SLOT_BITS if files.recorded else 1)
+    bpf.set_map_entries("bt_file_slots", 1 << SLOT_BITS if files.recorded else 1)

@@ -13,6 +13,7 @@ from biotrail.converters.events.titles import Titles, called
 from tests.support import named_logs
 from tests.support.cli_runner import Cli
 from tests.support.fleet_archives import archive_of
+from tests.support.path_logs import ALL_PARTS, PathLog
 from tests.support.perfetto_check import read
 
 TITLE = "reader: of <pages>"
@@ -62,6 +63,28 @@ def test_tables_and_traces_have_it(cli: Cli, tmp_path: Path) -> None:
         (bio,) = read(trace.read_bytes()).slices("bio")
         assert bio.args["process"] == "reader"
         assert bio.args.get("title") == expected
+
+
+def test_slow_ios_and_calls_have_it(cli: Cli, log: Path, tmp_path: Path) -> None:
+    # WHEN the slowest I/Os are asked for / THEN they are of what the process calls itself
+    assert f"{TITLE} (42)" in cli("slow", log).out
+    told = json.loads(cli("slow", "--json", log).out)["ios"][0]["io"]
+    assert (told["comm"], told["title"]) == ("reader", TITLE)
+    # GIVEN a call with a wait
+    path = PathLog()
+    path.task(42, b"reader")
+    path.bio(1_000, 9_000, entry=0)
+    path.waits(0, 2_000, 9_000, 9_500)
+    path.returns(0, 10_000, blocked=7_000, runnable=500)
+    calls = path.write(tmp_path / "calls.biotrail", (), ALL_PARTS, {"titles": TITLES})
+    # WHEN it is shown, and as tables / THEN they have it, too
+    assert f"{TITLE} (42)" in cli("slow", "--calls", calls).out
+    told = json.loads(cli("slow", "--calls", "--json", calls).out)["calls"][0]["call"]
+    assert (told["comm"], told["title"]) == ("reader", TITLE)
+    for table in (biotrail.open(calls).calls, biotrail.open(calls).waits):
+        assert table.select(["comm", "title", "file_was"]).to_pylist() == [
+            {"comm": "reader", "title": TITLE, "file_was": None}
+        ]
 
 
 def test_a_title_is_of_the_process_that_set_it() -> None:

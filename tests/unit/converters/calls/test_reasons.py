@@ -96,6 +96,27 @@ STACKS = {
     ),
     "schedule schedule_timeout __wait_for_common wait_for_completion stop_one_cpu sched_exec "
     "bprm_execve": WaitReason.SCHEDULER,
+    # kernel threads, mounts and swap, as recorded on 6.18
+    "schedule schedule_preempt_disabled kthread ret_from_fork": WaitReason.PROCESS,
+    "schedule schedule_timeout rcu_exp_wait_wake kthread_worker_fn kthread": WaitReason.RCU,
+    "schedule kthread_worker_fn kthread": WaitReason.OTHER,
+    "schedule jbd2_journal_destroy ext4_put_super": WaitReason.JOURNAL_COMMIT,
+    "schedule xfs_ail_push_all_sync xfs_log_quiesce xfs_log_unmount": WaitReason.METADATA,
+    "schedule __reserve_bytes btrfs_reserve_data_bytes btrfs_buffered_write": (
+        WaitReason.FREE_SPACE
+    ),
+    "schedule btrfs_wait_block_group_cache_progress find_free_extent btrfs_reserve_extent": (
+        WaitReason.FREE_SPACE
+    ),
+    "schedule schedule_timeout wait_for_completion __flush_work wb_shutdown bdi_unregister": (
+        WaitReason.WRITE_BACK
+    ),
+    "io_schedule folio_wait_bit_common __folio_lock_or_retry do_swap_page handle_mm_fault": (
+        WaitReason.MEMORY
+    ),
+    "io_schedule folio_wait_bit_common __folio_lock_or_retry filemap_fault handle_mm_fault": (
+        WaitReason.PAGE_READ
+    ),
     # but what is waited for within is
     "schedule io_schedule folio_wait_bit_common filemap_fault __handle_mm_fault exc_page_fault": (
         WaitReason.PAGE_READ

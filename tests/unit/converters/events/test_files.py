@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import biotrail
 from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.events import Events
@@ -127,6 +128,24 @@ def test_mount_points_go_before(tmp_path: Path, mounts: dict[str, object], path:
     # GIVEN a file in a file system of which this is mounted
     records = [*names(START, 12, b"@home", b"me", b"x"), *bio(0, 12)]
     # WHEN its path is told  THEN it is as a program of the host would name it, where it can
+    assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "path"),
+    [
+        ({str(DEV): [["/", "/"]]}, "/"),
+        ({str(DEV): [["/", "/mnt/all"]]}, "/mnt/all"),
+        ({str(DEV): [["/@", "/"]]}, "vda:/"),
+    ],
+    ids=["root", "whole", "another"],
+)
+def test_the_root_of_a_file_system_is_its_mount(
+    tmp_path: Path, mounts: dict[str, object], path: str
+) -> None:
+    # GIVEN the directory at the root of a file system of which this is mounted
+    records = [*names(START, 2, b"/"), *bio(0, 2)]
+    # WHEN its path is told THEN it is the mount point
     assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
 
 
@@ -316,6 +335,22 @@ def test_a_file_has_its_last_name(tmp_path: Path, window_events: int) -> None:
     trace = Trace(tmp_path / "x.biotrail")
     groups = as_dict(make_report(trace, trace.lifecycles(window_events), by="dir"))["groups"]
     assert sorted((g["dir"], g["ios"]) for g in groups) == [("/srv", 1), ("/srv/wal", 2)]
+
+
+def test_tables_and_slow_have_the_name_before(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a file that is renamed between two I/Os WHEN they are read as a table
+    log = renamed(tmp_path / "x.biotrail")
+    rows = biotrail.open(log).bios.select(["file", "file_was"]).to_pylist()
+    # THEN both have both names
+    both = {"file": "/srv/wal/1", "file_was": "/srv/0.tmp"}
+    assert rows == [both, both, {"file": "/srv/0.tmp", "file_was": None}]
+    # AND so it is where the slowest are shown
+    found = json.loads(cli("slow", "--json", "-n", "0", log).out)["ios"]
+    assert sorted((one["io"]["file"], one["io"]["file_was"] or "") for one in found) == [
+        *[("/srv/0.tmp", "")],
+        *[("/srv/wal/1", "/srv/0.tmp")] * 2,
+    ]
+    assert "/srv/wal/1 (was /srv/0.tmp)" in cli("slow", log).out
 
 
 @pytest.mark.parametrize(("pattern", "ios"), [("/srv/wal/*", 2), ("/srv/0.tmp", 3)])

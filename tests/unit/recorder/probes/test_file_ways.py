@@ -90,6 +90,9 @@ def told(choice: FileChoice) -> Any:
         def set_map_size(self, name: str, size: int, entries: int) -> None:
             seen[name] = entries
 
+        def set_map_entries(self, name: str, entries: int) -> None:
+            seen[name] = entries
+
         def put(self, name: str, key: Any, value: Any) -> None:
             seen.setdefault("keys", []).append(
                 (key.inode, key.dev, key.directory, value.generation, value.known)

@@ -261,7 +261,7 @@ class Object:
 
     def __init__(self) -> None:
         self.loaded: dict[str, bool] = {}
-        self.sizes: dict[str, tuple[int, int]] = {}
+        self.entries: dict[str, int] = {}
         self.sections: dict[str, Any] = {}
         self.attached: list[str] = []
 
@@ -272,7 +272,10 @@ class Object:
         self.sections[section] = value
 
     def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
-        self.sizes[name] = (value_bytes, entries)
+        self.entries[name] = entries
+
+    def set_map_entries(self, name: str, entries: int) -> None:
+        self.entries[name] = entries
 
     def attach(self, program: str) -> None:
         self.attached.append(program)
@@ -292,7 +295,7 @@ def test_programs_and_maps_of_parts_that_are_not_recorded_take_no_memory() -> No
     assert set(bpf.loaded) == set(all_path_programs())
     assert not any(bpf.loaded.values())
     assert bpf.attached == []
-    assert {entries for _, entries in bpf.sizes.values()} == {1}
+    assert set(bpf.entries.values()) == {1}
     section = bpf.sections[".rodata.path"]
     assert not any(getattr(section, part) for part in PATH_PARTS)
 
@@ -305,8 +308,8 @@ def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
     # THEN what is attached is what was loaded, the ends before the beginnings
     assert bpf.attached == [name for _, name in choice.programs]
     assert {name for name, on in bpf.loaded.items() if on} == set(bpf.attached)
-    assert bpf.sizes["bt_call_slots"][1] == 1 << 16
-    assert bpf.sizes["bt_dirty_slots"][1] == 1
+    assert bpf.entries["bt_call_slots"] == 1 << 16
+    assert bpf.entries["bt_dirty_slots"] == 1
     # AND the constants say so to the programs
     section = bpf.sections[".rodata.path"]
     assert (section.time, section.wait, section.call, section.over_ns) == (1, 1, 0, 5_000_000)
