@@ -12,7 +12,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from build_compiled import COMPILED  # noqa: E402
+from build_compiled import COMPILED, source_for_cython  # noqa: E402
 
 
 class BuildWithProbes(build_py):
@@ -39,7 +39,12 @@ def compiled_modules() -> list[Extension]:
     except ImportError:
         return []
     modules = [
-        Extension(name, [name.replace(".", "/") + ".py"], optional=True, extra_compile_args=["-O3"])
+        Extension(
+            name,
+            [str(source_for_cython(name).relative_to(ROOT))],
+            optional=True,
+            extra_compile_args=["-O3"],
+        )
         for name in COMPILED
     ]
     return list(cythonize(modules, build_dir="build/cython", language_level=3))

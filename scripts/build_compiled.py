@@ -13,7 +13,11 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+import join_parts
+
 ROOT = Path(__file__).resolve().parent.parent
+JOINED = ROOT / "build" / "joined"
+"""Where sources that are joined of parts are written, for Cython."""
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 COMPILED = (
     "biotrail.converters.analysis.blame.share_loops",
@@ -27,20 +31,43 @@ COMPILED = (
     "biotrail.converters.outputs.perfetto.slices.stage_loops",
     "biotrail.converters.outputs.perfetto.tracks.lane_loops",
     "biotrail.converters.outputs.perfetto.writing.packet_loops",
+    "biotrail.converters.match.compiled",
     "biotrail.converters.settling.plain",
     "biotrail.recorder.log.column_loops",
 )
 """Modules to compile; setup.py reads them here."""
 
 
-def source_of(module: str) -> Path:
-    """Return the path of a module's source."""
+def sources_of(module: str) -> list[Path]:
+    """Return the paths of what a module is made of."""
+    if module == join_parts.MODULE:
+        return join_parts.sources(ROOT)
+    return [_path_of(module)]
+
+
+def _path_of(module: str) -> Path:
     return ROOT / (module.replace(".", "/") + ".py")
+
+
+def source_for_cython(module: str) -> Path:
+    """Return the path of a module's source, which is written first if it is joined of parts."""
+    if module != join_parts.MODULE:
+        return _path_of(module)
+    source = JOINED / (module.replace(".", "/") + ".py")
+    source.parent.mkdir(parents=True, exist_ok=True)
+    for package in source.relative_to(JOINED).parents:  # Cython finds declarations by packages
+        if package.name:
+            (JOINED / package / "__init__.py").touch()
+    for path, text in zip(
+        (source, source.with_suffix(".pxd")), join_parts.joined(ROOT), strict=True
+    ):
+        path.write_text(text, encoding="utf-8")
+    return source
 
 
 def result_of(module: str) -> Path:
     """Return the path of a compiled module, beside its source."""
-    return source_of(module).with_suffix("").with_name(source_of(module).stem + SUFFIX)
+    return _path_of(module).with_name(_path_of(module).stem + SUFFIX)
 
 
 def build(modules: list[str]) -> None:
@@ -50,7 +77,7 @@ def build(modules: list[str]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         extensions = [
-            Extension(m, [str(source_of(m))], extra_compile_args=["-O3"]) for m in modules
+            Extension(m, [str(source_for_cython(m))], extra_compile_args=["-O3"]) for m in modules
         ]
         made = cythonize(extensions, build_dir=folder, language_level=3, quiet=True)
         command = Distribution({"ext_modules": made}).get_command_obj("build_ext")
@@ -70,7 +97,8 @@ def main() -> int:
     old = [
         m
         for m in COMPILED
-        if not result_of(m).exists() or result_of(m).stat().st_mtime < source_of(m).stat().st_mtime
+        if not result_of(m).exists()
+        or result_of(m).stat().st_mtime < max(s.stat().st_mtime for s in sources_of(m))
     ]
     try:
         if old:

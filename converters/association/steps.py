@@ -51,7 +51,7 @@ def associate(events: Events, context: Context, reused: ReusedAddresses) -> Asso
     a = a.with_findings(exclude_by_chains(a))
     a = a.with_findings(identity_certainty(a))
     requests = request_ends(a, context)
-    a = a.with_findings(implicit_splits(a))
+    a = a.with_findings(implicit_splits(a, context))
     a = a.with_findings(cut_chain_members(a, requests))
     a = a.with_findings(upper_bios(a, context))
     pieces, findings = bio_ends(a, requests, context)

@@ -21,14 +21,14 @@ from biotrail.recorder.schema.records import (
     Kind,
 )
 
-_PAGE_KINDS = np.zeros(256, dtype=np.uint8)
+PAGE_KINDS = np.zeros(256, dtype=np.uint8)
 """PageKind by the flags of a Q; these have one of the three at most."""
 for _flag, _kind in (
     (Q_FLAG_FILE, PageKind.FILE),
     (Q_FLAG_DEVICE, PageKind.DEVICE),
     (Q_FLAG_SWAP, PageKind.SWAP),
 ):
-    _PAGE_KINDS[(np.arange(256) & _flag) != 0] = _kind
+    PAGE_KINDS[(np.arange(256) & _flag) != 0] = _kind
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Submitters:
             "cgroup": field_of_q("cgroup", np.uint64),
             "ioprio": field_of_q("ioprio", np.uint16),
             "hint": field_of_q("hint", np.uint8),
-            "page": _PAGE_KINDS[field_of_q("flags", np.uint8)],
+            "page": PAGE_KINDS[field_of_q("flags", np.uint8)],
             "stack": self._stack_rows(events, queued),
             "cpu": _cpus(events, queued),
         }

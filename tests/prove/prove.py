@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tests.prove import btt_table, histories, live_agreement, mutants, plain, programs
+from tests.prove import btt_table, histories, live_agreement, machine, mutants, plain, programs
 from tests.prove.claims import Claim, failed, not_run, table
 
 OUT = "PROVE_OUT"
@@ -53,6 +53,7 @@ PARTS: dict[str, Callable[[], list[Claim]]] = {
     "histories": histories.prove,
     "mutants": mutants.prove,
     "plain": plain.prove,
+    "machine": machine.prove,
     "live": live,
     "btt": btt_table.prove,
     "programs": programs.prove,

@@ -13,6 +13,7 @@ The parts of the proof:
 
 import random
 
+from tests.reference import compare_identities as identities
 from tests.reference.compare import comparable, differences, reference_problems
 from tests.simulation.check import problems, run, structure
 from tests.simulation.check_doubt import latency_problems
@@ -99,6 +100,10 @@ def wrong(found: History) -> list[str]:
     """Everything that is wrong with what is said of a history; empty when all is right."""
     by_identity = run(found)
     texts = [f"identity: {text}" for text in problems(found, by_identity)]
+    if identities.comparable(found):
+        said = identities.identity_differences(found, by_identity)
+        texts += [f"identity, reference: {text}" for text in said]
+        texts += [f"reference: {text}" for text in identities.problems_of_reference(found)]
     by_intervals = run(found, "intervals")
     texts += [f"intervals: {text}" for text in structure(found, by_intervals)]
     if comparable(found):

@@ -115,6 +115,11 @@ def sectors_left_out(p: Requests) -> Bool:
     return ~p.events.lie_within(p.prev, p.this)
 
 
+def ends_earlier(p: Requests) -> Bool:
+    """Return, per pair (k,), whether the later event's range ends before the earlier one's does."""
+    return np.asarray(p.events.end(p.this) < p.events.end(p.prev), dtype=np.bool_)
+
+
 def other_head_at_sector(p: Requests) -> Bool:
     """Return, per pair (k,), whether the events have one first sector and different head bios."""
     return ~other_sector(p) & other_bio(p)

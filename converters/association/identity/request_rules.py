@@ -155,8 +155,18 @@ REQUEST_RULES: tuple[NeighbourRule[RequestRows], ...] = (
         "with sectors that it does not have any more",
         "a request only grows before its issue; sectors leave it by completion alone",
         "case",
-        roles=of(Kind.I, Kind.D),
+        roles=of(Kind.I, Kind.D, Kind.RQ_MERGE),
         after=of(Kind.START, Kind.I, Kind.R, Kind.M, Kind.F),
+    ),
+    NeighbourRule(
+        "requeued-before-end",
+        asks.ends_earlier,
+        "that ends at a lower sector",
+        "a request grows until its issue, and completion takes sectors from its front alone "
+        "(blk_update_request): its `D` and `C`, and what began the later one, were not recorded",
+        "seed 620185",
+        roles=of(Kind.R),
+        after=of(Kind.START, Kind.I, Kind.M, Kind.F),
     ),
     NeighbourRule(
         "other-head-at-sector",
@@ -164,7 +174,7 @@ REQUEST_RULES: tuple[NeighbourRule[RequestRows], ...] = (
         "at the same sector, of another head bio",
         "only a front merge changes the head (bio_attempt_front_merge), and it moves the sector",
         "case",
-        roles=of(Kind.I, Kind.D),
+        roles=of(Kind.I, Kind.D, Kind.RQ_MERGE),
         after=of(Kind.START, Kind.I, Kind.R),
     ),
     NeighbourRule(
@@ -202,7 +212,7 @@ REQUEST_RULES: tuple[NeighbourRule[RequestRows], ...] = (
         "between the two one request ended and another began, in records that were lost",
         "seed 21322",
         roles=_JOINS,
-        after=of(Kind.G, Kind.START, Kind.I, Kind.M, Kind.F),
+        after=of(Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F),
     ),
     NeighbourRule(
         "joined-inside",

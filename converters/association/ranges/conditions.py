@@ -13,17 +13,26 @@ import numpy as np
 from biotrail.converters.association.completion.completion import RequestEnds
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.rules import Rule
-from biotrail.converters.events.array_steps import ranges_overlap, same_operation, take_or
+from biotrail.converters.events.array_steps import (
+    is_operation,
+    ranges_overlap,
+    same_operation,
+    take_or,
+)
 from biotrail.converters.events.tables import I64, SECTOR_BYTES, Bool
 
 
 @dataclass(frozen=True)
 class BioCandidates:
-    """Pairs (k,) of bio generations: `bio` asks, `candidate` covers its range at the time."""
+    """Pairs (k,) of bio generations: `bio` asks, `candidate` covers its range at the time.
+
+    zone_append: that operation's number; -1: the kernel has none.
+    """
 
     a: Association
     bio: I64
     candidate: I64
+    zone_append: int = -1
 
     @property
     def same_operation(self) -> Bool:
@@ -73,6 +82,11 @@ def _not_sent_by_front(rows: BioCandidates) -> Bool:
     return result
 
 
+def _not_zone_append(rows: BioCandidates) -> Bool:
+    """Return, per pair (k,), whether the candidate is no zone append."""
+    return ~is_operation(rows.a.facts.opf[rows.candidate], rows.zone_append)
+
+
 SPLIT_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
     Rule(
         "longer",
@@ -87,6 +101,13 @@ SPLIT_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         "it has the same operation",
         "a front piece is a clone of its bio (bio_alloc_clone)",
         "case",
+    ),
+    Rule(
+        "not-zone-append",
+        _not_zone_append,
+        "it is no zone append",
+        "bio_split refuses these (5.8 and later)",
+        "seed 630131",
     ),
     Rule(
         "not-sent-itself",

@@ -61,7 +61,10 @@ def _pending(a: Association, rows: I64, since: I64, until: I64) -> Pending:
 
 
 def _fitting(
-    a: Association, conditions: tuple[Rule[BioCandidates], ...], covering: dict[int, list[int]]
+    a: Association,
+    conditions: tuple[Rule[BioCandidates], ...],
+    covering: dict[int, list[int]],
+    context: Context,
 ) -> tuple[dict[int, list[int]], Rivals]:
     """Return the candidates of each asking bio that hold all conditions; and all these pairs.
 
@@ -69,12 +72,13 @@ def _fitting(
     (asking bio, candidate).
     """
     bio, candidate = pairs_of(covering)
-    fits = all_mark(conditions, BioCandidates(a, bio, candidate), len(bio))
-    pairs = tuple(zip(bio[fits].tolist(), candidate[fits].tolist(), strict=True))
-    return narrowed(covering, fits), pairs
+    pairs = BioCandidates(a, bio, candidate, context.op_number("zone_append"))
+    fits = all_mark(conditions, pairs, len(bio))
+    fitting = tuple(zip(bio[fits].tolist(), candidate[fits].tolist(), strict=True))
+    return narrowed(covering, fits), fitting
 
 
-def implicit_splits(a: Association) -> Findings:
+def implicit_splits(a: Association, context: Context) -> Findings:
     """Find the root of bios that begin with G, s, M or F inside a larger bio in flight.
 
     Their X was lost, or there is none: md on 5.10 and 6.1 splits bios without block_split. Asked
@@ -90,7 +94,7 @@ def implicit_splits(a: Association) -> Findings:
     questions = [about_piece(a, int(bio), int(since[bio])) for bio in bios]
     queued = np.flatnonzero((a.queued >= 0) & (a.facts.bytes > 0))
     covering = sweep(_pending(a, queued, since, until), questions)
-    candidates, rivals = _fitting(a, SPLIT_CONDITIONS, covering)
+    candidates, rivals = _fitting(a, SPLIT_CONDITIONS, covering, context)
     parents, certainty = only_candidates(candidates, a.certainty)
     root = a.root.copy()
     for bio, parent in parents.items():
@@ -120,7 +124,7 @@ def upper_bios(a: Association, context: Context) -> Findings:
         here = (remaps["bytes"] > 0) == with_data
         questions = _remapped_from(a, rows[here], remaps[here])
         covering = sweep(_queued_above(a, with_data), questions)
-        candidates, pairs = _fitting(a, UPPER_CONDITIONS, covering)
+        candidates, pairs = _fitting(a, UPPER_CONDITIONS, covering, context)
         rivals += pairs
         refused = _maybe_of_unrecorded(a, questions, with_data)
         for bio, above in _decided(a, candidates).items():

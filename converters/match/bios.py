@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events of bios: Q, G, M, F, X, A and c."""
+
+import cython
+
+from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
+from biotrail.converters.match.families import (
+    join_list,
+    link_bios,
+    link_request,
+    may_be_over,
+)
+from biotrail.converters.match.generations import begins_bio, note_clone
+from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
+from biotrail.converters.match.memory import (
+    allocate,
+    bio_place,
+    linked,
+    new_bio,
+    note,
+    request_place,
+)
+from biotrail.converters.match.numbers import (
+    BIO_COMPLETE,
+    EARLY_COMPLETE,
+    LOW_32,
+    NEVER,
+    PARENT,
+    REST,
+    START,
+    A,
+    C,
+    D,
+    F,
+    G,
+    I,
+    M,
+    Q,
+    R,
+    X,
+)
+from biotrail.converters.match.questions import (
+    ask_for_split,
+    ask_for_upper,
+    find_page,
+    show_unrecorded,
+)
+from biotrail.converters.match.requests import never_queued, request_here
+from biotrail.converters.match.state import Machine
+
+
+def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: int64) -> Bio:
+    """Return the bio that the event mentions as `role`, in the request that it names."""
+    place: Place = bio_place(m, address)
+    old: Bio = cython.cast(Bio, place.life)
+    b: Bio = old
+    begins: bint = not old
+    if old:
+        if role == BIO_COMPLETE and old.told.kind == D and early_completion(m, old):
+            role = EARLY_COMPLETE
+        begins = begins_bio(m, old, role, request, slot)
+    if begins:
+        b = new_bio(m)
+        b.address = address
+        note(m, cython.address(b.born), role)
+        b.slot = slot
+        b.next = cython.cast(Life, b)
+        if old:
+            old.again = m.number
+            old.again_ts = m.ts
+            may_be_over(m, cython.cast(Life, old))
+        place.life = cython.cast(Life, b)
+        b.place = place
+        join_list(m, cython.cast(Life, b))
+        if role == G or role == START or role == M or role == F:
+            ask_for_split(m, b)
+        elif role == A and not old:
+            note_clone(m)
+    elif role == D and request and b.among and b.among != request:
+        b.among.moved = linked(b, b.among.moved)  # maybe by an m that was lost
+    if request:
+        if b.among != request:
+            link_request(b, request)
+        if role == D or b.issue < 0:
+            b.request = request
+        if not b.early and b.issue < 0 and role != D and role != C:
+            if role != I or request.issue.number < 0:
+                b.early = request
+    b.among = request
+    note(m, cython.address(b.told), role)
+    return b
+
+
+def early_completion(m: Machine, b: Bio) -> bint:
+    """Return whether a c of NVMe multipath comes just before the C of the bio's request."""
+    if m.dev != b.told.dev or m.sector != b.told.sector:
+        return False
+    return 0 < m.size <= b.told.size and (m.opf & b.told.opf & m.by_path) != 0
+
+
+def queued_now(m: Machine, address: uint64) -> None:
+    """Note that the bio of an address is queued: no request that began before can have it."""
+    place: Place = bio_place(m, address)
+    place.queued = m.number
+
+
+def on_queue(m: Machine) -> None:
+    """Q: a bio enters the block layer, or goes on to a device below."""
+    b: Bio = bio_here(m, m.bio, Q, NULL, 0)
+    word: uint64 = m.w5[m.row]
+    queued_now(m, m.bio)
+    b.told_part = word & LOW_32
+    if b.queue.number >= 0:
+        return
+    note(m, cython.address(b.queue), Q)
+    b.part = word & LOW_32
+    b.ioprio = (word >> 32) & 0xFFFF
+    b.hint = (word >> 48) & 0xFF
+    b.flags = word >> 56
+    b.tid = m.high
+    b.cgroup = m.w6[m.row]
+    b.page = m.w7[m.row]
+    b.cpu = m.cpus[m.row]
+    b.stack = m.stacks[m.row] if m.stacks else NEVER
+    b.file = m.files[m.row] if m.files else -1
+    find_page(m, b)
+
+
+def on_join(m: Machine) -> None:
+    """G: a request is allocated for a bio. M, F: it joins the end, or the start, of one."""
+    role: int64 = m.kind
+    r: Request = NULL
+    old: Request
+    join: Join
+    if role != G and m.w5[m.row] != 0:  # kernels up to 5.10 say which
+        m.address = m.w5[m.row]
+        join = cython.cast(Join, allocate(1, size_of(Join)))
+        join.before.number = NEVER
+        old = cython.cast(Request, request_place(m, m.address).life)
+        if old:
+            if old.told.kind in (START, I, R, M, F):
+                join.before = old.told
+        r = request_here(m)
+        if r.told.number == r.born.number:
+            join.before.number = NEVER
+        note(m, cython.address(join.at), role)
+        if r.last_join:
+            r.last_join.next = join
+        else:
+            r.joins = join
+        r.last_join = join
+        if never_queued(m, r):
+            return
+    b: Bio = bio_here(m, m.bio, role, r, 0)
+    if role == G:
+        queued_now(m, m.bio)
+        if b.got.number < 0:
+            note(m, cython.address(b.got), G)
+        return
+    note(m, cython.address(b.joined), role)
+    if r:
+        r.last_join.bio = b
+
+
+def on_split(m: Machine) -> None:
+    """X: a front piece, a bio of its own, is split off. dm reports what is left instead."""
+    parent: uint64 = m.w5[m.row]
+    if m.w6[m.row] == m.sector & LOW_32:
+        bio_here(m, m.bio, REST, NULL, 0)
+        queued_now(m, m.bio)
+        return
+    front: Bio = bio_here(m, m.bio, X, NULL, 0)
+    queued_now(m, m.bio)
+    note(m, cython.address(front.front), X)
+    if parent:
+        b: Bio = bio_here(m, parent, PARENT, NULL, 0)
+        front.parent = b
+        b.has_fronts = True
+        b.fronts_size += m.size
+        link_bios(b, front)
+
+
+def on_remap(m: Machine) -> None:
+    """A: a bio goes from a partition to its disk, or a clone of one to a device below."""
+    b: Bio = bio_here(m, m.bio, A, NULL, 0)
+    queued_now(m, m.bio)
+    note(m, cython.address(b.remap), A)
+    b.told_part = m.w6[m.row] >> 32
+    if b.born.number == m.number:
+        ask_for_upper(m, b)
+
+
+def on_bio_complete(m: Machine) -> None:
+    """c: a bio ends without a request: on a bio-based device, or by an early failure."""
+    b: Bio = bio_here(m, m.bio, BIO_COMPLETE, NULL, 0)
+    if b.told.kind == EARLY_COMPLETE:
+        return
+    if b.ended.number < 0:
+        note(m, cython.address(b.ended), BIO_COMPLETE)
+    note(m, cython.address(b.last_ended), BIO_COMPLETE)
+    if b.born.number == m.number:
+        show_unrecorded(m)
+    may_be_over(m, cython.cast(Life, b))

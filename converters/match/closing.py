@@ -1,0 +1,546 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A family that is over: which request served which bio, and who worked for whom.
+
+What events name is known by then; what they leave open (who absorbed whom, whose piece, whose
+chain) is decided here, of the candidates that were noted when the question came up.
+"""
+
+import cython
+
+from biotrail.converters.match.ctypes_of import NULL, bint, int64, uint64
+from biotrail.converters.match.families import waits_since
+from biotrail.converters.match.generations import disks_below
+from biotrail.converters.match.lives import At, Bio, Link, Offer, Request
+from biotrail.converters.match.memory import end_of
+from biotrail.converters.match.numbers import (
+    AMBIGUOUS,
+    DEEPEST,
+    FAILED_BEFORE_ISSUE,
+    INTERVAL,
+    LOOP_DIRECTLY_BELOW,
+    LOOP_ISSUED,
+    LOOP_ISSUED_BEFORE,
+    LOOP_NOT_COMPLETED_IN_PART,
+    LOOP_NOT_ENDED,
+    LOOP_OPERATION,
+    LOOP_OTHER_DEVICE,
+    LOW_63,
+    NEVER,
+    NOT_ITSELF,
+    NOT_SENT_BY_FRONT,
+    NOT_SENT_ITSELF,
+    PLACE_TAKEN,
+    QUEUED_WHOLE,
+    REQUEST_WAITS,
+    SPLIT_LONGER,
+    SPLIT_NOT_ZONE_APPEND,
+    D,
+)
+from biotrail.converters.match.parts import bio_end, complete_in_parts, request_end
+from biotrail.converters.match.questions import flown
+from biotrail.converters.match.rows import write_family
+from biotrail.converters.match.state import Machine
+
+
+def close_family(m: Machine) -> None:
+    """Decide all that is open in the family and write its rows."""
+    at: int64
+    b: Bio
+    r: Request
+    splits: bint = False
+    clones: bint = False
+    pages: bint = False
+    sort_bios(m)
+    merges: bint = absorb(m)
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        find_facts(b)
+        r = b.request
+        # The whole chain of its request leaves it out.
+        if r and b.issue < 0 and r.issue.number >= 0 and not r.open_ended:
+            b.request = NULL
+            b.completion_lost = True
+        elif r:
+            r.flags |= b.best.opf
+        b.root = b
+        if b.parent:
+            b.root = b.parent
+            splits = True
+        clones = clones or b.is_clone
+        splits = splits or (not b.is_clone and b.candidates != NULL)
+        pages = pages or b.above != NULL
+    if splits:
+        follow_splits(m)
+    for at in range(m.requests_of):
+        request_end(m, m.family_requests[at])
+    if splits:
+        for at in range(m.bios_of):
+            b = m.family_bios[at]
+            if b.candidates and not b.is_clone:
+                decide_split(m, b)
+    if merges or m.cut_chains:
+        decide_chains(m)
+    if merges:
+        for at in range(m.requests_of):
+            r = m.family_requests[at]
+            if r.merged.number >= 0 and not r.absorbed_by:
+                r.device.unresolved = True
+    if clones:
+        decide_uppers(m)
+    for at in range(m.bios_of - 1, -1, -1):
+        b = m.family_bios[at]
+        r = b.request
+        if r:
+            b.sibling = r.first
+            r.first = b
+            r.bios += 1
+    for at in range(m.bios_of):
+        bio_end(m.family_bios[at])
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        if r.completions > 1 or (r.completions == 1 and not r.finished):
+            if r.first and not r.sequence:
+                complete_in_parts(m, r)
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if b.again >= 0 and b.end > b.again:  # its address was reused before its request's end
+            b.end = NEVER
+            b.status = 0
+            b.good = 0
+            b.completion_lost = True
+    if pages:
+        for at in range(m.bios_of):
+            b = m.family_bios[at]
+            if b.above:
+                decide_page(m, b)
+    write_family(m)
+
+
+def sort_bios(m: Machine) -> None:
+    """Put the family's bios in the order of their addresses, then of time."""
+    bios: cython.pointer(Bio) = m.family_bios
+    gap: int64 = 1
+    at: int64
+    to: int64
+    b: Bio
+    while gap < m.bios_of // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for at in range(gap, m.bios_of):
+            b = bios[at]
+            to = at
+            while to >= gap and is_after(bios[to - gap], b):
+                bios[to] = bios[to - gap]
+                to -= gap
+            bios[to] = b
+        gap //= 3
+
+
+def is_after(one: Bio, other: Bio) -> bint:
+    """Return whether a bio comes behind another in the order of addresses, then of time."""
+    if one.address != other.address:
+        return one.address > other.address
+    return one.born.number > other.born.number
+
+
+def follow_splits(m: Machine) -> None:
+    """Follow X from each front piece to the bio that was queued; not along circles of damage."""
+    at: int64
+    depth: int64
+    b: Bio
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        depth = 0
+        while b.root.root != b.root and depth < DEEPEST:
+            b.root = b.root.root
+            depth += 1
+        if depth == DEEPEST:
+            b.root = b
+
+
+# --- Merges of requests
+
+
+def absorb(m: Machine) -> bint:
+    """Find who absorbed each request: the one in whose chain its head bio is at last.
+
+    Return whether there are any merges of requests.
+    """
+    at: int64
+    depth: int64
+    b: Bio
+    r: Request
+    taker: Request
+    other: Request
+    link: Link
+    merges: bint = False
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        merges = merges or r.merged.number >= 0 or r.moved != NULL
+    if not merges:
+        return False
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        taker = NULL
+        if r.merged.number >= 0:
+            if r.merged_bio:
+                taker = r.merged_bio.request
+        else:
+            b = NULL
+            link = r.moved
+            while link:
+                other = link.bio.request
+                if other and other != r and (not b or is_after(link.bio, b)):
+                    b = link.bio
+                    taker = other
+                link = link.next
+        r.absorbed_by = NULL if taker == r else taker
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        depth = 0
+        while r.absorbed_by and r.absorbed_by.absorbed_by and depth < DEEPEST:
+            r.absorbed_by = r.absorbed_by.absorbed_by
+            depth += 1
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if b.request and b.request.absorbed_by:
+            b.request = b.request.absorbed_by
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        if r.merged.number < 0:
+            continue
+        if r.absorbed_by:
+            take_in(r.absorbed_by, r)
+        else:
+            r.device.merged_last = max(r.device.merged_last, r.merged.number)
+    return True
+
+
+def take_in(taker: Request, r: Request) -> None:
+    """Add a request to those that another absorbed, by time."""
+    before: Request = NULL
+    after: Request = taker.first_taken
+    while after and after.merged.number < r.merged.number:
+        before = after
+        after = after.next_taken
+    r.next_taken = after
+    if before:
+        before.next_taken = r
+    else:
+        taker.first_taken = r
+
+
+def holds(at: At, sector: uint64) -> bint:
+    """Return whether an event's range has a sector."""
+    return at.sector <= sector < end_of(at)
+
+
+def request_before_merge(b: Bio) -> Request:
+    """Return the absorbed request that a bio was in before the m; NULL: none."""
+    own: Request = b.early
+    taken: Request
+    if not own and b.request and (b.got.number >= 0 or b.joined.number >= 0):
+        taken = b.request.first_taken
+        while taken and not own:
+            if taken.merged.number > b.born.number:
+                if holds(cython.address(taken.merged), b.piece_begin):
+                    own = taken
+            taken = taken.next_taken
+    return NULL if own == b.request else own
+
+
+# --- What is known of each
+
+
+def find_facts(b: Bio) -> None:
+    """Find device, range and operation of a bio, and the range of its own request."""
+    best: At = cython.address(b.queue)
+    piece: At = cython.address(b.joined)
+    unsent: bint
+    if best.number < 0:
+        best = cython.address(b.front)
+    if best.number < 0:
+        best = cython.address(b.remap)
+    if best.number < 0:
+        best = cython.address(b.got)
+    if best.number < 0:
+        best = cython.address(b.joined)
+    if best.number < 0:
+        best = cython.address(b.start)
+    if best.number < 0:
+        best = cython.address(b.ended)
+    b.bytes = best.size if best.number >= 0 else NEVER
+    if best.number < 0:
+        best = cython.address(b.born)
+    b.best = best[0]
+    if piece.number < 0:
+        piece = cython.address(b.got)
+    if piece.number < 0:
+        piece = cython.address(b.start)
+    unsent = piece.number < 0
+    if unsent and b.remap.number > max(b.queue.number, b.front.number):
+        piece = cython.address(b.remap)
+    if piece.number < 0:
+        piece = cython.address(b.front)
+    if piece.number < 0:
+        piece = cython.address(b.queue)
+    b.piece_bytes = piece.size if piece.number >= 0 else NEVER
+    if piece.number < 0:
+        piece = cython.address(b.born)
+    b.piece = piece[0]
+    if unsent and b.has_fronts and b.piece_bytes >= 0:
+        b.piece_bytes = max(b.piece_bytes - b.fronts_size, 0)
+        b.shift = cython.cast(uint64, b.fronts_size >> 9)
+    b.piece_begin = (b.piece.sector & LOW_63) + b.shift
+    b.asks = NEVER
+
+
+def is_piece(b: Bio) -> bint:
+    """Return whether a bio was in a request itself, or about to be."""
+    return b.request != NULL or b.got.number >= 0 or b.joined.number >= 0
+
+
+def overlap(one: Bio, other: Bio) -> bint:
+    """Return whether the pieces of two bios share a sector."""
+    begin: int64 = one.piece_begin
+    start: int64 = other.piece_begin
+    return begin < start + (other.piece_bytes >> 9) and start < begin + (one.piece_bytes >> 9)
+
+
+# --- Questions that were left open
+
+
+def decide_split(m: Machine, b: Bio) -> None:
+    """Find the bio that `b` is a front of, where one of those in flight can be."""
+    found: Bio = NULL
+    count: int64 = 0
+    link: Link = b.candidates
+    c: Bio
+    if b.piece_bytes <= 0:
+        return
+    while link:
+        c = link.bio
+        link = link.next
+        if flown(c, b.born.ts) or c.bytes <= 0:
+            continue
+        if c.bytes <= b.piece_bytes and m.on[SPLIT_LONGER]:
+            continue
+        if (c.queue.opf & 0xFF) == m.zone_append and m.on[SPLIT_NOT_ZONE_APPEND]:
+            continue
+        if is_piece(c) and overlap(c, b) and m.on[NOT_SENT_ITSELF]:
+            continue
+        if m.on[NOT_SENT_BY_FRONT] and sent_by_front(m, c, b):
+            continue
+        found = c
+        count += 1
+    if count == 1:
+        b.root = found.root
+        b.certainty = max(b.certainty, INTERVAL)
+    elif count > 1:
+        b.certainty = AMBIGUOUS
+
+
+def sent_by_front(m: Machine, c: Bio, b: Bio) -> bint:
+    """Return whether a front of a bio that an X names has a sector of another's piece."""
+    at: int64
+    front: Bio
+    for at in range(m.bios_of):
+        front = m.family_bios[at]
+        if front.root == c and front != c and front.parent and overlap(front, b):
+            return True
+    return False
+
+
+def decide_chains(m: Machine) -> None:
+    """Find the requests of merged bios that no chain names, where one alone can have them."""
+    at: int64
+    other: int64
+    b: Bio
+    r: Request
+    asked: bint = False
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        r = b.request
+        if r and r.merged.number >= 0 and not r.absorbed_by:
+            b.own = r
+            b.request = NULL
+            b.asks = r.merged.number
+        b.asks = max(b.asks, b.joined.number)
+        if b.request or b.asks < 0 or b.piece_bytes <= 0 or not any_cut(b):
+            b.asks = NEVER
+        asked = asked or b.asks >= 0
+    if not asked:
+        return
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if b.asks >= 0:
+            decide_chain(m, b)
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if not b.claim:
+            continue
+        b.request = b.claim
+        for other in range(m.bios_of):
+            if other != at and m.family_bios[other].claim == b.claim:
+                if overlap(m.family_bios[other], b):
+                    b.request = NULL
+        if not b.request:
+            b.certainty = AMBIGUOUS
+        elif b.own:
+            if not b.own.absorbed_by:
+                take_in(b.request, b.own)
+            b.own.absorbed_by = b.request
+
+
+def any_cut(b: Bio) -> bint:
+    """Return whether any chain that was cut may have a bio."""
+    offer: Offer = b.chains
+    while offer:
+        if offer.at.kind == D:
+            return True
+        offer = offer.next
+    return False
+
+
+def decide_chain(m: Machine, b: Bio) -> None:
+    """Find the request that alone can have a bio, as its `claim`."""
+    offer: Offer = b.chains
+    found: Request = NULL
+    several: bint = False
+    while offer:
+        if offer.request != found and may_have(m, offer, b):
+            several = several or found != NULL
+            found = offer.request
+        offer = offer.next
+    if m.on[REQUEST_WAITS]:
+        if waits_since(b.device) < max(b.asks, b.device.merged_last):
+            return
+    if several:
+        b.certainty = AMBIGUOUS
+        return
+    if not found:
+        return
+    if found.issue.number < 0 and m.on[FAILED_BEFORE_ISSUE]:
+        return
+    if m.on[PLACE_TAKEN] and place_taken(m, found, b):
+        return
+    b.certainty = max(b.certainty, INTERVAL)
+    b.claim = found
+
+
+def place_taken(m: Machine, r: Request, b: Bio) -> bint:
+    """Return whether a bio that is known to be of a request has sectors of another's piece."""
+    at: int64
+    for at in range(m.bios_of):
+        if m.family_bios[at].request == r and overlap(m.family_bios[at], b):
+            return True
+    return False
+
+
+def may_have(m: Machine, offer: Offer, b: Bio) -> bint:
+    """Return whether a request, as of its D or C, has a bio's range and waited at its merge."""
+    r: Request = offer.request
+    at: At = cython.address(offer.at)
+    merge: int64
+    if at.kind != D and not (r.issue.number < 0 and r.finished and r.complete.number == at.number):
+        return False
+    if at.dev != b.best.dev or at.sector > b.piece_begin:
+        return False
+    if b.piece_begin + cython.cast(uint64, b.piece_bytes >> 9) > end_of(at):
+        return False
+    merge = b.joined.ts
+    if b.own and b.own.merged.number == b.asks:
+        merge = b.own.merged.ts
+    if merge > at.ts:
+        return False
+    return r.start.number < 0 or r.born.ts <= merge
+
+
+def decide_uppers(m: Machine) -> None:
+    """Find the bio on the device above of each clone, where one alone in flight can be."""
+    at: int64
+    count: int64
+    b: Bio
+    c: Bio
+    found: Bio
+    link: Link
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if not b.is_clone:
+            continue
+        found = NULL
+        count = 0
+        link = b.candidates
+        while link:
+            c = link.bio
+            link = link.next
+            if c == b and m.on[NOT_ITSELF]:
+                continue
+            if c.root != c and m.on[QUEUED_WHOLE]:
+                continue
+            if not flown(c, b.asked.ts):
+                found = c
+                count += 1
+        if count == 1 and not b.maybe_unrecorded:
+            b.upper = found
+            b.next_clone = found.first_clone
+            found.first_clone = b
+    for at in range(m.bios_of):
+        c = m.family_bios[at]
+        if c.first_clone and c.first_clone.next_clone and c.bytes > 0:
+            drop_overlapping(c)
+
+
+def drop_overlapping(c: Bio) -> None:
+    """A bio sends no sector to a device twice: clones that say so are of an unknown one, too."""
+    one: Bio = c.first_clone
+    other: Bio
+    while one:
+        other = c.first_clone
+        while other:
+            if other != one and other.best.dev == one.best.dev and same_source(one, other):
+                one.upper = NULL
+            other = other.next_clone
+        one = one.next_clone
+
+
+def same_source(one: Bio, other: Bio) -> bint:
+    """Return whether two clones are of a common sector above."""
+    if one.source_sector >= other.source_sector + cython.cast(uint64, other.asked.size >> 9):
+        return False
+    return other.source_sector < one.source_sector + cython.cast(uint64, one.asked.size >> 9)
+
+
+def decide_page(m: Machine, b: Bio) -> None:
+    """Find the upper bio of one that a loop device sent to its backing disk: by the page."""
+    c: Bio = b.above
+    first: Bio = c
+    front: Bio
+    last: At
+    at: int64
+    for at in range(m.bios_of):
+        front = m.family_bios[at]
+        if front.root == c and front != c and front.piece_begin == c.best.sector:
+            first = front
+    r: Request = first.request
+    if (r == NULL or r.issue.number < 0) and m.on[LOOP_ISSUED]:
+        return
+    if r != NULL and r.issue.number >= b.queue.number and m.on[LOOP_ISSUED_BEFORE]:
+        return
+    if 0 <= first.end <= b.queue.number and m.on[LOOP_NOT_ENDED]:
+        return
+    if r != NULL and m.on[LOOP_NOT_COMPLETED_IN_PART]:
+        last = cython.address(r.last_issue)
+        if r.last_requeue.number > last.number:
+            last = cython.address(r.last_requeue)
+        if 0 <= last.number < b.queue.number:
+            if last.sector >= first.piece_begin + cython.cast(uint64, first.piece_bytes >> 9):
+                return
+        if 0 <= r.again < b.queue.number:
+            return
+    if c.best.dev == b.best.dev and m.on[LOOP_OTHER_DEVICE]:
+        return
+    if ((c.best.opf ^ b.best.opf) & 0xFF) != 0 and m.on[LOOP_OPERATION]:
+        return
+    if b.best.dev in disks_below(m, c.best.dev) or not m.on[LOOP_DIRECTLY_BELOW]:
+        b.upper = c

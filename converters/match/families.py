@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families: what events link; when all of one is over; taking it out of all that events ask."""
+
+import cython
+
+from biotrail.converters.match.closing import close_family
+from biotrail.converters.match.ctypes_of import NULL, int64, realloc, uint32
+from biotrail.converters.match.lives import Bio, Device, Entry, Life, Request
+from biotrail.converters.match.memory import (
+    free_bio,
+    free_life,
+    free_request,
+    page_entry,
+)
+from biotrail.converters.match.numbers import FOREVER, NEVER
+from biotrail.converters.match.state import Machine
+
+OVER = 0
+LATER = 1
+"""It may be over without a further event of its own."""
+OPEN = 2
+
+
+def family_of(life: Life) -> Life:
+    """Return the one that a family is known by."""
+    while life.found_by:
+        if life.found_by.found_by:
+            life.found_by = life.found_by.found_by
+        life = life.found_by
+    return life
+
+
+def link(one: Life, other: Life) -> None:
+    """Make one family of two."""
+    one = family_of(one)
+    other = family_of(other)
+    if one == other:
+        return
+    if one.members < other.members:
+        one, other = other, one
+    other.found_by = one
+    one.members += other.members
+    one.over = max(one.over, other.over)
+    one.next, other.next = other.next, one.next
+
+
+def link_bios(one: Bio, other: Bio) -> None:
+    """Make one family of those of two bios."""
+    link(cython.cast(Life, one), cython.cast(Life, other))
+
+
+def link_request(one: Bio, other: Request) -> None:
+    """Make one family of those of a bio and a request."""
+    link(cython.cast(Life, one), cython.cast(Life, other))
+
+
+def may_be_over(m: Machine, life: Life) -> None:
+    """Have a family looked at when late events can't come any more: some of it ended."""
+    life = family_of(life)
+    life.over = m.ts
+    if not life.is_due:
+        queue_due(m, life)
+
+
+def queue_due(m: Machine, life: Life) -> None:
+    """Put a family at the end of the queue."""
+    life.is_due = True
+    life.due_next = NULL
+    if m.last_due:
+        m.last_due.due_next = life
+    else:
+        m.first_due = life
+    m.last_due = life
+
+
+def settle(m: Machine, before: int64) -> None:
+    """Close the families that were over before a time (ns); those that are not yet wait on."""
+    life: Life
+    last: Life = m.last_due
+    state: int64
+    while m.first_due and last:
+        life = m.first_due
+        if not life.closed and life.over >= before and family_of(life) == life:
+            break
+        m.first_due = life.due_next
+        if not m.first_due:
+            m.last_due = NULL
+        if life == last:
+            last = NULL
+        life.is_due = False
+        if life.closed:  # with its family, known by another one of it
+            free_life(m, life)
+            continue
+        life = family_of(life)
+        if life.is_due:
+            continue
+        if life.over >= before:
+            queue_due(m, life)
+            continue
+        state = over_before(m, life, before)
+        if state == OVER:
+            close_lives(m, life)
+        elif state == LATER:
+            queue_due(m, life)
+
+
+def over_before(m: Machine, first: Life, before: int64) -> int64:
+    """Return whether all of a family has ended, or is known never to show its end."""
+    life: Life = first
+    found: int64 = OVER
+    state: int64
+    while True:
+        if life.is_bio:
+            state = bio_over(m, cython.cast(Bio, life))
+        else:
+            state = request_over(cython.cast(Request, life))
+        if state == OPEN:
+            return OPEN
+        if state == LATER or life.told.ts >= before:
+            found = LATER
+        life = life.next
+        if life == first:
+            return found
+
+
+def request_over(r: Request) -> int64:
+    """Return whether a request has ended."""
+    if r.again >= 0 or r.merged.number >= 0:
+        return OVER
+    if r.complete.number >= 0 and (r.begun < 0 or r.since_begun >= r.begun):
+        return OVER
+    return OPEN
+
+
+def bio_over(m: Machine, b: Bio) -> int64:
+    """Return whether a bio has ended; in a flush sequence it has when its last C is empty."""
+    r: Request = b.request
+    if b.last_ended.number >= 0:
+        return OVER
+    if b.again >= 0:
+        # A request that waits since before its merge may turn out to have it.
+        if b.joined.number >= 0 or (r and r.merged.number >= 0):
+            if b.issue < 0 and waits_since(b.device) < max(b.joined.number, merged_since(b)):
+                return LATER
+        return OVER
+    if not r or r.merged.number >= 0:
+        return OPEN  # which request it is in, a D has yet to tell
+    if b.issue < 0 and r.issue.number >= 0 and not r.open_ended:
+        return OPEN  # its request's whole chain leaves it out: it has ended, by when is to be seen
+    if r.again >= 0 and r.complete.number < 0 and (b.has_fronts or b.candidates):
+        return OPEN  # likewise
+    flags: uint32 = b.born.opf & (m.preflush | m.fua)
+    if b.queue.number < 0 and b.front.number < 0 and b.remap.number < 0:
+        # Its flags are not known: blk-flush.c may still end it by a C of no bytes.
+        if r.again < 0 and r.complete.size > 0 and (b.born.opf & 0xFF) == m.write:
+            return OPEN
+    if flags == 0 or r.again >= 0 or r.complete.number < 0 or r.begun <= 0:
+        return OVER
+    if r.complete.size == 0 or (r.status != 0 and r.issue.number < 0):
+        return OVER
+    if flags & m.preflush:
+        return OPEN
+    if r.issue.number < 0 or (r.issue.opf & m.fua) != 0:
+        return OVER
+    return OPEN
+
+
+def merged_since(b: Bio) -> int64:
+    """Return the m of a bio's request, or the last of its device of which no one is known."""
+    own: int64 = NEVER
+    if b.request:
+        own = b.request.merged.number
+    return max(own, b.device.merged_last)
+
+
+def waits_since(device: Device) -> int64:
+    """Return since when a request with data waits for its D; NEVER: from before the log."""
+    found: int64 = FOREVER
+    life: Life = cython.cast(Life, device.first_request)
+    r: Request
+    while life:
+        r = cython.cast(Request, life)
+        if r.issue.number < 0 and r.complete.number < 0 and r.again < 0 and r.merged.number < 0:
+            if r.born.size > 0:
+                found = min(found, r.born.number if r.start.number >= 0 else NEVER)
+        life = life.later
+    return found
+
+
+# --- Closing
+
+
+def close_lives(m: Machine, first: Life) -> None:
+    """Write the rows of a family and forget it."""
+    life: Life = first
+    begin_family(m)
+    while True:
+        add_to_family(m, life)
+        life = life.next
+        if life == first:
+            break
+    close_family(m)
+    forget_family(m)
+
+
+def begin_family(m: Machine) -> None:
+    """Begin with no members."""
+    m.bios_of = m.requests_of = 0
+
+
+def add_to_family(m: Machine, life: Life) -> None:
+    """Add a member to the family that is to be closed."""
+    if max(m.bios_of, m.requests_of) >= m.family_room:
+        m.family_room = max(64, 2 * m.family_room)
+        m.family_bios = cython.cast(
+            cython.pointer(Bio),
+            realloc(m.family_bios, m.family_room * cython.sizeof(cython.p_void)),
+        )
+        m.family_requests = cython.cast(
+            cython.pointer(Request),
+            realloc(m.family_requests, m.family_room * cython.sizeof(cython.p_void)),
+        )
+    if life.is_bio:
+        m.family_bios[m.bios_of] = cython.cast(Bio, life)
+        m.bios_of += 1
+    else:
+        m.family_requests[m.requests_of] = cython.cast(Request, life)
+        m.requests_of += 1
+
+
+def forget_family(m: Machine) -> None:
+    """Take the family out of all that new events are held to."""
+    at: int64
+    b: Bio
+    r: Request
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if b.again < 0:
+            b.place.life = NULL
+        forget_question(b)
+        forget_page(m, b)
+        leave_list(cython.cast(Life, b))
+        free_bio(m, b)
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        if r.again < 0:
+            r.place.life = NULL
+        leave_list(cython.cast(Life, r))
+        free_request(m, r)
+
+
+def forget_question(b: Bio) -> None:
+    """Take a clone out of the list of its source device."""
+    if not b.source:
+        return
+    if b.earlier_clone:
+        b.earlier_clone.later_clone = b.later_clone
+    else:
+        b.source.first_clone = b.later_clone
+    if b.later_clone:
+        b.later_clone.earlier_clone = b.earlier_clone
+    b.source = NULL
+
+
+def forget_page(m: Machine, b: Bio) -> None:
+    """Take a bio out of the table of first pages."""
+    if b.in_pages:
+        entry: Entry = page_entry(m, b.page)
+        if entry.bio == b:
+            entry.bio = NULL
+
+
+def join_list(m: Machine, life: Life) -> None:
+    """Add a new life to the lists of its device."""
+    life.device = m.device
+    if life.is_bio:
+        life.earlier = cython.cast(Life, m.device.last_bio)
+        m.device.last_bio = cython.cast(Bio, life)
+        if not life.earlier:
+            m.device.first_bio = cython.cast(Bio, life)
+    else:
+        life.earlier = cython.cast(Life, m.device.last_request)
+        m.device.last_request = cython.cast(Request, life)
+        if not life.earlier:
+            m.device.first_request = cython.cast(Request, life)
+    if life.earlier:
+        life.earlier.later = life
+
+
+def leave_list(life: Life) -> None:
+    """Take a life out of the lists of its device."""
+    if life.earlier:
+        life.earlier.later = life.later
+    elif life.is_bio:
+        life.device.first_bio = cython.cast(Bio, life.later)
+    else:
+        life.device.first_request = cython.cast(Request, life.later)
+    if life.later:
+        life.later.earlier = life.earlier
+    elif life.is_bio:
+        life.device.last_bio = cython.cast(Bio, life.earlier)
+    else:
+        life.device.last_request = cython.cast(Request, life.earlier)
+
+
+def close_rest(m: Machine) -> None:
+    """Write the rows of all that is left, family by family: nothing more is to come."""
+    device: Device = m.first_device
+    m.first_due = m.last_due = NULL
+    while device:
+        while device.first_bio:
+            close_lives(m, cython.cast(Life, device.first_bio))
+        while device.first_request:
+            close_lives(m, cython.cast(Life, device.first_request))
+        device = device.next

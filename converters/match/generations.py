@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a reused address begins anew: the event at hand against what lives at its address.
+
+`begins_request` and `begins_bio` are the tables of docs/lifecycles.md: each rule is a condition on
+the event, and on what the event before at the address said (`told`), that `m.on` can switch off.
+"""
+
+import cython
+
+from biotrail.converters.match.ctypes_of import bint, int64, uint32, uint64
+from biotrail.converters.match.lives import At, Bio, Entry, Place, Request
+from biotrail.converters.match.memory import clone_entry, device_of, end_of, place_of
+from biotrail.converters.match.numbers import (
+    ABSORBED,
+    BEGINS_INSIDE,
+    BIO_COMPLETE,
+    CLONED,
+    COMPLETED_IN_FULL,
+    COMPLETES_AGAIN,
+    DONE,
+    EMPTY_ELSEWHERE,
+    EMPTY_OF_OTHER_BIO,
+    EMPTY_OF_OTHER_OPERATION,
+    ENDED,
+    ENDS_INSIDE,
+    FLUSH_AFTER_REQUEUE,
+    FLUSH_AFTER_START,
+    FLUSH_ISSUED_AGAIN,
+    FROM_ITS_DEVICE,
+    INSERTED_ELSEWHERE,
+    ISSUED_BIO_AND_NONE,
+    ISSUED_OTHER_BIO,
+    ISSUED_OTHER_OPERATION,
+    ISSUED_OTHER_SECTOR,
+    ISSUED_OUTSIDE,
+    ISSUED_WITH_OTHER_OPERATION,
+    JOINED_AFTER_ISSUE,
+    JOINED_INSIDE,
+    JOINED_OTHER_OPERATION,
+    JOINS_AGAIN,
+    JOINS_OUTSIDE,
+    JOINS_WITH_OTHER_OPERATION,
+    LOW_32,
+    NO_COMPLETION_YET,
+    NOT_WHERE_COMPLETION_ENDED,
+    OTHER_DEVICE,
+    OTHER_HEAD_AT_SECTOR,
+    OTHER_REQUEST,
+    PARENT,
+    PASSTHROUGH_OTHER_SIZE,
+    QUEUED,
+    QUEUED_ELSEWHERE,
+    QUEUED_SINCE_COMPLETION,
+    QUEUED_SINCE_ISSUE,
+    QUEUED_SINCE_MERGE,
+    REMAPPED,
+    REQUEUED_BEFORE_END,
+    REQUEUED_OTHER_OPERATION,
+    REST,
+    RESUBMITTED_OPERATION,
+    RQ_MERGE,
+    RQ_REMAP,
+    SECOND_EMPTY_COMPLETION,
+    SECTORS_LEFT_OUT,
+    SERVED_AFTER_COMPLETION,
+    SERVED_OUTSIDE,
+    SERVED_WITH_OTHER_OPERATION,
+    SPLIT_OFF,
+    START,
+    STARTED,
+    STARTED_UNLIKE_CLONE,
+    STARTS_AGAIN,
+    WAITING_OTHER_OPERATION,
+    A,
+    C,
+    D,
+    E,
+    F,
+    G,
+    I,
+    M,
+    Q,
+    R,
+    X,
+)
+from biotrail.converters.match.state import Machine
+
+# --- Requests
+
+
+def begins_request(m: Machine, r: Request) -> bint:
+    """Return whether the event is of a later request than `r`, which last had its address."""
+    kind: int64 = m.kind
+    before: int64 = r.told.kind
+    other_op: bint = ((m.opf ^ r.told.opf) & 0xFF) != 0
+    if kind == E or kind == DONE:
+        return False
+    if kind == START and before != RQ_REMAP:
+        if m.on[STARTED]:
+            return True
+    elif kind == START:
+        return m.on[STARTED_UNLIKE_CLONE] and (m.sector != r.told.sector or other_op)
+    if kind == RQ_REMAP and m.on[CLONED]:
+        return True
+    if before == RQ_MERGE and m.on[ABSORBED]:
+        return True
+    if before == C or before == E or before == DONE:
+        if kind == C or kind == R:
+            return completed(m, r)
+        return m.on[ENDED] and kind != START
+    if before == D:
+        return begins_behind_issue(m, r, other_op)
+    joined: bint = before == M or before == F
+    waited: bint = before == START or before == I
+    if kind == R and (waited or joined) and end_of(cython.address(r.told)) > m.end:
+        if m.on[REQUEUED_BEFORE_END]:
+            return True
+    if (kind == I or kind == D or kind == RQ_MERGE) and (waited or joined or before == R):
+        if not (r.told.sector >= m.sector and end_of(cython.address(r.told)) <= m.end):
+            if m.on[SECTORS_LEFT_OUT]:
+                return True
+        if m.sector == r.told.sector and other_head(m, r) and not joined:
+            if m.on[OTHER_HEAD_AT_SECTOR]:
+                return True
+        if kind != RQ_MERGE and other_op and not waited and m.on[JOINED_OTHER_OPERATION]:
+            return True
+        if kind == I and before == I and m.sector != r.told.sector and m.on[INSERTED_ELSEWHERE]:
+            return True
+    if waited and other_op and m.on[WAITING_OTHER_OPERATION]:
+        if kind == M or kind == F or kind == I or kind == D or kind == C or kind == RQ_MERGE:
+            return True
+    if kind == M or kind == F:
+        if (waited or joined or before == R) and not is_discard(m) and m.on[JOINED_INSIDE]:
+            if kind == M:
+                return end_of(cython.address(r.told)) > m.sector
+            return r.told.sector < m.end
+    elif joined and m.on[QUEUED_SINCE_MERGE]:
+        if kind == I or kind == D or kind == C or kind == R or kind == RQ_MERGE:
+            return queued_since(m, r.told.number)
+    if kind == C and (waited or before == R):
+        if m.size == 0 and r.told.size > 0 and queued_since(m, r.told.number):
+            if m.on[FLUSH_AFTER_REQUEUE] if before == R else m.on[FLUSH_AFTER_START]:
+                return True
+        return before == R and other_op and m.on[REQUEUED_OTHER_OPERATION]
+    return False
+
+
+def begins_behind_issue(m: Machine, r: Request, other_op: bint) -> bint:
+    """Return `begins_request` of an event whose request was issued before."""
+    kind: int64 = m.kind
+    if kind == M or kind == F or kind == RQ_MERGE or kind == RQ_REMAP:
+        return m.on[JOINED_AFTER_ISSUE]
+    if kind != D and kind != I and kind != R and kind != C:
+        return False
+    if other_head(m, r) and m.on[ISSUED_OTHER_BIO]:
+        return True
+    if other_op and m.on[ISSUED_OTHER_OPERATION]:
+        return True
+    if (m.bio == 0) != (r.told_bio == 0) and m.on[ISSUED_BIO_AND_NONE]:
+        return True
+    if m.sector != r.told.sector and not (kind == C and r.told.size == 0):
+        if not (kind == C and (m.opf & 0xFF) == m.zone_append) and m.on[ISSUED_OTHER_SECTOR]:
+            return True
+    if kind == D:
+        if m.bio == 0 and r.told_bio == 0 and m.on[FLUSH_ISSUED_AGAIN]:
+            return True
+        if m.size != r.told.size and is_passthrough(m, r.told.opf) and m.on[PASSTHROUGH_OTHER_SIZE]:
+            return True
+    return m.on[QUEUED_SINCE_ISSUE] and queued_since(m, r.told.number)
+
+
+def completed(m: Machine, r: Request) -> bint:
+    """Return whether a C or R behind a C, E or d is of a later request: this one was complete."""
+    last: At = cython.address(r.complete)
+    if last.number < 0:
+        return m.on[NO_COMPLETION_YET]
+    elsewhere: bint = m.sector != end_of(last)
+    if m.kind == C and m.size == 0:
+        if last.size == 0 and m.on[SECOND_EMPTY_COMPLETION]:
+            return True
+        if m.bio != r.complete_bio and m.bio != 0 and r.complete_bio != 0:
+            if m.on[EMPTY_OF_OTHER_BIO]:
+                return True
+        if ((m.opf ^ last.opf) & 0xFF) != 0 and m.on[EMPTY_OF_OTHER_OPERATION]:
+            return True
+        if elsewhere and m.sector != last.sector and m.on[EMPTY_ELSEWHERE]:
+            return True
+    else:
+        if r.begun >= 0 and r.since_begun >= r.begun and m.on[COMPLETED_IN_FULL]:
+            return True
+        if elsewhere and m.on[NOT_WHERE_COMPLETION_ENDED]:
+            return True
+    return m.on[QUEUED_SINCE_COMPLETION] and queued_since(m, last.number)
+
+
+def other_head(m: Machine, r: Request) -> bint:
+    """Return whether the event names another head bio than the one before; both must name one."""
+    return m.bio != r.told_bio and m.bio != 0 and r.told_bio != 0
+
+
+def queued_since(m: Machine, number: int64) -> bint:
+    """Return whether the event's bio was queued after an event: then it can't be in the request."""
+    if m.bio == 0:
+        return False
+    place: Place = place_of(m.bios, m.bio_mask, m.bio)
+    return place.address != 0 and place.queued > number
+
+
+def is_passthrough(m: Machine, opf: uint32) -> bint:
+    """Return whether an operation is a command of SCSI or a driver's."""
+    op: uint64 = opf & 0xFF
+    return op < 64 and (m.passthrough >> op) & 1 != 0
+
+
+def is_discard(m: Machine) -> bint:
+    """Return whether the event is a discard's."""
+    return (m.opf & 0xFF) == m.discard
+
+
+# --- Bios
+
+
+def had_request(role: int64) -> bint:
+    """Return whether a bio in this role has its request, or has ended."""
+    if role == M or role == F or role == BIO_COMPLETE or role == START or role == I:
+        return True
+    return role == RQ_MERGE or role == D or role == C
+
+
+def begins_bio(m: Machine, b: Bio, role: int64, request: Request, slot: int64) -> bint:
+    """Return whether the event is of a later bio than `b`, which last had its address."""
+    before: int64 = b.told.kind
+    if role == A:
+        return not resubmitted(m, b) and m.on[REMAPPED]
+    if role == X:
+        return m.on[SPLIT_OFF]
+    if role == Q:
+        if before != A:
+            if before == Q and queued_below(m, b):
+                return False
+            return m.on[QUEUED] or (m.dev != b.told.dev and m.on[OTHER_DEVICE])
+        if m.sector != b.told.sector and m.on[QUEUED_ELSEWHERE]:
+            return True
+    if m.dev != b.told.dev and m.on[OTHER_DEVICE]:
+        return True
+    if role == Q:
+        return False
+    had: bint = had_request(before)
+    if role == G or role == M or role == F:
+        if (had or before == G) and m.on[JOINS_AGAIN]:
+            return True
+    elif had and (role == START or role == PARENT or role == REST) and m.on[STARTS_AGAIN]:
+        return True
+    elif had and role == BIO_COMPLETE and m.on[COMPLETES_AGAIN]:
+        return True
+    if before == BIO_COMPLETE and m.on[SERVED_AFTER_COMPLETION]:
+        if had_request(role) and role != BIO_COMPLETE:
+            return True
+    if role == G or role == M or role == F or role == START:
+        if (before == Q or before == A or before == X) and m.size > 0 and b.told.size > 0:
+            if beside(m, b) and m.on[JOINS_OUTSIDE]:
+                return True
+            if other_operation(m, b) and m.on[JOINS_WITH_OTHER_OPERATION]:
+                return True
+    elif role == D and (before == G or before == M or before == F):
+        if m.size > 0 and b.told.size > 0:
+            if beside(m, b) and not is_discard(m) and m.on[ISSUED_OUTSIDE]:
+                return True
+            if other_operation(m, b) and m.on[ISSUED_WITH_OTHER_OPERATION]:
+                return True
+    if before == X or before == RQ_MERGE:
+        if role == I or role == D or role == C or role == RQ_MERGE:
+            if b.told.size > 0 and (m.size > 0 or before == RQ_MERGE):
+                if beside(m, b) and not is_discard(m) and m.on[SERVED_OUTSIDE]:
+                    return True
+                if other_operation(m, b) and m.on[SERVED_WITH_OTHER_OPERATION]:
+                    return True
+    if role != PARENT and request and b.among and request != b.among:
+        return m.on[OTHER_REQUEST] and not moved(m, b, role, slot)
+    return False
+
+
+def beside(m: Machine, b: Bio) -> bint:
+    """Return whether the event and the one before have no sector in common."""
+    return not (m.sector < end_of(cython.address(b.told)) and b.told.sector < m.end)
+
+
+def other_operation(m: Machine, b: Bio) -> bint:
+    """Return whether operations differ; the kernel may turn a zone append into a write."""
+    op: int64 = m.opf & 0xFF
+    told: int64 = b.told.opf & 0xFF
+    return op != told and op != m.zone_append and told != m.zone_append
+
+
+def moved(m: Machine, b: Bio, role: int64, slot: int64) -> bint:
+    """Return whether a merge of requests, maybe one that was lost, took the bio along."""
+    before: int64 = b.told.kind
+    waited: bint = before == G or before == START or before == I
+    if waited or before == M or before == F or before == RQ_MERGE:
+        if b.among.merged.number >= 0:
+            return True
+    if not (role == D and slot > 0 and waited and b.among.issue.number < 0):
+        return False
+    if b.told.sector < m.sector or end_of(cython.address(b.told)) > m.end:
+        return False
+    return ((m.opf ^ b.told.opf) & 0xFF) == 0
+
+
+def resubmitted(m: Machine, b: Bio) -> bint:
+    """Return whether an A sends on the bio at its address: no clone, the bio itself goes below."""
+    from_sector: uint64 = m.w5[m.row]
+    from_dev: uint64 = m.w6[m.row] & LOW_32
+    sent_on: bint = False
+    if b.told.kind == Q or b.told.kind == A:
+        part: uint64 = b.told_part
+        here: bint = from_dev == b.told.dev or from_dev == part
+        if not here and b.told.kind == A:  # by its disk: kernels before 5.12
+            here = part == b.told.dev and m.dev == b.told.dev
+            here = here and m.size == b.told.size and from_sector == b.told.sector
+        offset: int64 = from_sector - b.told.sector
+        sent_on = here or not m.on[FROM_ITS_DEVICE]
+        sent_on = sent_on and (offset >= 0 or not m.on[BEGINS_INSIDE])
+        inside: bint = offset * 512 + m.size <= b.told.size
+        sent_on = sent_on and (inside or not m.on[ENDS_INSIDE])
+        same: bint = ((m.opf ^ b.told.opf) & 0xFF) == 0
+        sent_on = sent_on and (same or not m.on[RESUBMITTED_OPERATION])
+    if not sent_on:
+        note_clone(m)
+        return False
+    # Where the bio above has clones, these do its work: this is a new bio at its address.
+    return last_clone(m, from_dev, b.told.sector) <= b.told.number
+
+
+def last_clone(m: Machine, dev: uint64, sector: uint64) -> int64:
+    """Return the last A of a clone from this place; NEVER: none."""
+    return clone_entry(m, dev, sector).number
+
+
+def note_clone(m: Machine) -> None:
+    """Note an A that does not send on the bio at its address: it is of a clone."""
+    entry: Entry = clone_entry(m, m.w6[m.row] & LOW_32, m.w5[m.row])
+    entry.number = m.number
+
+
+def queued_below(m: Machine, b: Bio) -> bint:
+    """Return whether a Q is of the bio of the Q before, on a lower device; its A was lost."""
+    if m.dev == b.told.dev or m.size != b.told.size:
+        return False
+    if ((m.opf ^ b.told.opf) & 0xFF) != 0:
+        return False
+    if device_of(m, b.told.dev).requests_since < m.number:
+        return False
+    if last_clone(m, b.told.dev, b.told.sector) > b.told.number:
+        return False
+    return leads_to(m, b.told.dev, b.told.sector)
+
+
+def leads_to(m: Machine, upper: uint64, sector: uint64) -> bint:
+    """Return whether what was queued at a sector of `upper` can be what the Q at hand queues."""
+    start: object = m.context.partition_start(upper, m.dev)
+    if start is not None:
+        return sector + cython.cast(uint64, start) == m.sector
+    return m.dev in disks_below(m, upper)
+
+
+def disks_below(m: Machine, dev: uint64) -> set:
+    """Return the disks that a device stands on directly."""
+    found: object = m.below.get(dev)
+    if found is None:
+        found = {m.context.disk_of(lower) for lower in m.context.lower_devices(dev)}
+        m.below[dev] = found
+    return found
+
+
+def is_partition(m: Machine, dev: uint64, disk: uint64) -> bint:
+    """Return whether a device is listed as a partition of a disk."""
+    found: object = m.parts.get((dev, disk))
+    if found is None:
+        found = m.parts[dev, disk] = bool(m.context.is_partition_of(dev, disk))
+    return found

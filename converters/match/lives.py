@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a bio, of a request, and of a family of them while events come.
+
+A bio or request is one use of its address. A `Note` is an event as it is remembered: its number is
+NEVER where there was none, and then the rest means nothing.
+"""
+
+from biotrail.converters.match.ctypes_of import (
+    bint,
+    int32,
+    int64,
+    struct,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+
+@struct
+class Note:
+    """An event: sector, bytes and operation as it says them. dev: the disk."""
+
+    number: int64
+    ts: int64
+    sector: uint64
+    size: int64
+    opf: uint32
+    dev: uint32
+    status: int32
+    kind: int32
+    """Of a bio: its role there."""
+
+
+At = Note
+"""A pointer to one; where a struct has a `Note`, that is one itself."""
+
+
+@struct
+class Device:
+    """A disk. Bios and requests that are not closed stand in lists, in the order they began."""
+
+    dev: uint32
+    has_below: bint
+    """Devices stand below it, as the log says."""
+    parity: bint
+    """An md array with parity: raid4, 5, 6."""
+    requests_since: int64
+    """Number of its first request; NEVER: the log says that it makes requests; FOREVER: none."""
+    merged_last: int64
+    """Last m of a request of which it is not known who absorbed it."""
+    unresolved: bint
+    """There is one of which not even ranges tell."""
+    first_bio: "Bio"
+    last_bio: "Bio"
+    first_request: "Request"
+    last_request: "Request"
+    first_clone: "Bio"
+    """Clones of its bios, on devices below."""
+    next: "Device"
+
+
+@struct
+class Life:
+    """What bios and requests have in common.
+
+    A family, of those that events link, is a ring (`next`), known by one of it: `found_by` leads
+    there.
+    """
+
+    address: uint64
+    place: "Place"
+    """Of its address, while no later one lives there."""
+    is_bio: bint
+    closed: bint
+    is_due: bint
+    """In the queue of those that may be over; `due_next` is behind it."""
+    born: Note
+    told: Note
+    """The last event at the address, to which the next one is held."""
+    again: int64
+    """The event that began the next life at the address."""
+    again_ts: int64
+    next: "Life"
+    found_by: "Life"
+    """NULL: the family is known by this one."""
+    members: int64
+    over: int64
+    """Of a family: when some of it was last seen to end, ns."""
+    due_next: "Life"
+    earlier: "Life"
+    later: "Life"
+    device: Device
+
+
+@struct
+class Bio(Life):
+    """A bio, from its Q (or first event) on; a front piece of a split is one, too."""
+
+    slot: int64
+    """Place in the chain of the D that it is first known by."""
+    queue: Note
+    """First Q; the next eight are as it says them."""
+    part: uint32
+    tid: uint32
+    cgroup: uint64
+    page: uint64
+    stack: int64
+    file: int32
+    ioprio: uint16
+    cpu: uint16
+    hint: uint8
+    flags: uint8
+    front: Note
+    """X that made it."""
+    remap: Note
+    """Last A."""
+    told_part: uint32
+    """Partition or disk that the last Q or A names."""
+    got: Note
+    """First G."""
+    start: Note
+    """First s."""
+    joined: Note
+    """Last M or F."""
+    ended: Note
+    """First c."""
+    last_ended: Note
+    issue: int64
+    """First D that names it; its time."""
+    issue_ts: int64
+    request: "Request"
+    """Of the last D that names it, else of its last event that names one."""
+    among: "Request"
+    """Of its last event."""
+    early: "Request"
+    """Of its first event before a D that names one."""
+    parent: "Bio"
+    """It was split from."""
+    has_fronts: bint
+    fronts_size: int64
+    """Bytes that X split off."""
+    candidates: "Link"
+    """Bios that it may be split from, or a clone of."""
+    is_clone: bint
+    """The question is of its upper bio; it is in `Device.first_clone` of that device."""
+    maybe_unrecorded: bint
+    """A clone: it may be of a bio of which only the c was recorded."""
+    source: Device
+    source_sector: uint64
+    """From where its first A says that it comes."""
+    asked: Note
+    earlier_clone: "Bio"
+    later_clone: "Bio"
+    chains: "Offer"
+    """Requests with a cut chain that may have it."""
+    above: "Bio"
+    """The bio above with the same first page, at its Q."""
+    in_pages: bint
+    # Found when the family is over.
+    root: "Bio"
+    upper: "Bio"
+    sibling: "Bio"
+    """The next bio of its request."""
+    first_piece: "Bio"
+    """Of the whole bio; each has the next as `next_piece`."""
+    next_piece: "Bio"
+    best: Note
+    """The event that tells device, range and operation."""
+    bytes: int64
+    piece: Note
+    """The event that tells the range that went to its own request."""
+    piece_begin: uint64
+    piece_bytes: int64
+    shift: uint64
+    certainty: int64
+    completion_lost: bint
+    end: int64
+    end_ts: int64
+    status: int32
+    good: int64
+    left: int64
+    """Of a partial completion: bytes that are not completed yet; negative: not known."""
+    gone: bint
+    """… it has ended; `named`: the last D names it."""
+    named: bint
+    claim: "Request"
+    """The only request with a cut chain that can have it."""
+    asks: int64
+    """Its merge, if no chain names it; NEVER."""
+    own: "Request"
+    """The request that it came with, which was absorbed by no one that is known."""
+    first_clone: "Bio"
+    """Of its clones; each has the next as `next_clone`."""
+    next_clone: "Bio"
+    number: int64
+
+
+@struct
+class Request(Life):
+    """A request, from its allocation (or first event) on."""
+
+    told_bio: uint64
+    """Head of its chain, as its last event said; 0: none."""
+    start: Note
+    insert: Note
+    issue: Note
+    """First D; `last_issue` the last."""
+    last_issue: Note
+    sched_tag: uint16
+    hctx: uint16
+    tag: uint16
+    """The first two of the first D, the third of the last."""
+    complete: Note
+    """Last C, and the head that it names."""
+    complete_bio: uint64
+    data_end: int64
+    """Last C with data; its time."""
+    data_end_ts: int64
+    first_complete: int64
+    requeue: int64
+    """First R."""
+    last_requeue: Note
+    merged: Note
+    """m: it was absorbed."""
+    is_clone: bint
+    """a began it, or came."""
+    implied: int64
+    """First good C after an R without a D in between."""
+    requeued: bint
+    """An R came since the last D."""
+    completions: int64
+    requeues: int64
+    done: int64
+    """Bytes completed; `good`: without error; `since_issue`: since the last D."""
+    good: int64
+    since_issue: int64
+    begun: int64
+    """Bytes of the last D, without one of the last s or I; NEVER. Completed since: the next."""
+    since_begun: int64
+    status: int32
+    """Of the last failing C."""
+    in_driver: bint
+    """Issued; no R, C or a since."""
+    open_ended: bint
+    """A D of it had a cut chain, or no head."""
+    others: int64
+    """Bios of its last D that the recording's filters left out."""
+    first_head: uint64
+    first_cut: bint
+    """Of its first D, the head, and whether the chain was cut; then the bios behind the head."""
+    first_chain: "Named"
+    last_named: "Named"
+    first_step: "Step"
+    last_step: "Step"
+    """Its D, C and R; NULL: one D, one C, or both in this order."""
+    joins: "Join"
+    last_join: "Join"
+    """Its M and F since its last other event."""
+    merged_bio: Bio
+    """Its head at m."""
+    moved: "Link"
+    """Bios that were in it, and then in the D of another request."""
+    # Found when the family is over.
+    absorbed_by: "Request"
+    first_taken: "Request"
+    """Of those with an m that it absorbed, by time; each has the next as `next_taken`."""
+    next_taken: "Request"
+    above: "Request"
+    first: Bio
+    """Of its bios, by address."""
+    bios: int64
+    counted: Bio
+    """The queued bio that counted it last."""
+    flags: uint32
+    total: int64
+    sequence: bint
+    finished: bint
+    certainty: int64
+
+
+@struct
+class Link:
+    """A bio in a list."""
+
+    bio: Bio
+    next: "Link"
+
+
+@struct
+class Offer:
+    """A request in a list, as of its D or C."""
+
+    request: Request
+    at: Note
+    next: "Offer"
+
+
+@struct
+class Join:
+    """An M or F of a request, the event before it, and the bio."""
+
+    at: Note
+    before: Note
+    bio: Bio
+    next: "Join"
+
+
+@struct
+class Named:
+    """An address in the chain of a D."""
+
+    address: uint64
+    next: "Named"
+
+
+@struct
+class Step:
+    """A D, C or R of a request; of a D, whether its chain was cut, and the bios that it names."""
+
+    at: Note
+    head: uint64
+    cut: bint
+    chain: Named
+    last: Named
+    next: "Step"
+
+
+@struct
+class Place:
+    """Who lives at an address, and the number of the last Q, A, X or G there."""
+
+    address: uint64
+    life: Life
+    queued: int64
+
+
+@struct
+class Entry:
+    """A place of a table by two keys; number NEVER: it is free."""
+
+    one: uint64
+    two: uint64
+    number: int64
+    bio: Bio

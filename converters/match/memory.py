@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory: lives in blocks, places by address, small tables by two keys, lists."""
+
+import cython
+
+from biotrail.converters.match.ctypes_of import (
+    NULL,
+    abort,
+    bint,
+    calloc,
+    free,
+    int64,
+    memset,
+    realloc,
+    size_of,
+    uint64,
+)
+from biotrail.converters.match.lives import (
+    At,
+    Bio,
+    Device,
+    Entry,
+    Join,
+    Life,
+    Link,
+    Named,
+    Offer,
+    Place,
+    Request,
+    Step,
+)
+from biotrail.converters.match.numbers import FOREVER, NEVER
+from biotrail.converters.match.state import Machine
+
+BLOCK = 256
+"""Lives that are allocated together."""
+FEWEST = 1024
+SPREAD_ONE = 0x1E3779B97F4A7C15
+SPREAD_TWO = 0x42B2AE3D27D4EB4F
+
+
+def allocate(count: int64, size: int64) -> cython.p_void:
+    """Return zeroed memory; without any left the process ends."""
+    found: cython.p_void = calloc(count, size)
+    if not found:
+        abort()
+    return found
+
+
+def add_block(m: Machine, count: int64, size: int64) -> cython.p_void:
+    """Return zeroed memory that lasts as long as the machine."""
+    if m.block_count & 1023 == 0:
+        m.blocks = cython.cast(
+            cython.pointer(cython.p_void),
+            realloc(m.blocks, (m.block_count + 1024) * cython.sizeof(cython.p_void)),
+        )
+        if not m.blocks:
+            abort()
+    m.blocks[m.block_count] = allocate(count, size)
+    m.block_count += 1
+    return m.blocks[m.block_count - 1]
+
+
+def new_bio(m: Machine) -> Bio:
+    """Return a bio of which nothing is known."""
+    b: Bio = m.free_bios
+    at: int64
+    if not b:
+        b = cython.cast(Bio, add_block(m, BLOCK, size_of(Bio)))
+        for at in range(BLOCK):
+            b[at].later = cython.cast(Life, m.free_bios)
+            m.free_bios = cython.address(b[at])
+        b = m.free_bios
+    m.free_bios = cython.cast(Bio, b.later)
+    memset(b, 0, size_of(Bio))
+    b.is_bio = True
+    b.again = NEVER
+    b.members = 1
+    b.queue.number = b.front.number = b.remap.number = b.got.number = NEVER
+    b.start.number = b.joined.number = b.ended.number = b.last_ended.number = NEVER
+    b.issue = NEVER
+    b.end = NEVER
+    m.alive += 1
+    return b
+
+
+def new_request(m: Machine) -> Request:
+    """Return a request of which nothing is known."""
+    r: Request = m.free_requests
+    at: int64
+    if not r:
+        r = cython.cast(Request, add_block(m, BLOCK, size_of(Request)))
+        for at in range(BLOCK):
+            r[at].later = cython.cast(Life, m.free_requests)
+            m.free_requests = cython.address(r[at])
+        r = m.free_requests
+    m.free_requests = cython.cast(Request, r.later)
+    memset(r, 0, size_of(Request))
+    r.again = NEVER
+    r.members = 1
+    r.start.number = r.insert.number = r.issue.number = r.last_issue.number = NEVER
+    r.complete.number = r.last_requeue.number = r.merged.number = NEVER
+    r.data_end = r.first_complete = r.requeue = r.implied = r.begun = NEVER
+    m.alive += 1
+    return r
+
+
+def free_life(m: Machine, life: Life) -> None:
+    """Give back a bio or request that is closed, but not while it is in the queue."""
+    if life.is_due:
+        return
+    if life.is_bio:
+        life.later = cython.cast(Life, m.free_bios)
+        m.free_bios = cython.cast(Bio, life)
+    else:
+        life.later = cython.cast(Life, m.free_requests)
+        m.free_requests = cython.cast(Request, life)
+
+
+def free_bio(m: Machine, b: Bio) -> None:
+    """Give back a bio and its lists."""
+    offer: Offer
+    free_links(b.candidates)
+    while b.chains:
+        offer = b.chains
+        b.chains = offer.next
+        free(offer)
+    b.closed = True
+    m.alive -= 1
+    free_life(m, cython.cast(Life, b))
+
+
+def free_request(m: Machine, r: Request) -> None:
+    """Give back a request and its lists."""
+    one: Step
+    free_links(r.moved)
+    forget_joins(r)
+    free_names(r.first_chain)
+    while r.first_step:
+        one = r.first_step
+        r.first_step = one.next
+        free_names(one.chain)
+        free(one)
+    r.closed = True
+    m.alive -= 1
+    free_life(m, cython.cast(Life, r))
+
+
+def forget_joins(r: Request) -> None:
+    """Empty the list of joins."""
+    join: Join
+    while r.joins:
+        join = r.joins
+        r.joins = join.next
+        free(join)
+    r.last_join = NULL
+
+
+def free_links(first: Link) -> None:
+    """Give a list back."""
+    link: Link
+    while first:
+        link = first
+        first = link.next
+        free(link)
+
+
+def free_names(first: Named) -> None:
+    """Give a list back."""
+    name: Named
+    while first:
+        name = first
+        first = name.next
+        free(name)
+
+
+def linked(bio: Bio, rest: Link) -> Link:
+    """Return a list with one more bio in front."""
+    link: Link = cython.cast(Link, allocate(1, size_of(Link)))
+    link.bio = bio
+    link.next = rest
+    return link
+
+
+# --- Places
+
+
+def place_of(places: Place, mask: uint64, address: uint64) -> Place:
+    """Return the place of an address; a new one's address is 0."""
+    at: uint64 = ((address >> 6) ^ (address >> 13) ^ (address >> 21)) & mask
+    while places[at].address != address and places[at].address != 0:
+        at = (at + 1) & mask
+    return cython.address(places[at])
+
+
+def bio_place(m: Machine, address: uint64) -> Place:
+    """Return the place of a bio's address."""
+    found: Place = place_of(m.bios, m.bio_mask, address)
+    if found.address == 0:
+        if 2 * m.bio_count > cython.cast(int64, m.bio_mask):
+            grow_places(m, True)
+            found = place_of(m.bios, m.bio_mask, address)
+        found.address = address
+        found.queued = NEVER
+        m.bio_count += 1
+    return found
+
+
+def request_place(m: Machine, address: uint64) -> Place:
+    """Return the place of a request's address."""
+    found: Place = place_of(m.requests, m.request_mask, address)
+    if found.address == 0:
+        if 2 * m.request_count > cython.cast(int64, m.request_mask):
+            grow_places(m, False)
+            found = place_of(m.requests, m.request_mask, address)
+        found.address = address
+        m.request_count += 1
+    return found
+
+
+def make_places(m: Machine) -> None:
+    """Make the tables of addresses."""
+    m.bios = cython.cast(Place, allocate(FEWEST, size_of(Place)))
+    m.requests = cython.cast(Place, allocate(FEWEST, size_of(Place)))
+    m.bio_mask = m.request_mask = FEWEST - 1
+
+
+def oldest_open(m: Machine) -> int64:
+    """Return the number of the first event of the oldest life that is not closed; FOREVER: none."""
+    found: int64 = FOREVER
+    device: Device = m.first_device
+    while device:
+        if device.first_bio:
+            found = min(found, device.first_bio.born.number)
+        if device.first_request:
+            found = min(found, device.first_request.born.number)
+        device = device.next
+    return found
+
+
+def grow_places(m: Machine, of_bios: bint) -> None:
+    """Make a table of addresses anew, without those that nothing can ask for; larger if needed."""
+    old: Place = m.bios if of_bios else m.requests
+    mask: uint64 = m.bio_mask if of_bios else m.request_mask
+    since: int64 = oldest_open(m)
+    count: int64 = 0
+    at: uint64
+    for at in range(mask + 1):
+        if old[at].address and (old[at].life or old[at].queued > since):
+            count += 1
+    size: uint64 = mask + 1
+    while cython.cast(uint64, 4 * count) > size:
+        size *= 2
+    new: Place = cython.cast(Place, allocate(size, size_of(Place)))
+    place: Place
+    for at in range(mask + 1):
+        if old[at].address and (old[at].life or old[at].queued > since):
+            place = place_of(new, size - 1, old[at].address)
+            place[0] = old[at]
+            if place.life:
+                place.life.place = place
+    free(old)
+    if of_bios:
+        m.bios = new
+        m.bio_mask = size - 1
+        m.bio_count = count
+    else:
+        m.requests = new
+        m.request_mask = size - 1
+        m.request_count = count
+
+
+# --- Tables by two keys
+
+
+def make_entries(m: Machine) -> None:
+    """Make the tables of clones by their source, and of bios by their first page."""
+    m.clones = cython.cast(Entry, allocate(FEWEST, size_of(Entry)))
+    m.pages = cython.cast(Entry, allocate(FEWEST, size_of(Entry)))
+    m.clone_mask = m.page_mask = FEWEST - 1
+
+
+def entry_of(entries: Entry, mask: uint64, one: uint64, two: uint64) -> Entry:
+    """Return the entry of two keys, of which the first is not 0; a new one's first key is 0."""
+    at: uint64 = (one * SPREAD_ONE ^ two * SPREAD_TWO) >> 20
+    at &= mask
+    while entries[at].one and (entries[at].one != one or entries[at].two != two):
+        at = (at + 1) & mask
+    return cython.address(entries[at])
+
+
+def clone_entry(m: Machine, dev: uint64, sector: uint64) -> Entry:
+    """Return the entry of clones from a sector of a device."""
+    found: Entry = entry_of(m.clones, m.clone_mask, dev + 1, sector)
+    if not found.one:
+        if 2 * m.clone_count > cython.cast(int64, m.clone_mask):
+            m.clones = grown_entries(
+                m.clones,
+                cython.address(m.clone_mask),
+                cython.address(m.clone_count),
+                oldest_open(m),
+            )
+            found = entry_of(m.clones, m.clone_mask, dev + 1, sector)
+        found.one = dev + 1
+        found.two = sector
+        found.number = NEVER
+        m.clone_count += 1
+    return found
+
+
+def page_entry(m: Machine, page: uint64) -> Entry:
+    """Return the entry of bios with a first page."""
+    found: Entry = entry_of(m.pages, m.page_mask, page, 0)
+    if not found.one:
+        if 2 * m.page_count > cython.cast(int64, m.page_mask):
+            m.pages = grown_entries(
+                m.pages, cython.address(m.page_mask), cython.address(m.page_count), FOREVER
+            )
+            found = entry_of(m.pages, m.page_mask, page, 0)
+        found.one = page
+        m.page_count += 1
+    return found
+
+
+def grown_entries(
+    old: Entry,
+    mask: cython.pointer(uint64),
+    count: cython.pointer(int64),
+    since: int64,
+) -> Entry:
+    """Return a table anew, of entries with a bio or a number from `since` on; larger if needed."""
+    kept: int64 = 0
+    at: uint64
+    for at in range(mask[0] + 1):
+        if old[at].one and (old[at].bio or old[at].number >= since):
+            kept += 1
+    size: uint64 = mask[0] + 1
+    while cython.cast(uint64, 4 * kept) > size:
+        size *= 2
+    new: Entry = cython.cast(Entry, allocate(size, size_of(Entry)))
+    entry: Entry
+    for at in range(mask[0] + 1):
+        if old[at].one and (old[at].bio or old[at].number >= since):
+            entry = entry_of(new, size - 1, old[at].one, old[at].two)
+            entry[0] = old[at]
+    free(old)
+    mask[0] = size - 1
+    count[0] = kept
+    return new
+
+
+# --- Devices
+
+
+def add_device(m: Machine, dev: uint64) -> Device:
+    """Return a new device."""
+    device: Device = cython.cast(Device, allocate(1, size_of(Device)))
+    device.dev = dev
+    device.requests_since = FOREVER
+    device.merged_last = NEVER
+    device.next = m.first_device
+    m.first_device = device
+    return device
+
+
+def device_of(m: Machine, dev: uint64) -> Device:
+    """Return the device of a dev_t."""
+    device: Device = m.first_device
+    while device and device.dev != dev:
+        device = device.next
+    return device if device else add_device(m, dev)
+
+
+# --- Notes
+
+
+def note(m: Machine, at: At, role: int64) -> None:
+    """Remember the event at hand."""
+    at.number = m.number
+    at.ts = m.ts
+    at.sector = m.sector
+    at.size = m.size
+    at.opf = m.opf
+    at.dev = m.dev
+    at.status = cython.cast(cython.int, m.high)
+    at.kind = role
+
+
+def end_of(at: At) -> uint64:
+    """Return the sector behind an event's range."""
+    return at.sector + cython.cast(uint64, at.size >> 9)
+
+
+def time_of(at: At) -> int64:
+    """Return the time of an event; NEVER if there was none."""
+    return at.ts if at.number >= 0 else NEVER

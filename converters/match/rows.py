@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a family: bios, requests, edges; how surely each is known."""
+
+import cython
+
+from biotrail.converters.match.closing import holds, is_piece, request_before_merge
+from biotrail.converters.match.ctypes_of import (
+    NULL,
+    abort,
+    bint,
+    int64,
+    realloc,
+    uint8,
+    uint16,
+    uint32,
+)
+from biotrail.converters.match.lives import At, Bio, Device, Life, Request, Step
+from biotrail.converters.match.memory import device_of, time_of
+from biotrail.converters.match.numbers import (
+    ABSORBED_BY_UNKNOWN,
+    ADDRESS_REUSED,
+    AMBIGUOUS,
+    BEHIND_FAILED_HEAD,
+    BIO_COMPLETION_LOST,
+    BIO_ISSUE_IMPLIED,
+    BIO_WITHOUT_ISSUE,
+    BIOS,
+    DEEPEST,
+    EDGE_COLUMN,
+    EDGES,
+    ENDED_BEFORE_PIECES,
+    EXACT,
+    FAILED_WITH_UNKNOWN_BIOS,
+    FIRST_UNRECORDED,
+    FOREVER,
+    INCOMPLETE,
+    LOST,
+    LOW_32,
+    MOST_COLUMNS,
+    NEVER,
+    NOT_ENDED,
+    OUTSIDE_THE_LOG,
+    PIECE_LOST,
+    REQUEST_COLUMN,
+    REQUEST_COMPLETION_LOST,
+    REQUEST_ISSUE_IMPLIED,
+    REQUEST_REUSED,
+    REQUEST_WITHOUT_ISSUE,
+    REQUESTS,
+    START_NOT_RECORDED,
+    A,
+    C,
+    D,
+    M,
+    Q,
+    X,
+)
+from biotrail.converters.match.stages import bio_stages, request_stages
+from biotrail.converters.match.state import Machine
+from biotrail.recorder.schema.records import NO_TAG
+
+NO_CPU = 0xFFFF
+
+
+def new_row(m: Machine, table: int64) -> int64:
+    """Return the place of a new row of a table."""
+    if m.made[table] == m.room[table]:
+        grow_table(m, table)
+    m.made[table] += 1
+    return m.made[table] - 1
+
+
+def grow_table(m: Machine, table: int64) -> None:
+    """Make room for more rows of a table."""
+    at: int64
+    m.room[table] = max(4096, 2 * m.room[table])
+    for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
+        m.column[at] = realloc(m.column[at], m.room[table] * m.width[at])
+        if not m.column[at]:
+            abort()
+
+
+def put64(m: Machine, column: int64, row: int64, value: int64) -> None:
+    """Write a value of 64 bits into a column."""
+    cython.cast(cython.pointer(int64), m.column[column])[row] = value
+
+
+def put32(m: Machine, column: int64, row: int64, value: int64) -> None:
+    """Write a value of 32 bits into a column."""
+    cython.cast(cython.pointer(uint32), m.column[column])[row] = value
+
+
+def put16(m: Machine, column: int64, row: int64, value: int64) -> None:
+    """Write a value of 16 bits into a column."""
+    cython.cast(cython.pointer(uint16), m.column[column])[row] = value
+
+
+def put8(m: Machine, column: int64, row: int64, value: int64) -> None:
+    """Write a value of 8 bits into a column."""
+    cython.cast(cython.pointer(uint8), m.column[column])[row] = value
+
+
+def write_family(m: Machine) -> None:
+    """Write the rows of bios, requests, edges and stages."""
+    at: int64
+    b: Bio
+    row: int64
+    for at in range(m.bios_of - 1, -1, -1):
+        b = m.family_bios[at]
+        if b.root == b:
+            b.number = b.born.number
+            if b.born.kind != Q and b.born.kind != A and b.born.kind != X:
+                b.number = FIRST_UNRECORDED + b.number * 4096 + b.slot
+        if is_piece(b):
+            b.next_piece = b.root.first_piece
+            b.root.first_piece = b
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if b.root == b:
+            write_bio(m, b)
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        if b.request:
+            row = new_row(m, EDGES)
+            put64(m, EDGE_COLUMN + 0, row, b.root.number)
+            put64(m, EDGE_COLUMN + 1, row, b.request.born.number)
+            put64(m, EDGE_COLUMN + 2, row, b.piece.sector + b.shift)
+            put32(m, EDGE_COLUMN + 3, row, max(b.piece_bytes, 0))
+            put8(m, EDGE_COLUMN + 4, row, b.certainty)
+    for at in range(m.requests_of):
+        write_request(m, m.family_requests[at])
+
+
+def top_of(b: Bio) -> Bio:
+    """Return the topmost known bio that a queued bio works for."""
+    depth: int64 = 0
+    while b.upper and depth < DEEPEST:
+        b = b.upper.root
+        depth += 1
+    return b
+
+
+def file_of(b: Bio) -> int64:
+    """Return the file of a bio, or of the nearest bio above that has one."""
+    depth: int64 = 0
+    while b.upper and depth < DEEPEST and (b.queue.number < 0 or b.file < 0):
+        b = b.upper.root
+        depth += 1
+    return b.file if b.queue.number >= 0 else -1
+
+
+def write_bio(m: Machine, b: Bio) -> None:
+    """Write the row of a queued bio and its stages, of the pieces that were in requests."""
+    p: Bio
+    r: Request
+    final: Bio = NULL
+    pieces: int64 = 0
+    served: int64 = 0
+    open_pieces: int64 = 0
+    sent: int64 = 0
+    good: int64 = 0
+    status: int64 = 0
+    requeues: int64 = 0
+    sureness: int64 = b.certainty
+    certainty: int64
+    piece_lost: bint = False
+    reused: bint = False
+    p = b.first_piece
+    while p:
+        r = p.request
+        pieces += 1
+        if p.end < 0:
+            open_pieces += 1
+            if r and r.again >= 0 and r.merged.number < 0:
+                reused = True
+        sent += max(p.piece_bytes, 0)
+        good += p.good
+        if p.status != 0:
+            status = p.status
+        piece_lost = piece_lost or p.completion_lost
+        sureness = max(sureness, p.certainty)
+        if r and r.counted != b:
+            r.counted = b
+            served += 1
+            requeues += r.requeues
+        if not final or ends_later(p, final):
+            final = p
+        p = p.next_piece
+    own_end: At = cython.address(b.last_ended)
+    end: int64 = NEVER
+    complete: int64 = NEVER
+    if pieces > 0 and open_pieces == 0 and sent >= b.bytes:
+        end = final.end
+        complete = final.end_ts
+    if own_end.number > end:
+        end = own_end.number
+        complete = own_end.ts
+    if own_end.number >= 0:
+        if own_end.status != 0:
+            status = own_end.status
+        elif pieces == 0:
+            good = max(b.bytes, 0)
+    lost: bint = False
+    if end < 0:
+        lost = b.again >= 0 and m.on[ADDRESS_REUSED]
+        lost = lost or (piece_lost and m.on[PIECE_LOST])
+        lost = lost or (reused and m.on[REQUEST_REUSED])
+    if own_end.number >= 0 and open_pieces > 0 and m.on[ENDED_BEFORE_PIECES]:
+        lost = True
+    # Times of the piece that ended last.
+    r = final.request if final else NULL
+    getrq: int64 = NEVER
+    merge: int64 = NEVER
+    insert: int64 = NEVER
+    issue: int64 = NEVER
+    before: Request = NULL
+    if final:
+        merge = time_of(cython.address(final.joined))
+        if merge < 0:
+            getrq = time_of(cython.address(final.got))
+            if getrq < 0:
+                getrq = time_of(cython.address(final.start))
+        before = request_before_merge(final)
+        if before:
+            insert = time_of(cython.address(before.insert))
+        elif r:
+            insert = time_of(cython.address(r.insert))
+        if r:
+            issue = first_issue(final, r, before)
+    joined_inserted: bint = merge >= 0 and 0 <= insert < merge
+    if max(merge, getrq) < 0 or insert < max(merge, getrq) or 0 <= issue < insert:
+        insert = NEVER
+    # What is behind its end is of other I/O at the address, whose start was not recorded.
+    after: int64 = complete if complete >= 0 else FOREVER
+    getrq = NEVER if getrq > after else getrq
+    merge = NEVER if merge > after else merge
+    insert = NEVER if insert > after else insert
+    issue = NEVER if issue > after else issue
+    sequence: bint = r != NULL and r.sequence
+    data_end: int64 = complete
+    if sequence:
+        data_end = r.data_end_ts if r.data_end >= 0 else time_of(cython.address(r.complete))
+    device: Device = b.device
+    if device.dev != b.best.dev:
+        device = device_of(m, b.best.dev)
+    request_based: bint = device.requests_since < (end if end >= 0 else b.born.number)
+    queue: int64 = time_of(cython.address(b.queue))
+    certainty = bio_certainty(m, b, final, sureness, complete, issue, merge, lost)
+    if own_end.number >= 0 and request_based and b.has_fronts and certainty < AMBIGUOUS:
+        if fronts_elsewhere(m, b):
+            certainty = LOST
+    gone: int64 = NEVER
+    gone_at: int64 = b.again
+    if end < 0:
+        gone = b.again_ts if b.again >= 0 else NEVER
+        if pieces == 1 and r and r.merged.number < 0 and r.again >= 0:
+            if gone_at < 0 or r.again < gone_at:
+                gone = r.again_ts
+    queued: bint = queue >= 0
+    row: int64 = new_row(m, BIOS)
+    put64(m, 0, row, b.number)
+    put32(m, 1, row, b.best.dev)
+    put32(m, 2, row, b.part if queued else b.best.dev)
+    put64(m, 3, row, b.best.sector)
+    put32(m, 4, row, max(b.bytes, 0))
+    put32(m, 5, row, b.best.opf)
+    put32(m, 6, row, b.tid)
+    put64(m, 7, row, b.cgroup)
+    put16(m, 8, row, b.ioprio)
+    put8(m, 9, row, b.hint)
+    put8(m, 10, row, b.flags)
+    put64(m, 11, row, b.stack if queued else NEVER)
+    put32(m, 12, row, file_of(b))
+    put16(m, 13, row, b.cpu if queued else NO_CPU)
+    put64(m, 14, row, queue)
+    put64(m, 15, row, getrq)
+    put64(m, 16, row, merge)
+    put64(m, 17, row, insert)
+    put64(m, 18, row, issue)
+    put64(m, 19, row, complete)
+    put64(m, 20, row, gone)
+    put32(m, 21, row, pieces)
+    put32(m, 22, row, served)
+    put32(m, 23, row, requeues)
+    put32(m, 24, row, status)
+    put32(m, 25, row, good)
+    put64(m, 26, row, r.born.number if r else NEVER)
+    put64(m, 27, row, b.upper.root.number if b.upper else NEVER)
+    put64(m, 28, row, top_of(b).number)
+    put8(m, 29, row, certainty)
+    put8(m, 30, row, end >= 0 and sureness == AMBIGUOUS)
+    put8(m, 31, row, queued)
+    failed: bint = r != NULL and r.status != 0 and r.good == 0
+    m.bound[0] = queue
+    m.bound[1] = merge if merge >= 0 else getrq
+    m.bound[2] = insert
+    m.bound[3] = issue
+    m.bound[4] = data_end
+    m.bound[5] = complete
+    bio_stages(
+        m, b, r, merge >= 0, joined_inserted, pieces == 0, status != 0 and request_based, failed
+    )
+
+
+def fronts_elsewhere(m: Machine, b: Bio) -> bint:
+    """Return whether some front of a bio went to no known request: one of what is left has it."""
+    at: int64
+    for at in range(m.bios_of):
+        if m.family_bios[at].root == b and m.family_bios[at] != b:
+            if not is_piece(m.family_bios[at]):
+                return True
+    return False
+
+
+def ends_later(one: Bio, other: Bio) -> bint:
+    """Return whether a piece ends later than another one; one without an end does."""
+    if one.end < 0 or other.end < 0:
+        if one.end < 0 and other.end < 0:
+            return one.born.number >= other.born.number
+        return one.end < 0
+    if one.end != other.end:
+        return one.end > other.end
+    return one.born.number >= other.born.number
+
+
+def first_issue(b: Bio, r: Request, before: Request) -> int64:
+    """Return when the first D carried a bio: one that names it, or its request's next one."""
+    joined: int64
+    taken: Request
+    one: Step = r.first_step
+    if b.issue >= 0:
+        return b.issue_ts
+    joined = max(max(b.joined.number, b.born.number), max(b.got.number, b.start.number))
+    if before:
+        joined = max(joined, before.merged.number)
+    if r.requeues > 0:
+        taken = r.first_taken
+        while taken:
+            if b.born.number < taken.merged.number:
+                if holds(cython.address(taken.merged), b.piece_begin):
+                    joined = max(joined, taken.merged.number)
+            taken = taken.next_taken
+    if not one and r.issue.number >= joined:
+        return r.issue.ts
+    while one:
+        if one.at.number >= joined and one.at.kind == D:
+            return one.at.ts
+        one = one.next
+    return NEVER
+
+
+def needs_issue(m: Machine, size: int64, opf: uint32) -> bint:
+    """Return whether something can succeed only if it is issued: anything but an empty flush."""
+    op: int64 = opf & 0xFF
+    return size > 0 or not (op == m.write or op == m.flush)
+
+
+def unissued(m: Machine, r: Request) -> int64:
+    """Return an event that implies a D of the request that was not recorded; NEVER: none does."""
+    first: int64 = r.first_complete
+    if not m.counts_losses and r.requeue >= 0 and (first < 0 or r.requeue < first):
+        first = r.requeue
+    return max(first if first >= 0 and r.issue.number > first else NEVER, r.implied)
+
+
+def bio_certainty(
+    m: Machine,
+    b: Bio,
+    final: Bio,
+    sureness: int64,
+    complete: int64,
+    issue: int64,
+    merge: int64,
+    lost: bint,
+) -> int64:
+    """Return how surely a bio is known. A rule further down counts more."""
+    queued: bint = b.queue.number >= 0
+    in_doubt: bint = sureness == AMBIGUOUS and queued
+    certainty: int64 = sureness
+    r: Request = final.request if final else NULL
+    if r:
+        if complete >= 0 and issue < 0 and queued and needs_issue(m, b.bytes, b.best.opf):
+            if r.status == 0 or r.good > 0 or (r.sequence and r.completions > 1):
+                if m.on[BIO_WITHOUT_ISSUE]:
+                    certainty = LOST
+        if unissued(m, r) > b.born.number and m.on[BIO_ISSUE_IMPLIED]:
+            certainty = LOST
+        if issue < 0 and merge >= 0 and r.born.kind == C and final.joined.kind == M:
+            if m.on[BEHIND_FAILED_HEAD]:
+                certainty = LOST
+    if not in_doubt:
+        if (not queued or complete < 0) and m.on[OUTSIDE_THE_LOG]:
+            certainty = INCOMPLETE
+        if lost and queued and m.on[BIO_COMPLETION_LOST]:
+            certainty = LOST
+    return certainty
+
+
+def write_request(m: Machine, r: Request) -> None:
+    """Write the row of a request, and its stages."""
+    b: Bio = r.first
+    starts: bint = r.start.number >= 0
+    allocated: int64 = FOREVER
+    known_bytes: int64 = 0
+    reused: int64 = 0
+    while b:
+        if b.got.number >= 0 or (b.root.queue.number >= 0 and b.joined.number < 0):
+            starts = True
+        if b.got.number >= 0 and r.start.number < 0 and not request_before_merge(b):
+            allocated = min(allocated, b.got.ts)
+        known_bytes += b.piece_bytes
+        reused += b.again >= 0
+        b = b.sibling
+    if r.bios == 0 and (r.issue.number >= 0 or r.insert.number >= 0):
+        starts = True
+    start: int64 = r.start.ts if r.start.number >= 0 else min(r.born.ts, allocated)
+    told: At = cython.address(r.issue)
+    if told.number < 0:
+        told = cython.address(r.born)
+    merged: bint = r.merged.number >= 0
+    freed: bint = r.again >= 0 or (r.bios > 0 and reused == r.bios)
+    certainty: int64 = EXACT
+    if starts:
+        if r.issue.number < 0 and r.finished:
+            if r.total > 0 or r.good > 0 or needs_issue(m, 0, told.opf):
+                if r.status == 0 or r.good > 0 or r.completions > 1:
+                    if m.on[REQUEST_WITHOUT_ISSUE]:
+                        certainty = LOST
+        if r.issue.number < 0 and r.complete.number >= 0 and r.bios > 0 and known_bytes < r.done:
+            if may_have_more(m, r) and m.on[FAILED_WITH_UNKNOWN_BIOS]:
+                certainty = LOST
+        if unissued(m, r) >= 0 and m.on[REQUEST_ISSUE_IMPLIED]:
+            certainty = LOST
+    if not r.finished and not merged and m.on[NOT_ENDED]:
+        certainty = INCOMPLETE
+    if not starts and not merged and m.on[START_NOT_RECORDED]:
+        certainty = INCOMPLETE
+    if not r.finished and not merged and starts and (freed or r.absorbed_by):
+        if m.on[REQUEST_COMPLETION_LOST]:
+            certainty = LOST
+    if merged and not r.absorbed_by and m.on[ABSORBED_BY_UNKNOWN]:
+        certainty = INCOMPLETE
+    upper: Request = r.above if r.above else r
+    complete: int64 = time_of(cython.address(r.complete))
+    row: int64 = new_row(m, REQUESTS)
+    put64(m, REQUEST_COLUMN + 0, row, r.born.number)
+    put32(m, REQUEST_COLUMN + 1, row, told.dev)
+    put64(m, REQUEST_COLUMN + 2, row, told.sector)
+    put32(m, REQUEST_COLUMN + 3, row, told.size)
+    put32(m, REQUEST_COLUMN + 4, row, told.opf)
+    put16(m, REQUEST_COLUMN + 5, row, r.tag if r.issue.number >= 0 else NO_TAG)
+    put16(m, REQUEST_COLUMN + 6, row, r.sched_tag if r.issue.number >= 0 else NO_TAG)
+    put16(m, REQUEST_COLUMN + 7, row, r.hctx if r.issue.number >= 0 else NO_TAG)
+    put64(m, REQUEST_COLUMN + 8, row, start)
+    put64(m, REQUEST_COLUMN + 9, row, time_of(cython.address(r.insert)))
+    put64(m, REQUEST_COLUMN + 10, row, time_of(cython.address(r.issue)))
+    put64(m, REQUEST_COLUMN + 11, row, complete)
+    put64(
+        m,
+        REQUEST_COLUMN + 12,
+        row,
+        r.again_ts if complete < 0 and not merged and r.again >= 0 else NEVER,
+    )
+    put32(m, REQUEST_COLUMN + 13, row, r.bios)
+    put32(m, REQUEST_COLUMN + 14, row, r.others)
+    put32(m, REQUEST_COLUMN + 15, row, r.requeues)
+    put32(m, REQUEST_COLUMN + 16, row, r.status)
+    put32(m, REQUEST_COLUMN + 17, row, min(r.good, LOW_32))
+    put64(m, REQUEST_COLUMN + 18, row, r.absorbed_by.born.number if r.absorbed_by else NEVER)
+    put64(m, REQUEST_COLUMN + 19, row, r.above.born.number if r.above else NEVER)
+    put64(
+        m,
+        REQUEST_COLUMN + 20,
+        row,
+        top_of(upper.first.root).number if upper.first else upper.born.number,
+    )
+    put8(m, REQUEST_COLUMN + 21, row, certainty)
+    request_stages(m, r, start, told)
+
+
+def may_have_more(m: Machine, r: Request) -> bint:
+    """Return whether merges of the device leave open which bios a failed request had."""
+    at: int64
+    life: Life = cython.cast(Life, r.device.first_request)
+    other: Request
+    for at in range(m.requests_of):
+        if m.family_requests[at].absorbed_by == r:
+            return True
+    while life:
+        other = cython.cast(Request, life)
+        if other.merged.number >= 0 and not other.absorbed_by:
+            if other.merged.number < r.complete.number:
+                return True
+        life = life.later
+    return r.device.unresolved

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine's state: the event at hand, who lives where, and rows that are written."""
+
+from typing import Any
+
+import cython
+import numpy as np
+
+from biotrail.converters.match.ctypes_of import (
+    NULL,
+    bint,
+    free,
+    int32,
+    int64,
+    memcpy,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    words,
+)
+from biotrail.converters.match.families import close_rest, settle
+from biotrail.converters.match.lives import Bio, Device, Entry, Life, Place, Request
+from biotrail.converters.match.memory import (
+    device_of,
+    make_entries,
+    make_places,
+)
+from biotrail.converters.match.numbers import ALL_COLUMNS, EDGES, MOST_COLUMNS, NEVER, TABLES
+from biotrail.converters.match.walk import step
+
+BATCH = 1024
+"""Events between two looks at what is over."""
+
+
+@cython.cclass
+class Machine:
+    """Takes the events of a log in order of time; gives the rows of families that are over."""
+
+    # The event at hand.
+    w0: words
+    w1: words
+    w2: words
+    w3: words
+    w4: words
+    w5: words
+    w6: words
+    w7: words
+    cpus: cython.pointer(uint16)
+    stacks: cython.pointer(int64)
+    files: cython.pointer(int32)
+    row: int64
+    number: int64
+    ts: int64
+    kind: int64
+    address: uint64  # of the request, in request events
+    bio: uint64  # bio, or head of the request's chain
+    sector: uint64
+    size: int64
+    end: uint64  # sector behind its range
+    opf: uint32
+    dev: uint32
+    high: uint32  # upper half of the word with dev: tid, tags or status
+    device: Device
+    # Who lives where.
+    bios: Place
+    bio_mask: uint64
+    bio_count: int64
+    requests: Place
+    request_mask: uint64
+    request_count: int64
+    clones: Entry
+    clone_mask: uint64
+    clone_count: int64
+    pages: Entry
+    page_mask: uint64
+    page_count: int64
+    first_device: Device
+    free_bios: Bio
+    free_requests: Request
+    blocks: cython.pointer(cython.p_void)
+    block_count: int64
+    first_due: Life
+    last_due: Life
+    alive: int64  # bios and requests that are not closed
+    cut_chains: bint
+    # The log's facts.
+    on: cython.uchar[128]
+    context: object
+    below: dict
+    parts: dict
+    zone_append: int64
+    discard: int64
+    write: int64
+    flush: int64
+    passthrough: uint64  # a bit for each such operation
+    by_path: uint32
+    preflush: uint32
+    fua: uint32
+    counts_losses: bint
+    has_stacks: bint  # some device stands on another
+    # Rows.
+    column: cython.p_void[160]
+    width: int64[160]
+    columns: int64[5]
+    room: int64[5]
+    made: int64[5]
+    dtypes: object
+    bound: int64[6]
+    stage_of: int64[5]
+    # The family that is being closed, in order.
+    family_bios: cython.pointer(Bio)
+    family_requests: cython.pointer(Request)
+    family_room: int64
+    bios_of: int64
+    requests_of: int64
+
+    def __cinit__(self, facts: Any) -> None:
+        """facts: what the log's header says, by name; see `tables.facts_of`."""
+        at: int64
+        mask: bytes = facts["mask"]
+        for at in range(len(mask)):
+            self.on[at] = mask[at]
+        self.context = facts["context"]
+        self.below = {}
+        self.parts = {}
+        self.zone_append = facts["zone_append"]
+        self.discard = facts["discard"]
+        self.write = facts["write"]
+        self.flush = facts["flush"]
+        self.passthrough = facts["passthrough"]
+        self.by_path = facts["by_path"]
+        self.preflush = facts["preflush"]
+        self.fua = facts["fua"]
+        self.counts_losses = facts["counts_losses"]
+        make_places(self)
+        make_entries(self)
+        self.device = NULL
+        self.dtypes = facts["dtypes"]
+        table: int64
+        for table in range(TABLES):
+            self.columns[table] = len(self.dtypes[table])
+            for at, dtype in enumerate(self.dtypes[table]):
+                self.width[table * MOST_COLUMNS + at] = np.dtype(dtype).itemsize
+
+    def __dealloc__(self) -> None:
+        """Give all memory back."""
+        at: int64
+        device: Device
+        while self.first_device:
+            device = self.first_device
+            self.first_device = device.next
+            free(device)
+        for at in range(self.block_count):
+            free(self.blocks[at])
+        free(self.blocks)
+        free(self.bios)
+        free(self.requests)
+        free(self.clones)
+        free(self.pages)
+        for at in range(ALL_COLUMNS):
+            free(self.column[at])
+        free(self.family_bios)
+        free(self.family_requests)
+
+    def know(self, devices: Any) -> None:
+        """Take in what is known of devices: (below, parity, makes requests) by dev_t.
+
+        Whether devices stand below it; whether it is an md array with parity; whether it makes
+        requests.
+        """
+        device: Device
+        self.below.clear()
+        self.parts.clear()
+        for dev, (has_below, parity, makes_requests) in devices.items():
+            device = device_of(self, dev)
+            device.has_below = has_below
+            self.has_stacks = self.has_stacks or has_below
+            device.parity = parity
+            if makes_requests:
+                device.requests_since = NEVER
+
+    def take(self, events: Any, settle_ns: int64) -> None:
+        """Take in events that are later than all before, and write the rows of what is over.
+
+        events: `Events`, whose `number` ascends by 1. settle_ns: how long a family that is over
+        waits for late events.
+        """
+        raw: cython.ulonglong[:, ::1] = np.ascontiguousarray(events.raw.T)
+        cpu: cython.ushort[::1] = np.ascontiguousarray(events.cpu)
+        stack: cython.longlong[::1]
+        file: cython.int[::1]
+        row: int64
+        count: int64 = raw.shape[1]
+        first: int64
+        if count == 0:
+            return
+        first = events.number[0]
+        self.w0 = cython.address(raw[0, 0])
+        self.w1 = cython.address(raw[1, 0])
+        self.w2 = cython.address(raw[2, 0])
+        self.w3 = cython.address(raw[3, 0])
+        self.w4 = cython.address(raw[4, 0])
+        self.w5 = cython.address(raw[5, 0])
+        self.w6 = cython.address(raw[6, 0])
+        self.w7 = cython.address(raw[7, 0])
+        self.cpus = cython.address(cpu[0])
+        self.stacks = NULL
+        self.files = NULL
+        if events.stack is not None:
+            stack = np.ascontiguousarray(events.stack)
+            self.stacks = cython.address(stack[0])
+        if events.file is not None:
+            file = np.ascontiguousarray(events.file)
+            self.files = cython.address(file[0])
+        for row in range(count):
+            self.row = row
+            self.number = first + row
+            step(self)
+            if row % BATCH == BATCH - 1:  # what is over leaves the caches' lines to others
+                settle(self, self.ts - settle_ns)
+
+    def settle(self, before: int64) -> None:
+        """Write the rows of families that were over before a time (ns)."""
+        settle(self, before)
+
+    def close(self) -> None:
+        """Write the rows of all that is left: the log is over."""
+        close_rest(self)
+
+    @property
+    def open_lives(self) -> int:
+        """Bios and requests that are not closed."""
+        return self.alive
+
+    def rows(self) -> list[list[Any]]:
+        """Return the rows since the last call: the columns of each table, in their dtypes.
+
+        Tables are those of bios, requests, edges, and stages of both; all but edges are sorted by
+        their first column, an owner's stages in their order.
+        """
+        tables: list[list[Any]] = []
+        table: int64
+        count: int64
+        place: int64
+        for table in range(TABLES):
+            count = self.made[table]
+            self.made[table] = 0
+            order: Any = None
+            if table != EDGES:
+                order = ascending(self.column[table * MOST_COLUMNS], count)
+            found: list[Any] = []
+            for at, dtype in enumerate(self.dtypes[table]):
+                column = np.empty(count, dtype)
+                place = table * MOST_COLUMNS + at
+                gather(column, self.column[place], self.width[place], order, count)
+                found.append(column)
+            tables.append(found)
+        return tables
+
+
+@cython.cfunc
+def ascending(column: cython.p_void, count: int64) -> object:
+    """Return the order that sorts a column of int64; None: it is sorted."""
+    number: cython.pointer(int64) = cython.cast(cython.pointer(int64), column)
+    at: int64 = 1
+    while at < count and number[at - 1] <= number[at]:
+        at += 1
+    if at >= count:
+        return None
+    key: object = np.empty(count, np.int64)
+    view: cython.longlong[::1] = key
+    memcpy(cython.address(view[0]), column, count * cython.sizeof(cython.longlong))
+    return np.argsort(key, kind="stable")
+
+
+@cython.cfunc
+def gather(out: object, column: cython.p_void, width: int64, order: object, count: int64) -> object:
+    """Copy a column, in this order, into an array."""
+    to: cython.uchar[::1] = out.view(np.uint8)
+    rows: cython.longlong[::1]
+    at: int64
+    if count == 0:
+        return None
+    target: cython.p_void = cython.cast(cython.p_void, cython.address(to[0]))
+    if order is None:
+        memcpy(target, column, count * width)
+        return None
+    rows = order
+    if width == 8:
+        for at in range(count):
+            cython.cast(cython.pointer(uint64), target)[at] = cython.cast(
+                cython.pointer(uint64), column
+            )[rows[at]]
+    elif width == 4:
+        for at in range(count):
+            cython.cast(cython.pointer(uint32), target)[at] = cython.cast(
+                cython.pointer(uint32), column
+            )[rows[at]]
+    elif width == 2:
+        for at in range(count):
+            cython.cast(cython.pointer(uint16), target)[at] = cython.cast(
+                cython.pointer(uint16), column
+            )[rows[at]]
+    else:
+        for at in range(count):
+            cython.cast(cython.pointer(uint8), target)[at] = cython.cast(
+                cython.pointer(uint8), column
+            )[rows[at]]
+    return None

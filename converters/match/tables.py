@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log's tables by the machine."""
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.association.ranges.md_parity import parity_arrays
+from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.tables import NEVER, Bios, Edges, Requests, Stages
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.operations import request_kinds
+from biotrail.converters.lifecycles.submitters import PAGE_KINDS
+from biotrail.converters.match import rules
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
+
+machine: ModuleType | None
+"""The compiled machine; None: it is not compiled."""
+try:
+    machine = import_module("biotrail.converters.match.compiled")
+except ImportError:
+    machine = None
+
+BIO_COLUMNS = {
+    **{"number": "i8", "dev": "u4", "part": "u4", "sector": "u8", "bytes": "u4", "opf": "u4"},
+    **{"tid": "u4", "cgroup": "u8", "ioprio": "u2", "hint": "u1", "flags": "u1", "stack": "i8"},
+    **{"file": "i4", "cpu": "u2", "queue": "i8", "getrq": "i8", "merge": "i8", "insert": "i8"},
+    **{"issue": "i8", "complete": "i8", "gone": "i8", "fragments": "u4", "requests": "u4"},
+    **{"requeues": "u4", "status": "i4", "done_bytes": "u4", "request": "i8", "parent": "i8"},
+    **{"family": "i8", "certainty": "u1", "doubtful": "?", "queued": "?"},
+}
+"""What the machine writes of a bio, in order, with dtypes; likewise those below."""
+REQUEST_COLUMNS = {
+    **{"number": "i8", "dev": "u4", "sector": "u8", "bytes": "u4", "opf": "u4", "tag": "u2"},
+    **{"sched_tag": "u2", "hctx": "u2", "start": "i8", "insert": "i8", "issue": "i8"},
+    **{"complete": "i8", "gone": "i8", "bios": "u4", "others": "u4", "requeues": "u4"},
+    **{"status": "i4", "done_bytes": "u4", "absorbed_by": "i8", "parent": "i8", "family": "i8"},
+    **{"certainty": "u1"},
+}
+EDGE_COLUMNS = {"bio": "i8", "request": "i8", "sector": "u8", "bytes": "u4", "certainty": "u1"}
+STAGE_COLUMNS = {"owner": "i8", "stage": "u1", "start": "i8", "end": "i8"}
+TABLES = (BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS)
+
+
+class Matcher:
+    """The machine of one log, and its rows as tables."""
+
+    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
+        """tasks, stacks: the trace's, which names are added to before events are taken in.
+
+        Raises RuntimeError: the machine is not compiled.
+        """
+        if machine is None:
+            raise RuntimeError("biotrail.converters.match is not compiled")
+        self._context, self._tasks, self._stacks = context, tasks, stacks
+        self._machine = machine.Machine(facts_of(context))
+
+    def take(self, events: Events, settle_ns: int) -> None:
+        """Take in events that are later than all before; their numbers ascend by 1.
+
+        settle_ns: how long what is over waits for late events before its rows are written.
+        """
+        self._machine.know(device_facts(self._context))
+        self._machine.take(events, settle_ns)
+
+    def tables(self, before: int | None) -> tuple[Bios, Requests, Edges, Stages, Stages]:
+        """Return the rows since the last call; None: the log is over, and all that is left ends.
+
+        before: also of what was over before this time (ns).
+
+        Bios, requests, edges, stages of bios and of requests, each but edges by number. own is
+        False, cut NEVER.
+        """
+        if before is None:
+            self._machine.close()
+        else:
+            self._machine.settle(before)
+        bios, requests, edges, bio_stages, request_stages = (
+            dict(zip(names, columns, strict=True))
+            for names, columns in zip(TABLES, self._machine.rows(), strict=True)
+        )
+        return (
+            self._bios(bios),
+            self._requests(requests),
+            Edges(**edges),
+            Stages(**bio_stages),
+            Stages(**request_stages),
+        )
+
+    def _bios(self, of: dict[str, Any]) -> Bios:
+        """Return the bios' table of what the machine wrote; the columns are its own."""
+        tid, count = of["tid"], len(of["number"])
+        of["task"] = self._tasks.rows(tid, of["queue"]).astype(np.int32)
+        of["task"][~of.pop("queued")] = -1
+        tid[tid >= FIRST_UNKNOWN_TID] = 0
+        of["page"] = PAGE_KINDS[of.pop("flags")]
+        of["stack"] = self._stacks.rows(of["stack"])
+        return Bios(**of, own=np.zeros(count, np.bool_), cut=np.full(count, NEVER, np.int64))
+
+    def _requests(self, of: dict[str, Any]) -> Requests:
+        """Return the requests' table of what the machine wrote; the columns are its own."""
+        count = len(of["number"])
+        return Requests(
+            **of,
+            kind=request_kinds(of["opf"], of["sector"], self._context),
+            doubtful=np.zeros(count, np.bool_),
+            own=np.zeros(count, np.bool_),
+            cut=np.full(count, NEVER, np.int64),
+        )
+
+
+def facts_of(context: Context) -> dict[str, Any]:
+    """Return what the machine needs to know of a log's header."""
+    numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
+    return {
+        "mask": rules.mask(),
+        "dtypes": [tuple(columns.values()) for columns in TABLES],
+        "context": context,
+        "zone_append": context.op_number("zone_append"),
+        "discard": context.op_number("discard"),
+        "write": context.op_number("write"),
+        "flush": context.op_number("flush"),
+        "passthrough": sum({1 << n for n in numbers if n >= 0}),
+        "by_path": context.flag_mask("DRV"),  # REQ_NVME_MPATH
+        "preflush": context.flag_mask("PREFLUSH"),
+        "fua": context.flag_mask("FUA"),
+        "counts_losses": context.counts_losses,
+    }
+
+
+def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool]]:
+    """Return what `Machine.know` takes, of all devices that the log has named so far."""
+    parity = parity_arrays(context)
+    return {
+        dev: (
+            bool(context.lower_devices(dev)),
+            dev in parity,
+            entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+        )
+        for dev, entry in context.devices.items()
+    }

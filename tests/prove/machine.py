@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine beside the column model: histories of which both give the tables.
+
+Each difference is judged by the simulator's truth: the machine may be right where the model is
+wrong, never the other way round, and no bio may be less certain without a fault of the model's.
+What it gives does not depend on how early it closes what is over.
+"""
+
+import io
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import click
+
+from biotrail.converters.events.tables import Certainty
+from tests.prove.claims import Claim, failed, table
+from tests.prove.histories import SIZE
+from tests.prove.plain import with_fault
+from tests.simulation.check import Checker
+from tests.simulation.delivery import log_of
+from tests.simulation.faults import MISSING
+from tests.simulation.loads import history
+from tests.simulation.model import History
+from tests.simulation.plain_loads import plain_history
+from tests.support.matching import Matched, as_rows, by_machine, by_model, unlike
+
+PART = "machine"
+COUNT = 10_000
+FIRST = int(os.environ.get("PROVE_FIRST", "0"))
+FAULTY = 2_000
+SETTLE_NS = 2_500_000
+"""Longer than any record arrives late (`delivery.LATE_NS`)."""
+
+
+def ordinary(seed: int) -> History:
+    """Any kind of I/O, most of it odd."""
+    return history(random.Random(seed), SIZE)
+
+
+def plain(seed: int) -> History:
+    """Mostly plain I/O."""
+    return plain_history(random.Random(seed), stacked=False)
+
+
+def stacked(seed: int) -> History:
+    """The same, on devices upon each other."""
+    return plain_history(random.Random(seed), stacked=True)
+
+
+def with_records_missing(seed: int) -> History:
+    """One of eight records of a kind missing, and not counted."""
+    return with_fault(seed, MISSING)
+
+
+KINDS: dict[str, Callable[[int], History]] = {
+    "ordinary": ordinary,
+    "mostly plain": plain,
+    "stacked": stacked,
+    "with records missing": with_records_missing,
+}
+
+
+@dataclass
+class Outcome:
+    """Of one history: what differs, what is wrong with either, and marks the machine adds."""
+
+    seed: int
+    different: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    model_wrong: list[str] = field(default_factory=list)
+    early: list[str] = field(default_factory=list)
+    less_certain: int = 0
+    bios: int = 0
+
+
+def outcome(seed: int, kind: str) -> Outcome:
+    """One history by the machine, closed late and early, and by the model."""
+    made = KINDS[kind](seed)
+    log = log_of(made).getvalue()
+    try:
+        late = by_machine(io.BytesIO(log))
+        early = by_machine(io.BytesIO(log), SETTLE_NS, made.window_events)
+    except Exception as error:
+        return Outcome(seed, wrong=[f"breaks: {error!r}"])
+    model = by_model(io.BytesIO(log))
+    found = Outcome(seed, unlike(model, late), early=unlike(late, early), bios=len(model.bios))
+    if found.different or kind == "ordinary":
+        found.wrong = complaints(made, late)
+        found.model_wrong = complaints(made, model)
+    if found.different:
+        found.less_certain = _less_certain(model, late)
+    return found
+
+
+def complaints(made: History, tables: Matched) -> list[str]:
+    """What is wrong with the tables of a history, held to the truth."""
+    rows: Any = as_rows(tables)
+    return Checker(made, rows).check()
+
+
+def _less_certain(model: Matched, machine: Matched) -> int:
+    """The number of bios of which the machine is less sure."""
+    known = dict(zip(model.bios.number.tolist(), model.bios.certainty.tolist(), strict=True))
+    numbers, now = machine.bios.number.tolist(), machine.bios.certainty.tolist()
+    return sum(c > known.get(n, Certainty.LOST) for n, c in zip(numbers, now, strict=True))
+
+
+def run(kind: str, first: int, count: int, jobs: int) -> Claim:
+    """Compare all histories of a kind."""
+    different = wrong = model_wrong = less = bios = early = 0
+    with multiprocessing.Pool(jobs) as pool:
+        seeds = range(first, first + count)
+        for found in pool.imap_unordered(partial(outcome, kind=kind), seeds, chunksize=8):
+            bios += found.bios
+            different += bool(found.different)
+            early += bool(found.early)
+            worse = len(found.wrong) > len(found.model_wrong)
+            wrong += worse
+            model_wrong += len(found.model_wrong) > len(found.wrong)
+            less += found.less_certain
+            said = found.early or (found.wrong if worse else found.different)
+            if said:
+                how = "wrong" if worse else "early" if found.early else "differs"
+                print(f"seed {found.seed}, {kind}: {how}: {said[0][:300]}", file=sys.stderr)
+    what = f"histories, {kind}, seeds {first:,} to {first + count - 1:,} ({bios:,} bios)"
+    text = f"{wrong} of {count:,}; {different} differ, in {model_wrong} the model is wrong"
+    text += f"; {less} bios less certain; {early} depend on when they are closed"
+    return Claim(PART, f"{what}: the machine wrong", text, "0, 0 early", not wrong and not early)
+
+
+def prove(count: int = COUNT, jobs: int = 0, first: int = FIRST, only: str = "") -> list[Claim]:
+    """Compare all kinds of histories, and return the claims."""
+    jobs = jobs or os.cpu_count() or 1
+    return [
+        run(kind, first, min(count, FAULTY) if "missing" in kind else count, jobs)
+        for kind in KINDS
+        if only in kind
+    ]
+
+
+@click.command()
+@click.option("--count", default=COUNT, show_default=True, help="Histories of each kind.")
+@click.option("--first", default=FIRST, show_default=True, help="Seed of the first.")
+@click.option("--jobs", default=0, help="Processes; by default one for each processor.")
+@click.option("--only", default="", help="Kinds with this in their name.")
+def main(count: int, first: int, jobs: int, only: str) -> None:
+    """Print the table; exit 1 when the machine is wrong somewhere."""
+    found = prove(count, jobs, first, only)
+    click.echo(f"\n{table(found)}")
+    sys.exit(failed(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule of the machine is needed: without it a history or a case comes out otherwise.
+
+The rules are those of the model's tables, which say what each is and why.
+"""
+
+import io
+import random
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.match import numbers, rules
+from biotrail.converters.match.tables import Matcher, machine
+from tests.prove.machine import KINDS, complaints
+from tests.prove.seeding import TABLES, table
+from tests.scenarios.rule_cases import CASES
+from tests.scenarios.tools import devices_with, events_of
+from tests.simulation.delivery import log_of
+from tests.simulation.loads import history
+from tests.support import captures
+from tests.support.matching import by_machine, unlike, without
+from tests.support.record_rings import chunk
+
+pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
+
+RULES = {f"{name}/{rule.name}": rule for name in TABLES for rule in table(name)}
+WRONG = {
+    name: int(rule.needed_by.removeprefix("seed "))
+    for name, rule in RULES.items()
+    if rule.needed_by.startswith("seed ") and name in rules.NAMES
+}
+"""Rule → history that comes out wrong without it."""
+OTHERWISE = {
+    "certainty of bios/completed-without-issue": ("with records missing", 8),
+    "certainty of bios/issue-implied": ("ordinary", 2346),
+    "certainty of requests/completed-without-issue": ("ordinary", 42),
+    "certainty of requests/issue-implied": ("ordinary", 359),
+    "certainty of requests/not-ended": ("ordinary", 3),
+    "certainty of requests/start-not-recorded": ("ordinary", 11),
+    "chain refusals/failed-before-issue": ("ordinary", 282),
+    "loops/same-operation": ("ordinary", 229),
+    "lost completions/piece-lost": ("ordinary", 401),
+    "lost completions/request-reused": ("ordinary", 13),
+    "request ends/flush-sequence-failed": ("ordinary", 331),
+    "splits/not-sent-itself": ("ordinary", 2508),
+}
+"""Rule → history (kind, seed) that comes out otherwise without it."""
+LOOP = "0 Q 7:1 R 0+8 bio=1 page=1\n1 s 7:1 R 0+8 bio=1 rq=1\n"
+TEXTS = {
+    "splits/longer": "0 Q R 0+8 bio=1\n1 G R 0+8 bio=2",
+    "splits/same-operation": "0 Q R 0+16 bio=1\n1 G W 0+8 bio=2",
+    "chains/same-operation": """
+        0 s R 8+8 bio=1 rq=1
+        1 Q W 0+8 bio=2
+        2 F W 0+8 bio=2
+        3 D R 0+16 bio=1 rq=1 bios=1 flags=1
+        """,
+    "loops/issued-before": f"""{LOOP}
+        2 Q R 64+8 bio=2 page=1
+        3 D 7:1 R 0+8 bio=1 rq=1
+        """,
+    "loops/directly-below": f"""{LOOP}
+        2 D 7:1 R 0+8 bio=1 rq=1
+        3 Q 253:1 R 64+8 bio=2 page=1
+        """,
+}
+"""Rule → events of which the tables are others without it."""
+BY_CONSTRUCTION = {
+    "loops/other-device": "no device stands below itself",
+    "upper bios/not-itself": "at its A a clone has no Q yet, which candidates have",
+    "upper bios/queued-whole": "a front piece has no Q, which candidates have",
+}
+"""Rules that the machine could do without, and why."""
+
+
+def numbers_of_rules() -> dict[str, int]:
+    """The constants behind `RULES` in numbers.py's order: each names its rule's place."""
+    names = list(vars(numbers))
+    first, last = names.index("STARTED"), names.index("RULES")
+    return {name: getattr(numbers, name) for name in names[first:last]}
+
+
+def test_the_machine_has_the_rules_of_the_model() -> None:
+    # GIVEN the tables of the model / THEN the machine has each rule once, and no other
+    assert sorted([*rules.NAMES, *rules.BY_INTERVALS_ALONE]) == sorted(RULES)
+    # AND each has a number of its own, by which it is switched off
+    places = numbers_of_rules()
+    assert list(places.values()) == list(range(len(rules.NAMES))) and len(places) == numbers.RULES
+    for name, place in places.items():
+        words = set(name.lower().split("_")) - {
+            *("bio", "request", "requests", "loop", "split", "chain", "upper", "resubmitted"),
+            *("in", "is", "operation", "issue", "completion", "lost", "issued"),
+        }
+        assert words <= set(rules.NAMES[place].replace("/", "-").split("-")), name
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
+    # GIVEN a generated history that needs the rule
+    made = history(random.Random(WRONG[name]), 12)
+    log = log_of(made).getvalue()
+    assert complaints(made, by_machine(io.BytesIO(log))) == []
+    # WHEN it is read without the rule / THEN something of it is wrong
+    with without(name):
+        assert complaints(made, by_machine(io.BytesIO(log)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_by_the_rule_alone_another_generation_begins(name: str) -> None:
+    # GIVEN a few events of one address
+    # WHEN they are read with the rule and without it
+    requests, bios = (len(table) for table in rows(CASES[name]))
+    with without(name):
+        fewer = [len(table) for table in rows(CASES[name])]
+    # THEN the rule, and no other, distinguishes two requests or bios
+    assert (requests - fewer[0], bios - fewer[1]) in {(1, 0), (0, 1), (1, 1)}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
+    # GIVEN a few events
+    # WHEN they are read with the rule and without it / THEN the tables differ
+    found = rows(TEXTS[name])
+    with without(name):
+        assert rows(TEXTS[name]) != found
+
+
+def rows(text: str) -> tuple[list[list[int]], list[list[int]]]:
+    """Requests and bios of a few events: some columns of each."""
+    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
+    events.number = np.arange(len(events))
+    backing = {"backing_dev": captures.device_number("254:0")}
+    devices = devices_with([("7:1", {"name": "loop1", "kind": "loop", "loop": backing})])
+    matcher = Matcher(Context(captures.header(devices=devices)), TaskNames(), StackNames())
+    matcher.take(events, 0)
+    bios, requests, *_ = matcher.tables(None)
+    found = [requests.number, requests.bios], [bios.number, bios.request, bios.parent]
+    return np.stack(found[0]).T.tolist(), np.stack(found[1]).T.tolist()
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
+    # GIVEN a generated history
+    kind, seed = OTHERWISE[name]
+    log = log_of(KINDS[kind](seed)).getvalue()
+    # WHEN it is read with the rule and without it / THEN the tables differ
+    found = by_machine(io.BytesIO(log))
+    with without(name):
+        assert unlike(found, by_machine(io.BytesIO(log)))
+
+
+def test_every_rule_is_shown_to_be_needed() -> None:
+    # GIVEN all rules of the machine / THEN each is in one of these tests, but for a few
+    shown = {*WRONG, *CASES, *TEXTS, *OTHERWISE, *BY_CONSTRUCTION}
+    assert shown == set(rules.NAMES)
