@@ -7,6 +7,8 @@ the directory for tests is recorded, whatever else is on it.
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.path_disks import LOAD
-from tests.support.record_command import SECONDS, biotrail
+from tests.support.record_command import BIOTRAIL, SECONDS, biotrail, environment, started
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
 
@@ -119,3 +121,32 @@ def test_calls_add_up_beside_a_writer(place: Path) -> None:
     assert max(culprits, key=lambda name: culprits[name]) == "backup"
     kinds = {part["kind"] for part in reads["parts"]}
     assert {"own service", "running"} <= kinds
+
+
+def test_top_names_the_writer_and_has_what_the_log_has(place: Path) -> None:
+    # GIVEN top on all devices, beside a log
+    log = place / "log"
+    command = [*BIOTRAIL, "top", "--blame=process", "--json", "-o", str(log)]
+    with started(
+        command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as top:
+        assert top.stdout is not None
+        lines = [top.stdout.readline()]
+        # WHEN there is a reader beside a writer, and Ctrl-C
+        words = [sys.executable, "-c", LOAD + BOTH, str(place), LOAD + WRITER, LOAD + READER]
+        subprocess.run(words, check=True, timeout=SECONDS)
+        top.send_signal(signal.SIGINT)
+        rest, said = top.communicate(timeout=SECONDS)
+    assert top.returncode == 0, said
+    snapshots = [json.loads(line) for line in (*lines, *rest.splitlines())]
+    # THEN all intervals have together the reader's I/Os and time, as `blame` of the log has them
+    told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
+    whole = next(one for one in told["victims"] if one["name"] == "app")
+    now = [v for s in snapshots for v in s["now"]["blame"]["victims"] if v["name"] == "app"]
+    assert sum(one["ios"] for one in now) == whole["ios"]
+    assert sum(one["wait_ns"] for one in now) == whole["wait_ns"]
+    assert all(sum(p["wait_ns"] for p in one["parts"]) == one["wait_ns"] for one in now)
+    # AND the writer is who cost it most
+    minute = snapshots[-1]["minute"]["blame"]["victims"]
+    culprits = behind(next(one for one in minute if one["name"] == "app"))
+    assert max(culprits, key=lambda name: culprits[name]) == "backup"
