@@ -108,7 +108,13 @@ class Wanted:
         return [*self.recorder_arguments(), *record_keeping.flight_arguments(self._given())]
 
 
-_NO_ENDS: dict[str, Any] = {"max_events": None, "max_size": None, "rotate": (), "max_cpu": None}
+_NO_ENDS: dict[str, Any] = {
+    "max_events": None,
+    "max_size": None,
+    "rotate": (),
+    "max_cpu": None,
+    "pausing": None,
+}
 
 
 @click.command()
