@@ -25,6 +25,7 @@ from biotrail.converters.analysis.live.totals import LABELS, Total, Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
+from biotrail.recorder.schema.strings import shown
 
 
 class LiveModel:
@@ -90,7 +91,7 @@ def blamed(totals: BlameTotals) -> Blame:
 
 
 def _label(party: str) -> str:
-    return OTHER if party == OTHERS else party
+    return OTHER if party == OTHERS else shown(party)
 
 
 def figures(total: Total, labels: int = 0) -> Figures:

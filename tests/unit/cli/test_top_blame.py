@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("patient")
 INTERVAL = 1 * S
 
 
-def shown(snapshot: Snapshot) -> str:
+def shown(snapshot: Snapshot, height: int | None = None) -> str:
     to = Console(file=io.StringIO(), width=160)
-    for part in parts(snapshot, COST, 160, None):
+    for part in parts(snapshot, COST, 160, height):
         to.print(part)
     assert isinstance(to.file, io.StringIO)
     return to.file.getvalue()
@@ -64,6 +64,9 @@ def test_the_text_and_the_json_have_it(tmp_path: Path) -> None:
     [line] = [one for one in text.splitlines() if "behind backup" in one]
     assert f"{100 * behind / app.wait_ns:.0f} %" in line
     assert "filters" not in text
+    # AND on a terminal of any height, too
+    assert "own service" in shown(last, 60)
+    assert len(shown(last, 12).splitlines()) <= 12
     # AND JSON has the parts as `blame` has them
     facts = as_dict(last)["minute"]["blame"]
     assert facts["by"] == "process"

@@ -77,6 +77,15 @@ def test_a_party_of_the_name_other_is_added_to_others() -> None:
     assert (found.waited, found.behind) == ({"other": 5}, {("other", "app"): 5})
 
 
+def test_a_hostile_name_can_be_served() -> None:
+    # GIVEN a cgroup whose path is no UTF-8, with a line feed in it
+    totals = BlameTotals(Trace(SAMPLE).context, "cgroup")
+    totals.waited["/a\udc80\nb"] = 2
+    # WHEN a label is made of it THEN it can be encoded, on one line
+    [name] = blamed(totals).waited
+    assert "\n" not in name and name.encode()
+
+
 def test_an_exemplar_names_the_log_of_a_slow_io() -> None:
     # GIVEN a log of an I/O that was slow, and one whose name is too long for OpenMetrics
     slow = TriggerIO("host-1.biotrail", "sda", "read", 4096, SLOW_NS, 2_000_000_000)
