@@ -9,6 +9,7 @@ import click
 from biotrail.cli.children.recorder_process import filter_arguments
 from biotrail.cli.measuring.server import DEFAULT, Address, parse_address
 from biotrail.cli.options import record_keeping
+from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.record_arguments import EVENT_SETS
 from biotrail.cli.options.record_filters import filter_options
@@ -54,6 +55,8 @@ class Wanted:
     """One of EVENT_SETS; None: none was given."""
     by: str | None
     """What labels tell of the charged cgroup."""
+    blame: str | None
+    """What victims and culprits are; None: nobody is blamed."""
     backend: str
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
@@ -72,11 +75,13 @@ class Wanted:
             raise click.UsageError("--keep needs -o FILE, from which its logs are named")
         if self.target is not None and not self.keep:
             raise click.UsageError("-o is for the logs of a flight recorder: give --keep 30s, too")
-        if self.by is not None and (self.events is None or self.keep):
-            raise click.UsageError(
-                "--by is of figures that the model adds up: give --events light (or another set), "
-                "without --keep"
-            )
+        if self.events is None or self.keep:
+            for option, given in (("--by", self.by), ("--blame", self.blame)):
+                if given is not None:
+                    raise click.UsageError(
+                        f"{option} is of figures that the model adds up: give --events light (or "
+                        "another set), without --keep"
+                    )
         record_keeping.chosen({**self._given(), **_NO_ENDS}, self.target)
         if filters == Filters():
             return
@@ -109,7 +114,10 @@ class Wanted:
 
 
 _NO_ENDS: dict[str, Any] = {
-    **{"max_events": None, "max_size": None, "rotate": (), "max_cpu": None},
+    "max_events": None,
+    "max_size": None,
+    "rotate": (),
+    "max_cpu": None,
     "pausing": None,
 }
 
@@ -136,6 +144,7 @@ _NO_ENDS: dict[str, Any] = {
     help="With --events: also label figures with what the charged cgroup is. The first 128 names "
     "and the first 128 groups are kept apart; further ones are 'other'.",
 )
+@blame_option("With --events: also serve who waited for whom (biotrail_blame_seconds_total)")
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
 @click.option("--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record.")
 @duration_option()
@@ -169,6 +178,7 @@ def command(wanted: Wanted, filters: Filters) -> int:
     sudo biotrail metrics -d nvme0n1 --listen 127.0.0.1:9478
     sudo biotrail metrics --events lifecycle --cgroup /system.slice/db.service
     sudo biotrail metrics --events light --by container
+    sudo biotrail metrics --events lifecycle --blame
     sudo biotrail metrics --keep 30s --trigger slow=500ms -o /var/log/biotrail/host.biotrail
     curl -s http://127.0.0.1:9477/metrics | grep biotrail_ios_total
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -183,7 +193,8 @@ def command(wanted: Wanted, filters: Filters) -> int:
         arguments = [*wanted.recorder_arguments(), *filter_arguments(filters)]
         if wanted.duration is not None:
             arguments.append(f"--duration={units.as_option(wanted.duration)}")
-        return serve_model(Asked(wanted.listen, None), arguments, wanted.events, wanted.by)
+        only = Asked(wanted.listen, None)
+        return serve_model(only, arguments, wanted.events, wanted.by, wanted.blame)
     asked = Asked(wanted.listen, wanted.duration, _disks(wanted.devices))
     flight = None
     if wanted.keep and wanted.target is not None:

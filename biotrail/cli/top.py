@@ -9,6 +9,7 @@ import click
 
 from biotrail.cli.children.recorder_process import Recorder, Tee, filter_arguments, stopping
 from biotrail.cli.live.watch import Lines, Shown, Watch
+from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.opening import include_ambiguous_option
 from biotrail.cli.options.record_arguments import EVENT_SETS, PathParts
@@ -57,6 +58,8 @@ class Asked:
     call_budget: float
     """Per cent of a CPU; 0: no limit."""
     include_ambiguous: bool
+    blame: str | None
+    """What victims and culprits are; None: nobody is blamed."""
     as_json: bool
 
     def check(self) -> None:
@@ -143,6 +146,7 @@ class Asked:
     show_default=True,
     help="See biotrail record.",
 )
+@blame_option("Also show who waited for whom: victims and culprits")
 @include_ambiguous_option
 @click.option("--json", "as_json", is_flag=True, help="Print each snapshot as a line of JSON.")
 @filter_options
@@ -160,6 +164,7 @@ def command(asked: Asked, filters: Filters) -> int:
     sudo biotrail top -d nvme0n1 --op write --interval 5s
     sudo biotrail top --sort p99 -n 5
     sudo biotrail top --path                         # system calls, too
+    sudo biotrail top --blame                        # whose I/O makes whose I/O wait
     sudo biotrail top --cgroup /system.slice/db.service -o db.biotrail
     sudo biotrail top --json --count 10 | jq .now.total.ios_per_s
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -198,8 +203,15 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> Non
         if not asked.as_json:
             shown = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
         interval = round(asked.interval * 1e9)
-        how = asked.include_ambiguous
-        Watch(source, recorder, shown, interval, asked.count, include_ambiguous=how).run()
+        Watch(
+            source,
+            recorder,
+            shown,
+            interval,
+            asked.count,
+            include_ambiguous=asked.include_ambiguous,
+            blame=asked.blame,
+        ).run()
         source.join()
         tee.drain()
 

@@ -28,7 +28,7 @@ _SMALL = 0.01
 """Victims with less of the time of all are in the table alone."""
 _FOR_OTHERS = ("kworker", "jbd2/")
 """Beginnings of the names of threads that write what others asked for."""
-_KINDS = {
+KINDS = {
     Kind.SERVICE: "own service",
     Kind.OWN: "own other I/O",
     Kind.DEVICE: "device alone",
@@ -41,6 +41,7 @@ _KINDS = {
 }
 """Kind of a part → head of its column. OTHER has a column for each culprit."""
 _NONE = "-"
+FILTERED = "the recording has filters: I/O that it left out is blamed on nobody"
 
 
 def parts(
@@ -125,15 +126,15 @@ def _matrix(
     named = [name for name, ns in by_culprit.most_common() if ns >= _COLUMN_SHARE * whole]
     named = [name for name in named if name != OTHERS][:_MOST_COLUMNS]
     rest = sum(by_culprit.values()) > sum(by_culprit[name] for name in named)
-    kinds = [kind for kind in _KINDS if by_kind[kind]]
+    kinds = [kind for kind in KINDS if by_kind[kind]]
     before = [kind for kind in kinds if kind in (Kind.SERVICE, Kind.OWN)]
     after = [kind for kind in kinds if kind not in before]
     columns = [
         *heads,
-        *(Column(_KINDS[kind], 1) for kind in before),
+        *(Column(KINDS[kind], 1) for kind in before),
         *(Column(f"behind {name}") for name in named),
         *([Column("behind others", 1)] if rest else []),
-        *(Column(_KINDS[kind], 1) for kind in after),
+        *(Column(KINDS[kind], 1) for kind in after),
     ]
     cells = []
     for cell, found in rows:
@@ -149,11 +150,11 @@ def _matrix(
             *([others] if rest else []),
             *(of_kind[kind] for kind in after),
         ]
-        cells.append([*cell, *(_share(ns, total) for ns in shares)])
+        cells.append([*cell, *(share(ns, total) for ns in shares)])
     return table(title, columns, cells, width)
 
 
-def _share(ns: int, total: int) -> str:
+def share(ns: int, total: int) -> str:
     """Return a part's share of its victim's time; a dash for none."""
     if not ns or not total:
         return _NONE
@@ -304,7 +305,7 @@ def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
             f"without company{on}: who slows such I/O cannot be told"
         )
     if not blamed.named:
-        found.append("the recording has filters: I/O that it left out is blamed on nobody")
+        found.append(FILTERED)
     names = {one.name for one in blamed.victims}
     names |= {part.culprit for one in blamed.victims for part in one.parts if part.culprit}
     if "dirty" not in path_parts and any(name.startswith(_FOR_OTHERS) for name in names):

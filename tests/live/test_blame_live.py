@@ -5,16 +5,30 @@ Loop devices over memory are programs on the same CPUs, of which blame cannot te
 the directory for tests is recorded, whatever else is on it.
 """
 
+import itertools
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.samples import Sample
 
+from tests.support.metrics_scrapes import select, serving, value
 from tests.support.path_disks import LOAD
-from tests.support.record_command import SECONDS, biotrail
+from tests.support.record_command import (
+    BIOTRAIL,
+    SECONDS,
+    biotrail,
+    environment,
+    started,
+    stop,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
 
@@ -47,6 +61,12 @@ again = subprocess.run([sys.executable, "-c", sys.argv[3], here], timeout={SECON
 sys.exit(reader.returncode or again.returncode)
 """
 """The reader beside the writer, then alone."""
+
+BLAME, WAITED = "biotrail_blame_seconds_total", "biotrail_blame_waited_seconds_total"
+
+
+def behind_backup(samples: list[Sample]) -> float:
+    return value(samples, BLAME, victim="app", culprit="backup")
 
 
 @pytest.fixture
@@ -119,3 +139,61 @@ def test_calls_add_up_beside_a_writer(place: Path) -> None:
     assert max(culprits, key=lambda name: culprits[name]) == "backup"
     kinds = {part["kind"] for part in reads["parts"]}
     assert {"own service", "running"} <= kinds
+
+
+def test_top_names_the_writer_and_has_what_the_log_has(place: Path) -> None:
+    # GIVEN top on all devices, beside a log
+    log = place / "log"
+    command = [*BIOTRAIL, "top", "--blame=process", "--json", "-o", str(log)]
+    with started(
+        command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as top:
+        assert top.stdout is not None
+        lines = [top.stdout.readline()]
+        # WHEN there is a reader beside a writer, and Ctrl-C
+        words = [sys.executable, "-c", LOAD + BOTH, str(place), LOAD + WRITER, LOAD + READER]
+        subprocess.run(words, check=True, timeout=SECONDS)
+        top.send_signal(signal.SIGINT)
+        rest, said = top.communicate(timeout=SECONDS)
+    assert top.returncode == 0, said
+    snapshots = [json.loads(line) for line in (*lines, *rest.splitlines())]
+    # THEN all intervals have together the reader's I/Os and time, as `blame` of the log has them
+    told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
+    whole = next(one for one in told["victims"] if one["name"] == "app")
+    now = [v for s in snapshots for v in s["now"]["blame"]["victims"] if v["name"] == "app"]
+    assert sum(one["ios"] for one in now) == whole["ios"]
+    assert sum(one["wait_ns"] for one in now) == whole["wait_ns"]
+    assert all(sum(p["wait_ns"] for p in one["parts"]) == one["wait_ns"] for one in now)
+    # AND the writer is who cost it most
+    minute = snapshots[-1]["minute"]["blame"]["victims"]
+    culprits = behind(next(one for one in minute if one["name"] == "app"))
+    assert max(culprits, key=lambda name: culprits[name]) == "backup"
+
+
+def test_metrics_name_the_writer_and_never_go_down(place: Path) -> None:
+    # GIVEN metrics of all devices that blame
+    with serving("--events", "lifecycle", "--blame=process") as metrics:
+        # WHEN there is a reader beside a writer, and scrapes meanwhile
+        words = [sys.executable, "-c", LOAD + BOTH, str(place), LOAD + WRITER, LOAD + READER]
+        with started(words) as load:
+            scrapes = [metrics.samples()]
+            while load.poll() is None:
+                time.sleep(0.2)
+                scrapes.append(metrics.samples())
+        assert load.returncode == 0
+        wait_until(
+            lambda: value(metrics.samples(), WAITED, victim="app") > value(scrapes[0], WAITED),
+            "the reader's I/O has settled",
+        )
+        wait_until(lambda: behind_backup(metrics.samples()) > 0, "the writer is named")
+        scrapes.append(metrics.samples())
+        stop(metrics.process, signal.SIGTERM)
+    # THEN no counter ever went down
+    for before, after in itertools.pairwise(scrapes):
+        newer = {tuple(one.labels.items()): one.value for one in select(after, BLAME)}
+        for one in select(before, BLAME):
+            assert newer[tuple(one.labels.items())] >= one.value
+    # AND the writer is who cost the reader most
+    of_app = select(scrapes[-1], BLAME, victim="app")
+    assert max(of_app, key=lambda one: one.value).labels["culprit"] == "backup"
+    assert sum(one.value for one in of_app) <= value(scrapes[-1], WAITED, victim="app")

@@ -14,12 +14,12 @@ from biotrail.text.top.top import Cost
 COST = Cost(0.01, 0.02, 5_000_000_000)
 
 
-def follow(path: Path, interval: int = 1) -> list[Snapshot]:
-    """Snapshots of a log as top makes them, and a reader that keeps up."""
+def follow(path: Path, interval: int = 1, blame: str | None = None) -> list[Snapshot]:
+    """Snapshots of a log as top makes them, and a reader that keeps up. blame: as for Live."""
     with path.open("rb") as stream:
         source = LiveSource(stream)
         trace = LiveTrace(source)
-        live, found = Live(trace.context, interval), []
+        live, found = Live(trace.context, interval, blame), []
         source.start()
         source.join()
         for window in trace.windows():

@@ -4,7 +4,7 @@
 from prometheus_client import CollectorRegistry
 
 from biotrail.cli.measuring.exposition import Exposition
-from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading, Times
+from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Reading, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, bucket_of
 from biotrail.cli.measuring.kernel_counts import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
@@ -26,6 +26,7 @@ READING = Reading(
     Losses({"recursion": 2}, 4, 1_500_000_000),
     Cost({"metrics": 0.5}, 10, 2000),
     250_000_000,
+    Blame({("db", "backup"): 1_500_000_000, ("db", OTHER): 0}, {"db": 4_000_000_000}, {"db": 0}),
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    DebugAnnotation,
     Trace,
     TracePacket,
     TrackDescriptor,
@@ -312,13 +313,21 @@ def _arguments(event: TrackEvent, sequence: _Sequence) -> dict[str, Any]:
         name = annotation.name or sequence.arguments.get(annotation.name_iid)
         require(name, f"argument name {annotation.name_iid} unknown")
         require(name not in result, f"argument {name} twice")
-        kind = annotation.WhichOneof("value")
-        value = getattr(annotation, kind)
-        if kind == "string_value_iid":
-            require(value in sequence.strings, f"string {value} unknown")
-            value = sequence.strings[value]
-        result[name] = value
+        result[name] = _value(annotation, sequence)
     return result
+
+
+def _value(annotation: DebugAnnotation, sequence: _Sequence) -> Any:
+    if annotation.array_values:
+        return [_value(one, sequence) for one in annotation.array_values]
+    if annotation.dict_entries:
+        return {one.name: _value(one, sequence) for one in annotation.dict_entries}
+    kind = annotation.WhichOneof("value")
+    value = getattr(annotation, kind)
+    if kind == "string_value_iid":
+        require(value in sequence.strings, f"string {value} unknown")
+        value = sequence.strings[value]
+    return value
 
 
 def render(trace: Read) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from biotrail.cli.converting.crossing import crossings
+from biotrail.cli.converting.perfetto import blamed
 from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.drawing import Drawing
@@ -149,6 +150,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
         place = replace(placed, sequences=total.sequences, families=total.families)
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
+            windows, blame = blamed(windows, trace, drawing)
             part = perfetto.convert(
                 windows,
                 trace.context,
@@ -157,6 +159,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
                 detail=drawing.detail,
                 colour=drawing.colour,
                 place=place,
+                blame=blame,
             )
         total.sequences += part.sequences
         total.families += part.families

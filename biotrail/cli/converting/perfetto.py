@@ -12,9 +12,11 @@ from biotrail.cli.converting.result import Result, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Opened
 from biotrail.cli.options.drawing import Drawing
+from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.perfetto.names import Detail
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.recorder.output import output
 from biotrail.text import units
@@ -79,12 +81,24 @@ def write_stream(
     lifecycles = announced(source, lifecycles, drawing)
     how = _converter_arguments(source, drawing)
     if beside is None:
-        return perfetto.convert(lifecycles, trace.context, out, **how)
-    windows = map(beside.joined.alignment.lifecycles, lifecycles)
+        windows, blame = blamed(lifecycles, trace, drawing)
+        return perfetto.convert(windows, trace.context, out, blame=blame, **how)
+    aligned = map(beside.joined.alignment.lifecycles, lifecycles)
+    windows, how["blame"] = blamed(aligned, trace, drawing)
     place = beside.place(trace)
     return beside.written(
         out, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
     )
+
+
+def blamed(
+    windows: Iterator[Lifecycles], trace: Trace, drawing: Drawing
+) -> tuple[Iterator[Lifecycles], Timeline | None]:
+    """Return the windows, and who slowed whom, which takes them in; None: is not drawn."""
+    if not drawing.detail.requests:
+        return windows, None
+    timeline = Timeline(trace.context)
+    return timeline.watching(windows), timeline
 
 
 def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:

@@ -33,16 +33,18 @@ class Watch:
         count: int | None,
         *,
         include_ambiguous: bool = False,
+        blame: str | None = None,
     ) -> None:
         """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
 
         recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
         count: number of snapshots; None: as many as there are until the recording ends.
-        include_ambiguous: as for LiveTrace.
+        include_ambiguous: as for LiveTrace. blame: as for Live.
         """
         self._source, self._recorder, self._shown = source, recorder, shown
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
-        self._live, self._meter = Live(self._trace.context, interval), _Meter(recorder)
+        self._live = Live(self._trace.context, interval, blame)
+        self._meter = _Meter(recorder)
         self._left = count
         self._end = 0
         source.on_idle = self._idle

@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.samples import Exemplar
 
-from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Source, Times
+from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Source, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO
 from biotrail.cli.measuring.kernel_counts import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
@@ -66,6 +66,8 @@ class Exposition:
         yield InfoMetricFamily("biotrail", "Version, and where figures come from.", self._info)
         yield from _io(reading.io, exemplars, self._labels)
         yield from _of_kernel(self._counts({one.device for one in reading.io} - {OTHER}))
+        if reading.blame is not None:
+            yield from _blame(reading.blame)
         yield from _losses(reading.losses)
         yield from _cost(reading.cost)
         if reading.behind_ns is not None:
@@ -163,6 +165,29 @@ def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
         for op, number in one.done.items():
             done.add_metric((one.device, op), number)
     yield from (in_flight, done)
+
+
+def _blame(blame: Blame) -> Iterator[Metric]:
+    """Yield the families of who waited for whom."""
+    behind = CounterMetricFamily(
+        "biotrail_blame_seconds",
+        "Time that a victim's I/Os waited behind a culprit's.",
+        labels=("victim", "culprit"),
+        unit="seconds",
+    )
+    for (victim, culprit), ns in sorted(blame.behind.items()):
+        behind.add_metric((victim, culprit), ns / _NS)
+    yield behind
+    for name, what, found in (
+        ("waited", "Time of a victim's I/Os (Q2C).", blame.waited),
+        ("untold", "Of it that of I/Os of which blame cannot tell who slowed them.", blame.untold),
+    ):
+        family = CounterMetricFamily(
+            f"biotrail_blame_{name}_seconds", what, labels=("victim",), unit="seconds"
+        )
+        for victim, ns in sorted(found.items()):
+            family.add_metric((victim,), ns / _NS)
+        yield family
 
 
 def _losses(losses: Losses) -> Iterator[Metric]:

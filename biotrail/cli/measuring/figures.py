@@ -106,6 +106,18 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Blame:
+    """Who waited for whom, ns since `metrics` began."""
+
+    behind: dict[tuple[str, str], int]
+    """(victim, culprit) → time that the victim's I/Os waited behind the culprit's."""
+    waited: dict[str, int]
+    """Victim → time of its I/Os."""
+    untold: dict[str, int]
+    """Victim → time of its I/Os of which it cannot be told who slowed them."""
+
+
+@dataclass(frozen=True)
 class Reading:
     """All figures at one moment."""
 
@@ -114,6 +126,8 @@ class Reading:
     cost: Cost
     behind_ns: int | None = None
     """How far the model is behind; None: no model."""
+    blame: Blame | None = None
+    """None: it was not asked for."""
 
 
 class Source(Protocol):

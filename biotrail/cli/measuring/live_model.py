@@ -3,29 +3,50 @@
 
 import threading
 import time
+from collections import Counter
 
 from biotrail.cli.children.recorder_process import Recorder
-from biotrail.cli.measuring.figures import OTHER, Cost, Figures, Losses, Reading, Times, by_name
+from biotrail.cli.measuring.figures import (
+    OTHER,
+    Blame,
+    Cost,
+    Figures,
+    Losses,
+    Reading,
+    Times,
+    by_name,
+)
 from biotrail.cli.measuring.flight_logs import bucket_of
+from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.live.blame_totals import BlameTotals
 from biotrail.converters.analysis.live.live import LiveTrace
 from biotrail.converters.analysis.live.totals import LABELS, Total, Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
+from biotrail.recorder.schema.strings import shown
 
 
 class LiveModel:
     """A Source whose figures `run` keeps up to date."""
 
-    def __init__(self, source: LiveSource, recorder: Recorder, by: str | None = None) -> None:
+    def __init__(
+        self,
+        source: LiveSource,
+        recorder: Recorder,
+        by: str | None = None,
+        blame: str | None = None,
+    ) -> None:
         """source: started; its `on_idle` is set. recorder: asked for its CPU time.
 
-        by: what I/O is divided by, of LABELS; None: by device and operation alone.
+        by: what I/O is divided by, of LABELS; None: by device and operation alone. blame: what
+        victims and culprits are; None: nobody is blamed.
         """
         self._source, self._recorder = source, recorder
         self._trace = LiveTrace(source)
         self._totals = Totals(self._trace.context, by)
+        self._blame = BlameTotals(self._trace.context, blame) if blame else None
         self._labels = LABELS[by] if by else ()
         self._lock = threading.Lock()
         self._end = time.monotonic_ns()
@@ -36,6 +57,8 @@ class LiveModel:
         for window in self._trace.windows():
             with self._lock:
                 self._totals.add(window)
+                if self._blame is not None:
+                    self._blame.add(window)
                 self._end = max(self._end, window.end)
             del window
 
@@ -48,11 +71,27 @@ class LiveModel:
         with self._lock:
             groups = self._totals.groups()
             io = by_name(figures(one, len(self._labels)) for one in groups)
+            blame = None if self._blame is None else blamed(self._blame)
             unseen = sum(one.group["lost"] for one in groups)
         losses = Losses({"ring_full": self._source.lost_records}, unseen, self._source.skipped_ns)
         cpu = {"metrics": time.process_time(), "recorder": self._recorder.cpu_seconds()}
         behind = max(time.monotonic_ns() - self._end, 0)
-        return Reading(io, losses, Cost(cpu), behind)
+        return Reading(io, losses, Cost(cpu), behind, blame)
+
+
+def blamed(totals: BlameTotals) -> Blame:
+    """Return who waited for whom, as labels name them."""
+    behind, waited, untold = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
+    for (victim, culprit), ns in totals.behind.items():
+        behind[_label(victim), _label(culprit)] += ns
+    for victim, ns in totals.waited.items():
+        waited[_label(victim)] += ns
+        untold[_label(victim)] += totals.untold[victim]
+    return Blame(dict(behind), dict(waited), dict(untold))
+
+
+def _label(party: str) -> str:
+    return OTHER if party == OTHERS else shown(party)
 
 
 def figures(total: Total, labels: int = 0) -> Figures:

@@ -94,11 +94,17 @@ def _measure(
     return 0
 
 
-def serve_model(asked: Asked, arguments: Sequence[str], events: str, by: str | None = None) -> int:
+def serve_model(
+    asked: Asked,
+    arguments: Sequence[str],
+    events: str,
+    by: str | None = None,
+    blame: str | None = None,
+) -> int:
     """Serve what the model adds up of a recorder's log until that ends; return the exit status.
 
     arguments: of `biotrail record`. events: its event set. by: what I/O is divided by, of LABELS.
-    Raises TraceError.
+    blame: what victims and culprits are; None: nobody is blamed. Raises TraceError.
     """
     from biotrail.cli.measuring.live_model import LiveModel
     from biotrail.converters.analysis.live.totals import LABELS
@@ -118,7 +124,7 @@ def serve_model(asked: Asked, arguments: Sequence[str], events: str, by: str | N
                 relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         source.start()
-        model = LiveModel(source, recorder, by)
+        model = LiveModel(source, recorder, by, blame)
         late.source = model
         with server:
             _say_where(server.address)

@@ -15,6 +15,7 @@ from biotrail.text.columns import Column, block
 from biotrail.text.report.cells import doubtful_lines, name_cells, ranges_text
 from biotrail.text.report.rows import in_order, weight
 from biotrail.text.rows import Order, first
+from biotrail.text.top.blame import blame, blame_lines
 from biotrail.text.top.calls import calls, slowest_calls
 from biotrail.text.top.table import PLAIN_ROWS, TIMES, Table, times
 
@@ -97,6 +98,7 @@ def _lines(shown: int, rows: int) -> int:
 def _tables(snapshot: Snapshot) -> Iterator[Table]:
     """Yield the snapshot's tables, the most important first."""
     yield _devices(snapshot)
+    yield blame(snapshot)
     yield _operations(snapshot)
     yield slowest_calls(snapshot)
     yield _stages(snapshot)
@@ -134,7 +136,10 @@ def _first_of(stretch: Stretch, limit: int) -> Stretch:
     operations, _ = first(stretch.operations, limit)
     processes, _ = first(stretch.processes, limit)
     calls, _ = first(stretch.calls, limit)
-    return replace(stretch, operations=operations, processes=processes, calls=calls)
+    blamed = stretch.blame
+    if blamed is not None:
+        blamed = replace(blamed, victims=first(blamed.victims, limit)[0])
+    return replace(stretch, operations=operations, processes=processes, calls=calls, blame=blamed)
 
 
 def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
@@ -154,6 +159,7 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
             "here: choose fewer devices (-d) or operations (--op)"
         )
     found += doubtful_lines([(snapshot.minute.total.bios, "of the last minute")])
+    found += blame_lines(snapshot)
     if snapshot.calls_until_ns is not None:
         since = units.duration(max(now.end_ns - snapshot.calls_until_ns, 0))
         found.append(f"calls have not been timed for {since}, as that took too much: --call-budget")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an I/O of each class takes without company, of each stretch of time and of the log."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +32,8 @@ _BUCKETS = 64 << _OCTAVE
 class Steps:
     """Equal stretches of time from the first one, which double rather than being too many."""
 
-    def __init__(self, width: int, most: int) -> None:
+    def __init__(self, width: int, most: int | None) -> None:
+        """most: steps; None: any number."""
         self.width = width
         self._most = most
         self._first: int | None = None
@@ -42,7 +45,7 @@ class Steps:
         self._first = low if self._first is None else min(self._first, low)
         self._last = max(self._last, high)
         grown = 0
-        while self._last // self.width - self._first // self.width >= self._most:
+        while self._most and self._last // self.width - self._first // self.width >= self._most:
             self.width *= 2
             grown += 1
         return grown
@@ -75,9 +78,13 @@ class _Alone:
 class Learner:
     """Gathers the times of I/Os, batch after batch."""
 
-    def __init__(self) -> None:
-        self.stretches = Steps(STRETCH_NS, MOST_STRETCHES)
+    def __init__(self, most: int | None = MOST_STRETCHES) -> None:
+        """most: stretches of time; None: any number, of which `forget` bounds those kept apart."""
+        self.stretches = Steps(STRETCH_NS, most)
         self._alone: dict[tuple[int, int], _Alone] = {}
+        """(class, stretch) → times of I/Os without company."""
+        self._past: dict[int, _Alone] = {}
+        """Class → likewise, of the stretches that were forgotten."""
         self._every: dict[int, _Alone] = {}
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
@@ -104,14 +111,28 @@ class Learner:
             every = [self._every.setdefault(one, _Alone()) for one in kinds.tolist()]
             _count(every, place, times[QUEUE] if part == QUEUE else gap, part)
 
+    def forget(self, before: int) -> None:
+        """Keep the stretches before this one apart no more: they count as a part of all time."""
+        for kind, step in [one for one in self._alone if one[1] < before]:
+            self._past.setdefault(kind, _Alone()).merge(self._alone.pop((kind, step)))
+
     def close(self) -> "Bases":
         """Return the bases of all that was added."""
-        whole: dict[int, _Alone] = {}
-        for (kind, _), found in self._alone.items():
-            whole.setdefault(kind, _Alone()).merge(found)
         bases = Bases(self.stretches)
-        for kind, every in self._every.items():
-            mine = whole.get(kind, _Alone())
+        self.update(bases, self._every)
+        return bases
+
+    def update(self, bases: "Bases", kinds: Iterable[int]) -> None:
+        """Set the bases of these classes to those of all that was added; no others change."""
+        whole: dict[int, _Alone] = {}
+        for kind in kinds:
+            whole[kind] = _Alone()
+            whole[kind].merge(self._past.get(kind, whole[kind]))
+        stretches = {key: found for key, found in self._alone.items() if key[0] in whole}
+        for (kind, _), found in stretches.items():
+            whole[kind].merge(found)
+        for kind, mine in whole.items():
+            every = self._every[kind]
             bases.limit[kind] = _limit(mine.count[QUEUE]), _limit(mine.count[DEVICE])
             bases.of_log[kind] = (
                 _mean(mine, QUEUE, bases.limit[kind][QUEUE])
@@ -119,12 +140,11 @@ class Learner:
                 _mean(mine, DEVICE, bases.limit[kind][DEVICE])
                 or (int(every.total[DEVICE].sum() // max(every.count[DEVICE].sum(), 1)), 0),
             )  # fmt: skip
-        for (kind, step), found in self._alone.items():
+        for (kind, step), found in stretches.items():
             for part in (QUEUE, DEVICE):
                 mean = _mean(found, part, bases.limit[kind][part])
                 if mean is not None and mean[1] >= ENOUGH:
                     bases.of_stretch[kind, step, part] = mean
-        return bases
 
 
 @dataclass
@@ -151,6 +171,18 @@ class Bases:
                 one, step = pair >> 40, pair & (1 << 40) - 1
                 values.append(self.of_stretch.get((one, step, part), self.of_log[one][part])[0])
             found[part] = np.array(values, np.int64)[place]
+        return found
+
+    def sources(self, kind: I64, queue: I64) -> Counter[str]:
+        """Count from what the bases of I/Os in the device come, by class and Q (ns)."""
+        pairs, _, place = distinct_values(kind << 40 | self.stretches.of(queue))
+        counts = np.bincount(place, minlength=len(pairs)).tolist()
+        found = Counter[str]()
+        for pair, count in zip(pairs.tolist(), counts, strict=True):
+            one, step = pair >> 40, pair & (1 << 40) - 1
+            here = (one, step, DEVICE) in self.of_stretch
+            told = "log" if self.of_log[one][DEVICE][1] else "substitute"
+            found["stretch" if here else told] += count
         return found
 
     def rest_on(self, kind: int) -> int:

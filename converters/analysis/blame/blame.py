@@ -24,9 +24,9 @@ from biotrail.converters.analysis.blame.bases import (
     Steps,
 )
 from biotrail.converters.analysis.blame.calls import CallBlame
-from biotrail.converters.analysis.blame.company import Batch, Company, Served, beside
+from biotrail.converters.analysis.blame.company import Batch, Company, Ios, Served, beside
 from biotrail.converters.analysis.blame.journals import Waiters
-from biotrail.converters.analysis.blame.parties import Writers, parties
+from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
@@ -87,6 +87,123 @@ class Names:
     """(rows, slots): 1 where the slot is the row's own I/O."""
 
 
+class Tally:
+    """Who waited for how long, and whose I/O had a device for how long, by code."""
+
+    def __init__(self) -> None:
+        self.waited: Counter[int] = Counter()
+        """Code of the victim → ns of its chosen I/Os."""
+        self.had: Counter[tuple[int, int]] = Counter()
+        """(code of the victim, of the culprit) → ns of its I/Os with a device."""
+
+    def add(self, chosen: Ios) -> None:
+        """Add the time of I/Os that are asked for."""
+        _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
+
+    def add_had(self, victim: I64, culprit: I64, ns: I64) -> None:
+        """Add how long a device had I/O of parties: codes and ns, (n,) each."""
+        _count_up(self.had, (victim, culprit), ns)
+
+    def names(self, by: tuple[Parties, Parties], asked: Asked) -> Names:
+        """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
+
+        by: parties of victims and of culprits.
+        """
+        name_of = {code: by[0].name(code) for code in self.waited}
+        waited: Counter[str] = Counter()
+        for code, ns in self.waited.items():
+            waited[name_of[code]] += ns
+        ranked = sorted(waited, key=lambda name: (-waited[name], name))
+        if asked.victims:
+            _check(asked.victims, ranked, "waited", asked.by[0])
+            ranked = [name for name in ranked if matches(name, asked.victims)]
+        victims = [*ranked[:MOST_VICTIMS], OTHERS]
+        wanted = set(ranked)
+        at = {name: row for row, name in enumerate(victims)}
+        row_of = {
+            code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
+        }
+        return self._with_slots(victims, row_of, by, asked)
+
+    def _with_slots(
+        self,
+        victims: list[str],
+        row_of: dict[int, int],
+        by: tuple[Parties, Parties],
+        asked: Asked,
+    ) -> Names:
+        """Return the names with the slots of culprits."""
+        of_code: dict[tuple[int, int], tuple[str, str]] = {}
+        had: Counter[tuple[str, str]] = Counter()
+        for (victim, culprit), ns in self.had.items():
+            pair = by[0].name(victim), by[1].name(culprit)
+            of_code[victim, culprit] = pair
+            had[pair] += ns
+        found = sorted({name for _, name in had})
+        _check(asked.culprits, found, "had a device", asked.by[1])
+        order = sorted(
+            had, key=lambda pair: (not matches(pair[1], asked.culprits), -had[pair], pair)
+        )
+        slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
+        at = {pair: slot for slot, pair in enumerate(slots)}
+        slot_of = {code: at.get(pair, len(slots) - 1) for code, pair in of_code.items()}
+        own = np.zeros((len(victims), len(slots)), np.uint8)
+        for slot, (name, _) in enumerate(slots[:-1]):
+            if name in victims[:-1]:
+                own[victims.index(name), slot] = 1
+        return Names(victims, slots, row_of, slot_of, own)
+
+
+def learn(learner: Learner, batch: Batch) -> None:
+    """Add the batch's I/Os, and which of them are without company."""
+    ios, served = batch.ios, batch.served
+    nobody = np.zeros(len(served), np.int64)
+    for found in beside(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
+        rows = found.rows
+        alone = np.stack([found.queue[:, 0] == 0, found.device[:, 0] == 0])
+        issue, complete = ios.issue[rows], ios.complete[rows]
+        ends = served.end[served.dev == ios.dev[rows[0]]]
+        ends = np.sort(ends, kind="stable")
+        at = np.searchsorted(ends, complete) - 1
+        last = ends[np.maximum(at, 0)] if len(ends) else complete
+        last = np.where(at >= 0, last, 0)
+        gap = complete - np.clip(last, issue, complete)
+        times = np.stack([issue - ios.queue[rows], complete - issue])
+        learner.add(ios.kind[rows], ios.queue[rows], times, alone, gap)
+
+
+def weights(bases: Bases, served: Served) -> I64:
+    """Return how heavy each request's time weighs, by the base of its class: (n,)."""
+    slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
+    unit = max(slowest / _MOST_WEIGHT, 1.0)
+    scaled = [one[DEVICE][0] / unit for one in bases.of_log.values()]
+    usual = max(int(np.median(scaled)) if scaled else 1, 1)
+    of = {kind: max(round(one[DEVICE][0] / unit), 1) for kind, one in bases.of_log.items()}
+    return looked_up(of, served.kind, usual)
+
+
+def slots_of(names: Names, served: Served) -> I64:
+    """Return the slot of each request's party: (n,)."""
+    pair = served.victim << 31 | served.culprit
+    found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
+    rest = len(names.slots) - 1
+    of = [names.slot_of.get((one >> 31, one & (1 << 31) - 1), rest) for one in found.tolist()]
+    return np.array(of, np.int64)[place]
+
+
+def on_cpus(context: Context, dev: int) -> bool:
+    """Return whether a device is a program on the CPUs which the loads have."""
+    return context.device_name(dev).startswith(ON_CPU)
+
+
+def tells(bases: Bases, kind: I64) -> I64:
+    """Return 1 for I/Os of a class of which it can be told who slowed them, else 0: (n,)."""
+    found, _, place = distinct_values(kind)
+    both = [bases.of_log[one] for one in found.tolist()]
+    of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
+    return np.array(of, np.int64)[place]
+
+
 class _Pass:
     """What both passes share: parties, and batches of settled bios."""
 
@@ -129,10 +246,7 @@ class First(_Pass):
         self.learner = Learner()
         self.waiters = Waiters(self.by)
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
-        self.waited: Counter[int] = Counter()
-        """Code of the victim → ns of its chosen I/Os."""
-        self.had: Counter[tuple[int, int]] = Counter()
-        """(code of the victim, of the culprit) → ns of its I/Os with a device."""
+        self.tally = Tally()
         self.doing: Counter[tuple[int, int]] = Counter()
         """(code of the culprit, class) → likewise."""
         self.of_class: Counter[tuple[int, int]] = Counter()
@@ -145,32 +259,20 @@ class First(_Pass):
 
     def _use(self, batch: Batch) -> None:
         """Count who had how much time, and learn of I/Os without company."""
-        ios, served = batch.ios, batch.served
+        ios = batch.ios
         self.blocks.reach(ios.queue)
         chosen = ios.take(ios.chosen)
-        _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
+        self.tally.add(chosen)
+        self.tally.add_had(ios.victim, ios.culprit, ios.complete - ios.issue)
         _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
-        _count_up(self.had, (ios.victim, ios.culprit), ios.complete - ios.issue)
         _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
-        nobody = np.zeros(len(served), np.int64)
-        for found in beside(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
-            rows = found.rows
-            alone = np.stack([found.queue[:, 0] == 0, found.device[:, 0] == 0])
-            issue, complete = ios.issue[rows], ios.complete[rows]
-            ends = served.end[served.dev == ios.dev[rows[0]]]
-            ends = np.sort(ends, kind="stable")
-            at = np.searchsorted(ends, complete) - 1
-            last = ends[np.maximum(at, 0)] if len(ends) else complete
-            last = np.where(at >= 0, last, 0)
-            gap = complete - np.clip(last, issue, complete)
-            times = np.stack([issue - ios.queue[rows], complete - issue])
-            self.learner.add(ios.kind[rows], ios.queue[rows], times, alone, gap)
+        learn(self.learner, batch)
 
     def close(self) -> "Learned":
         """Return what the second pass needs, after the last window."""
         long = Served.concatenate(self.company.long) if self.company.long else None
         bases = self.learner.close()
-        names = self._names()
+        names = self.tally.names(self.by, self.asked)
         rows = Counter[tuple[int, int]]()
         for (victim, kind), ns in self.of_class.items():
             row = names.row_of.get(victim, NEVER)
@@ -183,48 +285,6 @@ class First(_Pass):
         return Learned(
             bases, names, pairs[:MOST_PAIRS], long, self.blocks, doing, self.waiters.close()
         )
-
-    def _names(self) -> Names:
-        """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest."""
-        asked = self.asked
-        name_of = {code: self.by[0].name(code) for code in self.waited}
-        waited: Counter[str] = Counter()
-        for code, ns in self.waited.items():
-            waited[name_of[code]] += ns
-        ranked = sorted(waited, key=lambda name: (-waited[name], name))
-        if asked.victims:
-            _check(asked.victims, ranked, "waited", asked.by[0])
-            ranked = [name for name in ranked if matches(name, asked.victims)]
-        victims = [*ranked[:MOST_VICTIMS], OTHERS]
-        wanted = set(ranked)
-        at = {name: row for row, name in enumerate(victims)}
-        row_of = {
-            code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
-        }
-        return self._with_slots(victims, row_of)
-
-    def _with_slots(self, victims: list[str], row_of: dict[int, int]) -> Names:
-        """Return the names with the slots of culprits."""
-        asked = self.asked
-        of_code: dict[tuple[int, int], tuple[str, str]] = {}
-        had: Counter[tuple[str, str]] = Counter()
-        for (victim, culprit), ns in self.had.items():
-            pair = self.by[0].name(victim), self.by[1].name(culprit)
-            of_code[victim, culprit] = pair
-            had[pair] += ns
-        found = sorted({name for _, name in had})
-        _check(asked.culprits, found, "had a device", asked.by[1])
-        order = sorted(
-            had, key=lambda pair: (not matches(pair[1], asked.culprits), -had[pair], pair)
-        )
-        slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
-        at = {pair: slot for slot, pair in enumerate(slots)}
-        slot_of = {code: at.get(pair, len(slots) - 1) for code, pair in of_code.items()}
-        own = np.zeros((len(victims), len(slots)), np.uint8)
-        for slot, (name, _) in enumerate(slots[:-1]):
-            if name in victims[:-1]:
-                own[victims.index(name), slot] = 1
-        return Names(victims, slots, row_of, slot_of, own)
 
 
 def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None:
@@ -309,13 +369,6 @@ class Second(_Pass):
         self._own = np.zeros((rows, slots), np.uint8)
         self._own[:-1] = names.own
         self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
-        slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
-        unit = max(slowest / _MOST_WEIGHT, 1.0)
-        weights = [one[DEVICE][0] / unit for one in bases.of_log.values()]
-        self._usual = max(int(np.median(weights)) if weights else 1, 1)
-        self._weights = {
-            kind: max(round(one[DEVICE][0] / unit), 1) for kind, one in bases.of_log.items()
-        }
         self.shared: set[int] = set()
         """Devices that are programs on the same CPUs."""
         self.calls: CallBlame | None = None
@@ -335,14 +388,9 @@ class Second(_Pass):
         """Share the time of the batch's chosen I/Os."""
         ios, served, names = batch.ios, batch.served, self.learned.names
         slots = len(names.slots)
-        pair = served.victim << 31 | served.culprit
-        found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
-        of = [
-            names.slot_of.get((one >> 31, one & (1 << 31) - 1), slots - 1) for one in found.tolist()
-        ]
-        slot = np.array(of, np.int64)[place]
-        weight = _looked_up(self._weights, served.kind, self._usual)
-        row = _looked_up(names.row_of, ios.victim, NEVER)
+        slot = slots_of(names, served)
+        weight = weights(self.learned.bases, served)
+        row = looked_up(names.row_of, ios.victim, NEVER)
         row[~ios.chosen] = NEVER
         for one in beside(batch, np.arange(len(ios)), slot, weight, slots):
             self._share(batch, one.rows, row, one.queue, one.device)
@@ -374,7 +422,10 @@ class Second(_Pass):
         asked, latency = row[rows] >= 0, ios.complete[rows] - ios.queue[rows]
         victim = np.where(asked, row[rows], len(sums.ios) - 1)
         base = bases.of(kind, ios.queue[rows])
-        tell = self._tells(kind, int(ios.dev[rows[0]]))
+        tell = tells(bases, kind)
+        if on_cpus(self.context, int(ios.dev[rows[0]])):
+            self.shared.add(int(ios.dev[rows[0]]))
+            tell[:] = 0
         forgotten = ios.queue[rows] < self.company.floor
         self.company.counts.forgotten += int((forgotten & asked).sum())
         tell[forgotten] = 0
@@ -394,34 +445,12 @@ class Second(_Pass):
         at, shape = block * len(sums.ios) + victim, sums.block_ios.shape
         sums.block_ios += np.bincount(at, minlength=sums.block_ios.size).reshape(shape)
         sums.block_ns += sum_by(at, latency, sums.block_ns.size).reshape(shape)
-        self._count_bases(kind[asked], ios.queue[rows][asked])
+        sums.based += bases.sources(kind[asked], ios.queue[rows][asked])
         if self.calls is not None:
             self.calls.add_cells(ios.take(rows), cells)
 
-    def _tells(self, kind: I64, dev: int) -> I64:
-        """Return 1 for I/Os of which it can be told who slowed them, else 0: (n,)."""
-        if self.context.device_name(dev).startswith(ON_CPU):
-            self.shared.add(dev)
-            return np.zeros(len(kind), np.int64)
-        of = {
-            one: int(sum(base for base, _ in both) >= TELLING_NS)
-            for one, both in self.learned.bases.of_log.items()
-        }
-        return _looked_up(of, kind, 0)
 
-    def _count_bases(self, kind: I64, queue: I64) -> None:
-        """Count from what the I/Os' bases in the device come."""
-        bases = self.learned.bases
-        pairs, _, place = distinct_values(kind << 40 | bases.stretches.of(queue))
-        counts = np.bincount(place, minlength=len(pairs)).tolist()
-        for pair, count in zip(pairs.tolist(), counts, strict=True):
-            one, step = pair >> 40, pair & (1 << 40) - 1
-            here = (one, step, DEVICE) in bases.of_stretch
-            told = "log" if bases.of_log[one][DEVICE][1] else "substitute"
-            self.sums.based["stretch" if here else told] += count
-
-
-def _looked_up(of: dict[int, int], codes: I64, other: int) -> I64:
+def looked_up(of: dict[int, int], codes: I64, other: int) -> I64:
     """Return what `of` has of each code, (n,); `other` where it has none."""
     found, _, place = distinct_values(codes)
     return np.array([of.get(code, other) for code in found.tolist()], np.int64)[place]

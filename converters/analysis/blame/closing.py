@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
 from biotrail.converters.analysis.blame.blame import Second, distribution, matches
+from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.tree import (
     OTHERS,
     Blamed,
     CallVictim,
-    Kind,
-    Part,
     Victim,
     Without,
+    parts_of,
 )
 from biotrail.converters.events.tables import FAR, I64, OP_MASK
 
@@ -48,7 +48,6 @@ def close(second: Second) -> Blamed:
             learned.names.slots, lambda name: not wanted or matches(name, wanted)
         )
     context = second.context
-    filters = context.header.get("filters", {})
     return Blamed(
         by=second.asked.by,
         victims=victims,
@@ -58,7 +57,7 @@ def close(second: Second) -> Blamed:
         unknown=counts.unknown,
         without_end=counts.without_end,
         forgotten=counts.forgotten,
-        named=not any(value for key, value in filters.items() if key != "devices"),
+        named=everybody_recorded(context),
         stretch_ns=learned.bases.stretches.width,
         based=dict(sums.based),
         shared=sorted(context.device_name(dev) for dev in second.shared),
@@ -87,18 +86,8 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
             one.wait_ns += int(cells[slot])
     service, device, unknown = (int(ns) for ns in cells[slots:])
     others_own = int(cells[:slots][own].sum())
-    negative = sum(min(one.wait_ns, 0) for one in culprits.values()) + min(others_own, 0)
-    device += negative + min(unknown, 0)
-    # What others had in front of the device cannot make it faster than it is without them.
-    service += min(device, 0)
     blamed = sorted(culprits.values(), key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
-    parts = [
-        Part(Kind.SERVICE, None, service),
-        Part(Kind.OWN, None, max(others_own, 0)),
-        *(Part(Kind.OTHER, one.name, one.wait_ns) for one in blamed if one.wait_ns > 0),
-        Part(Kind.DEVICE, None, max(device, 0)),
-        Part(Kind.UNKNOWN, None, max(unknown, 0)),
-    ]
+    behind = {one.name: one.wait_ns for one in blamed}
     free = second.sums.free[row]
     every = distribution(free[-1])
     found = Victim(
@@ -106,7 +95,7 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         ios=int(second.sums.ios[row]),
         wait_ns=int(cells.sum()),
         p99_ns=every.percentiles([0.99])[0],
-        parts=[part for part in parts if part.wait_ns or part.kind == Kind.SERVICE],
+        parts=parts_of(service, others_own, behind, device, unknown),
         without=[],
         small_ns=int(second.sums.untold[row]),
     )

@@ -52,9 +52,10 @@ _FLAG_BITS, _SIZE_BITS = 2, 6
 class Classes:
     """Numbers of classes of I/O: device, operation, size rounded up to a power of 2, flushes."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, most: int = MOST_CLASSES) -> None:
         """Start without classes. context: the log's."""
         self.numbers: dict[int, int] = {}
+        self._most = most
         self._preflush = np.uint32(context.flag_mask("PREFLUSH"))
         self._fua = np.uint32(context.flag_mask("FUA"))
         self._flush = context.op_number("flush")
@@ -79,9 +80,9 @@ class Classes:
         return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
 
     def _number(self, key: int) -> int:
-        if len(self.numbers) < MOST_CLASSES:
+        if len(self.numbers) < self._most:
             return self.numbers.setdefault(key, len(self.numbers))
-        return self.numbers.get(key, MOST_CLASSES - 1)
+        return self.numbers.get(key, self._most - 1)
 
     def device(self, number: int) -> int:
         """Return the dev_t of a class."""
@@ -170,6 +171,12 @@ class Counts:
     """Bios that waited so long that requests from their beginning are no longer known."""
 
 
+def everybody_recorded(context: Context) -> bool:
+    """Return whether the recording had no filter by I/O, so that each request has its party."""
+    filters = context.header.get("filters", {})
+    return not any(value for key, value in filters.items() if key != "devices")
+
+
 class Company:
     """Makes batches of windows in the log's order; see the module's docstring."""
 
@@ -180,9 +187,13 @@ class Company:
         by: tuple[Parties, Parties],
         long: Served | None,
         asked: Asked | None,
+        most: int = MOST_CLASSES,
     ) -> None:
-        """by: parties of victims and of culprits. long, asked: of an earlier pass; None: first."""
-        self.classes = Classes(context)
+        """by: parties of victims and of culprits. long, asked: of an earlier pass; None: first.
+
+        most: classes of I/O.
+        """
+        self.classes = Classes(context, most)
         self.counts = Counts()
         self.needed = FAR
         """ns from which requests are needed for anything but bios."""

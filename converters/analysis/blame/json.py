@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What blame found, for JSON; docs/blame.md describes every key."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Part, Victim
+from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Part, Victim, Waited
 
 
 def as_dict(blamed: Blamed) -> dict[str, Any]:
@@ -20,13 +21,14 @@ def as_dict(blamed: Blamed) -> dict[str, Any]:
         },
         "too_long_ago": blamed.forgotten,
         "everybody_recorded": blamed.named,
-        "bases": {"stretch_ns": blamed.stretch_ns, **_based(blamed)},
+        "bases": {"stretch_ns": blamed.stretch_ns, **based(blamed.based)},
         "devices_on_the_cpus": blamed.shared,
     }
 
 
-def _based(blamed: Blamed) -> dict[str, int]:
-    return {name: blamed.based.get(name, 0) for name in ("stretch", "log", "substitute")}
+def based(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many I/Os have each source of a base."""
+    return {name: counts.get(name, 0) for name in ("stretch", "log", "substitute")}
 
 
 def _parts(parts: list[Part]) -> list[dict[str, Any]]:
@@ -35,14 +37,22 @@ def _parts(parts: list[Part]) -> list[dict[str, Any]]:
     ]
 
 
-def _victim(one: Victim) -> dict[str, Any]:
+def waited(one: Waited) -> dict[str, Any]:
+    """Return what is told of each victim, live or of a log."""
     return {
         "name": one.name,
         "ios": one.ios,
         "wait_ns": one.wait_ns,
         "mean_ns": round(one.mean_ns, 1),
-        "p99_ns": one.p99_ns,
         "parts": _parts(one.parts),
+        "cannot_tell_ns": one.small_ns,
+    }
+
+
+def _victim(one: Victim) -> dict[str, Any]:
+    return {
+        **waited(one),
+        "p99_ns": one.p99_ns,
         "without": [
             {
                 "culprit": told.culprit,
@@ -55,7 +65,6 @@ def _victim(one: Victim) -> dict[str, Any]:
             }
             for told in one.without
         ],
-        "cannot_tell_ns": one.small_ns,
     }
 
 

@@ -166,6 +166,8 @@ _OF_WRITERS: dict[str, Callable[[Context, str, int], str]] = {
 _OF_KEYS = ("file", "dir", "device", "op", "purpose", "call")
 DIMENSIONS = (*_OF_WRITERS, *_OF_KEYS)
 """Words of --by: what parties are told apart by."""
+WRITERS = tuple(_OF_WRITERS)
+"""Those of DIMENSIONS that every recording has."""
 
 
 def parties(by: str, context: Context) -> Parties:

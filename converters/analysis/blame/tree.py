@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What blame found, as plain data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,6 +45,27 @@ class Part:
     wait_ns: int
 
 
+def parts_of(
+    service: int, own: int, behind: Mapping[str, int], device: int, unknown: int
+) -> list[Part]:
+    """Return the parts of a victim's time, ns, none of them negative but own service.
+
+    A negative sum goes to the device, and from there to own service: what others had in front of
+    the device cannot make it faster than it is without them. behind: culprit → ns, of OTHER.
+    """
+    device += sum(min(ns, 0) for ns in (own, unknown, *behind.values()))
+    service += min(device, 0)
+    order = sorted(behind, key=lambda name: (name == OTHERS, -behind[name], name))
+    parts = [
+        Part(Kind.SERVICE, None, service),
+        Part(Kind.OWN, None, max(own, 0)),
+        *(Part(Kind.OTHER, name, behind[name]) for name in order if behind[name] > 0),
+        Part(Kind.DEVICE, None, max(device, 0)),
+        Part(Kind.UNKNOWN, None, max(unknown, 0)),
+    ]
+    return [part for part in parts if part.wait_ns or part.kind == Kind.SERVICE]
+
+
 @dataclass
 class Without:
     """What a victim's I/Os would take without one culprit."""
@@ -58,18 +80,14 @@ class Without:
     """I/Os without company from which the base comes."""
 
 
-@dataclass
-class Victim:
+@dataclass(kw_only=True)
+class Waited:
     """A party that waited."""
 
     name: str
     ios: int
     wait_ns: int
-    p99_ns: int
     parts: list[Part]
-    without: list[Without]
-    doing: dict[str, str] = field(default_factory=dict)
-    """Culprit → operation in which most of its time with the devices is."""
     small_ns: int = 0
     """Time of I/Os of which it cannot be told who slowed them."""
 
@@ -77,6 +95,16 @@ class Victim:
     def mean_ns(self) -> float:
         """Mean of the I/Os' times."""
         return self.wait_ns / self.ios if self.ios else 0.0
+
+
+@dataclass(kw_only=True)
+class Victim(Waited):
+    """A party that waited, and what would be without its culprits."""
+
+    p99_ns: int
+    without: list[Without]
+    doing: dict[str, str] = field(default_factory=dict)
+    """Culprit → operation in which most of its time with the devices is."""
 
 
 @dataclass

@@ -3,7 +3,16 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.live.tree import FORMAT, Depths, DeviceNow, Snapshot, Stretch
+from biotrail.converters.analysis.blame import json as blame_json
+from biotrail.converters.analysis.blame.online import LEFT_OUT
+from biotrail.converters.analysis.live.tree import (
+    FORMAT,
+    Blame,
+    Depths,
+    DeviceNow,
+    Snapshot,
+    Stretch,
+)
 from biotrail.converters.analysis.report.formats.json import call, group, operation
 
 
@@ -33,7 +42,7 @@ def _stretch(stretch: Stretch) -> dict[str, Any]:
 
     Keys: begin_ns, end_ns; total (a dict as report.json.operation: figures of bios, with those of
     requests as `requests`); operations (a list of such dicts), processes (a list of dicts as
-    report.json.group, of bios) and calls (as report.json.call), in the order of `stretch`.
+    report.json.group, of bios) and calls (as report.json.call), in the order of `stretch`; blame.
     """
     return {
         "begin_ns": stretch.begin_ns,
@@ -42,6 +51,18 @@ def _stretch(stretch: Stretch) -> dict[str, Any]:
         "operations": [operation(one) for one in stretch.operations],
         "processes": [group(one) for one in stretch.processes],
         "calls": [call(one) for one in stretch.calls],
+        "blame": None if stretch.blame is None else _blame(stretch.blame),
+    }
+
+
+def _blame(blame: Blame) -> dict[str, Any]:
+    """Return who waited for whom, with the keys of docs/blame.md that are told live."""
+    return {
+        "by": blame.by,
+        "victims": [blame_json.waited(one) for one in blame.victims],
+        "bases": blame_json.based(blame.based),
+        "left_out": {name: blame.left_out.get(name, 0) for name in LEFT_OUT},
+        "everybody_recorded": blame.everybody,
     }
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.blame.company import everybody_recorded
+from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.flow import in_window
 from biotrail.converters.analysis.distributions.groups import (
@@ -24,7 +26,14 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.live.calls import CallsOfStretch
-from biotrail.converters.analysis.live.tree import Depths, DeviceNow, Slow, Snapshot, Stretch
+from biotrail.converters.analysis.live.tree import (
+    Blame,
+    Depths,
+    DeviceNow,
+    Slow,
+    Snapshot,
+    Stretch,
+)
 from biotrail.converters.analysis.report.summaries import group_report, operation_report
 from biotrail.converters.analysis.report.tree.tree import GroupReport
 from biotrail.converters.events.context import Context
@@ -89,6 +98,7 @@ class _Part:
     processes: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     slowest: list[Slow] = field(default_factory=list)
     calls: CallsOfStretch = field(default_factory=CallsOfStretch)
+    waits: Waits = field(default_factory=Waits)
 
     def merge(self, other: "_Part") -> None:
         """Add the figures of another stretch of time, which is not changed, to this one.
@@ -104,6 +114,7 @@ class _Part:
                 getattr(self, name).merge(code, group)
         self.slowest = slowest_of(self.slowest + other.slowest)
         self.calls.merge(other.calls)
+        self.waits.merge(other.waits)
 
 
 def slowest_of(found: list[Slow]) -> list[Slow]:
@@ -117,13 +128,14 @@ class Live:
     After each `add` (or `idle`), call `snapshot` if `ready`.
     """
 
-    def __init__(self, context: Context, interval: int) -> None:
+    def __init__(self, context: Context, interval: int, blame: str | None = None) -> None:
         """Start the first stretch of time at the log's first clock reading.
 
         Without a clock reading the stretch has no begin yet. context: of the log. interval: ns
-        between snapshots, about.
+        between snapshots, about. blame: what victims and culprits are; None: nobody is blamed.
         """
         self._context, self._interval = context, interval
+        self._by, self._online = blame, Online(context, blame) if blame else None
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
         self._part = _Part(begin, begin)
@@ -157,6 +169,8 @@ class Live:
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
         part.calls.add(window, self._context)
+        if self._online is not None:
+            part.waits.merge(self._online.add(window).waits)
         self._add_depths(window)
 
     def idle(self, now: int) -> None:
@@ -180,8 +194,10 @@ class Live:
         began within a minute before that end, at least the current one; older ones are dropped.
         `slowest` is of that minute, `devices` since the last snapshot: the devices' depths begin
         anew. `number` counts snapshots from 1. source: of the trace, for its counts of losses.
-        last: whether the recording has ended.
+        last: whether the recording has ended; blame then has what still waited for later windows.
         """
+        if last and self._online is not None:
+            self._part.waits.merge(self._online.finish().waits)
         part, self._part = self._part, _Part(self._part.end, self._part.end)
         self._minute.append(part)
         while part.end - self._minute[0].begin > MINUTE_NS and len(self._minute) > 1:
@@ -232,7 +248,16 @@ class Live:
             operations=sorted(found, key=lambda o: -o.bios.counters["ios"]),
             processes=self._process_reports(part, span),
             calls=part.calls.reports(context),
+            blame=self._blame(part.waits),
         )
+
+    def _blame(self, waits: Waits) -> Blame | None:
+        """Return who waited for whom in a stretch of time; None: it was not asked for."""
+        if self._by is None:
+            return None
+        everybody = everybody_recorded(self._context)
+        based, left_out = dict(waits.based), dict(waits.left_out)
+        return Blame(self._by, waits.victims(), based, left_out, everybody)
 
     def _name(self, place: int) -> dict[str, str | int | None]:
         """Return the name of a device and operation, or of OTHERS: {"others": 1}.

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass, field
 
+from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport, OperationReport
 
 FORMAT = 2
@@ -81,6 +82,22 @@ class SlowCall:
 
 
 @dataclass
+class Blame:
+    """Who waited for whom, of the I/Os that settled in a stretch of time."""
+
+    by: str
+    """What victims and culprits are."""
+    victims: list[Waited]
+    """By time, the most first."""
+    based: dict[str, int]
+    """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
+    left_out: dict[str, int]
+    """What is not in it, or stands beside nothing: number by name, see blame.online.Waits."""
+    everybody: bool
+    """Whether the recording has no filter by I/O: what one leaves out is blamed on nobody."""
+
+
+@dataclass
 class Stretch:
     """A stretch of time, and the bios and requests whose windows came in it."""
 
@@ -93,6 +110,8 @@ class Stretch:
     """Most I/O first."""
     calls: list[CallReport] = field(default_factory=list)
     """System calls by name, those with I/O first, then by time; empty unless they are timed."""
+    blame: Blame | None = None
+    """None: it was not asked for."""
 
 
 @dataclass

@@ -36,6 +36,7 @@ from biotrail.converters.outputs.perfetto.sites.crossing import mark_crossing
 from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
 from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
+from biotrail.converters.outputs.perfetto.slices.blamed import Blame, counters
 from biotrail.converters.outputs.perfetto.slices.detail import drawn_with, slice_maker
 from biotrail.converters.outputs.perfetto.slices.open import of_open, only_open, without_ended
 from biotrail.converters.outputs.perfetto.slices.slowest import Slowest
@@ -73,6 +74,7 @@ def convert(
     detail: Detail = Detail.STANDARD,
     colour: Colour = Colour.AUTO,
     place: Place | None = None,
+    blame: Blame | None = None,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
@@ -82,10 +84,11 @@ def convert(
     attributes (name → text or number). to_end: draw the trace up to the last window's end, as for a
     cut, instead of up to its last event. detail: how much of each bio is drawn. colour: what slices
     of one colour have in common. place: where the log stands in a trace of several logs; None:
-    alone. on_progress: called after every window with a copy of the summary so far. Raises
+    alone. blame: who slowed whom, which takes in the windows as they come; None: is not drawn.
+    on_progress: called after every window with a copy of the summary so far. Raises
     OutputError when `out` cannot be written.
     """
-    converter = Converter(context, out, stacks, facts, to_end, detail, colour, place)
+    converter = Converter(context, out, stacks, facts, to_end, detail, colour, place, None, blame)
     for window in lifecycles:
         converter.write_window(window)
         del window  # not kept while the next is made
@@ -109,12 +112,13 @@ class Converter:
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
         lives: LifeReader | None = None,
+        blame: Blame | None = None,
     ) -> None:
         """Take the parameters of `convert`; nothing is written before the first window.
 
         context: the log's, which grows while it is read. out: stays open. place: where the log
         stands in the trace; None: alone. lives: gathers the lives of followed objects, the same for
-        all parts of a trace; None: a new one. `summary` begins with zeros.
+        all parts of a trace; None: a new one. blame: as for `convert`. `summary` begins with zeros.
         """
         self._to_end, self._detail = to_end, detail
         self.context, self._facts = context, facts or {}
@@ -143,6 +147,7 @@ class Converter:
         self._lives = LifeWriter(context, identity, self._tree, lives)
         self._counters = CounterWriter(context, *parts, fine=full)
         self._slowest = Slowest(context, names, self._clocks)
+        self._blame = blame
         self._last_window: Lifecycles | None = None
         self._begin: int | None = None
         self._shown_from = 0
@@ -233,7 +238,10 @@ class Converter:
         self._slices.finish(self._end)
         self._counters.finish(begin, self._end)
         self._end = max(self._end, self._counters.last)
-        self._file.packets(self._slowest.packets(self._tree, self._place.host))
+        if self._blame is not None:
+            self._blame.finish()
+            self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
+        self._file.packets(self._slowest.packets(self._tree, self._place.host, self._blame))
         self.summary.lanes = self._slices.lanes
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)

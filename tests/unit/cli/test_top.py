@@ -309,6 +309,8 @@ def names_in(value: Any) -> set[str]:
 def test_the_json_is_documented() -> None:
     # GIVEN docs/top.md and docs/report.md WHEN a snapshot is told THEN every name in it is there
     text = DOC.read_text() + (ROOT / "docs" / "report.md").read_text()
-    found = [json.loads(json.dumps(as_dict(follow(log)[-1]))) for log in (SAMPLE, PATH_LOG)]
+    text += (ROOT / "docs" / "blame.md").read_text()
+    logs = (SAMPLE, None), (PATH_LOG, "owner")
+    found = [json.loads(json.dumps(as_dict(follow(log, 1, by)[-1]))) for log, by in logs]
     text += "".join(f"`{status}`" for status in ("IOERR",))
     assert not {name for name in names_in(found) if f"`{name}`" not in text}

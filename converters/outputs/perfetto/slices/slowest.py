@@ -12,6 +12,7 @@ from biotrail.converters.events.tables import Bios, Tasks
 from biotrail.converters.outputs.perfetto.names import SLOWEST, Interned
 from biotrail.converters.outputs.perfetto.packets.clocks import ClockBook
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.slices.blamed import Blame, mark
 from biotrail.converters.outputs.perfetto.tracks.lanes import LanePool
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 
@@ -113,11 +114,12 @@ class Slowest:
         """Return the slowest I/O; None: of no bio without a parent is the latency known."""
         return max(self._heap, default=None)
 
-    def packets(self, tree: Tree, host: str) -> list[TracePacket]:
+    def packets(self, tree: Tree, host: str, blame: Blame | None) -> list[TracePacket]:
         """Return the lanes' descriptors of the track "slowest I/Os", then BEGIN and END per I/O.
 
         tree: makes the lanes' tracks. host: the slices' `host` argument; empty: they have none.
-        I/Os in order of their start, each one's END right behind its BEGIN; [] without I/Os.
+        blame: who slowed them; None: is not told. I/Os in order of their start, each one's END
+        right behind its BEGIN; [] without I/Os.
         """
         slowest = sorted(self._heap, key=lambda one: (one.start, -one.rank))
         start = np.array([one.start for one in slowest], dtype=np.int64)
@@ -128,7 +130,10 @@ class Slowest:
         tracks = {lane: tree.lane(SLOWEST, 0, lane) for lane in sorted(set(lanes))}
         packets += [TracePacket(track_descriptor=track) for track in tracks.values()]
         for one, lane in zip(slowest, lanes, strict=True):
-            packets += self._slice(one, tracks[lane].uuid, host)
+            begin, end = self._slice(one, tracks[lane].uuid, host)
+            if blame is not None:
+                mark(begin.track_event, blame.behind(-one.rank), one.latency)
+            packets += [begin, end]
         return packets
 
     def _slice(self, one: SlowIo, track: int, host: str) -> list[TracePacket]:

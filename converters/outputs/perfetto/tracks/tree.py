@@ -4,6 +4,7 @@
 db1: block I/O
   recording                       metadata
   slowest I/Os                    lanes
+  waiting because of others       a counter per victim, where any waited
   lost events                     lanes: a slice per loss window, where there are any
   journal of nvme0n1p2            a slice per commit, where they were recorded
   nvme0n1 (259:0)                 one per device with I/O, in the header's order

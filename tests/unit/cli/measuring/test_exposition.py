@@ -17,8 +17,11 @@ from biotrail.cli.measuring.exposition import LES
 from biotrail.cli.measuring.figures import by_name
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO, bucket_of
 from biotrail.cli.measuring.kernel_counts import kernel_counts
-from biotrail.cli.measuring.live_model import times
+from biotrail.cli.measuring.live_model import blamed, times
+from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.live.blame_totals import BlameTotals
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.limits import (
     MEASURE_BUCKETS,
     MEASURE_HALF,
@@ -32,6 +35,7 @@ from tests.support.metrics_scrapes import counts, parse, select, value
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "metrics"
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 def samples(exemplars: Exemplars | None = None) -> list[Sample]:
@@ -52,12 +56,34 @@ def test_figures_become_samples_in_base_units() -> None:
     assert value(found, "biotrail_unseen_completions_total") == 4
     assert value(found, "biotrail_skipped_seconds_total") == 1.5
     assert value(found, "biotrail_behind_seconds") == 0.25
+    assert value(found, "biotrail_blame_seconds_total", victim="db", culprit="backup") == 1.5
+    assert value(found, "biotrail_blame_waited_seconds_total", victim="db") == 4
+    assert value(found, "biotrail_blame_untold_seconds_total", victim="db") == 0
     assert value(found, "biotrail_cpu_seconds_total", process="metrics") == 0.5
     assert value(found, "biotrail_program_sampled_run_seconds_total") == 2e-6
     name = "biotrail_io_duration_seconds"
     assert tuple(counts(found, name, device="sda")) == READ.latency.counts
     assert value(found, f"{name}_count", device="sda") == 3
     assert value(found, f"{name}_sum", device="sda") == pytest.approx(0.0050025)
+
+
+def test_a_party_of_the_name_other_is_added_to_others() -> None:
+    # GIVEN sums in which a program is called as the label of what is not kept apart
+    totals = BlameTotals(Trace(SAMPLE).context, "process")
+    totals.waited.update({"other": 2, OTHERS: 3})
+    totals.behind.update({("other", "app"): 2, (OTHERS, "app"): 3})
+    # WHEN labels are made THEN nothing is lost
+    found = blamed(totals)
+    assert (found.waited, found.behind) == ({"other": 5}, {("other", "app"): 5})
+
+
+def test_a_hostile_name_can_be_served() -> None:
+    # GIVEN a cgroup whose path is no UTF-8, with a line feed in it
+    totals = BlameTotals(Trace(SAMPLE).context, "cgroup")
+    totals.waited["/a\udc80\nb"] = 2
+    # WHEN a label is made of it THEN it can be encoded, on one line
+    [name] = blamed(totals).waited
+    assert "\n" not in name and name.encode()
 
 
 def test_an_exemplar_names_the_log_of_a_slow_io() -> None:

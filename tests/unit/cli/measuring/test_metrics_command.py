@@ -78,6 +78,8 @@ def test_a_port_that_is_taken_is_named() -> None:
         (("--keep", "5s", "-o", "-"), "--keep needs -o FILE"),
         (("-o", "a.biotrail"), "give --keep 30s, too"),
         (("--by", "unit"), "--by is of figures that the model adds up"),
+        (("--blame",), "--blame is of figures that the model adds up"),
+        (("--events", "light", "--blame=file"), "is not one of 'owner'"),
         (("--op", "read"), "with filters give --events light"),
         (("--keep", "5s", "-o", "a.biotrail", "--op", "read"), "leave the filters out"),
         (("--listen", "0.0.0.0:1"), "no loopback address"),

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blame of I/O that goes on, in one pass: an I/O's base is that of what has passed.
+
+The rule is that of `blame`: the same company, classes, work and shares. What a log's second pass
+knows and this cannot: bases of I/O that is still to come, requests that last longer than LONG_NS
+(they stand beside nothing), and for whom a journal's commit is written (its I/O is the journal's).
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.blame import share_loops
+from biotrail.converters.analysis.blame.bases import CALM, DEVICE, QUEUE, Bases, Learner
+from biotrail.converters.analysis.blame.blame import (
+    Asked,
+    Names,
+    Tally,
+    learn,
+    looked_up,
+    on_cpus,
+    slots_of,
+    tells,
+    weights,
+)
+from biotrail.converters.analysis.blame.company import Batch, Beside, Company, Ios, beside
+from biotrail.converters.analysis.blame.parties import parties
+from biotrail.converters.analysis.blame.tree import OTHERS, Waited, parts_of
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+
+MOST_CLASSES = 1024
+"""Classes of I/O that are told apart."""
+MOST_NAMES = 256
+"""Victims, and culprits of a victim, that are kept apart in a stretch of time; the rest: OTHERS."""
+
+LEFT_OUT = (
+    "time_not_known",
+    "of_upper_devices",
+    "requests_without_end",
+    "requests_too_long",
+    "too_long_ago",
+)
+"""What is left out of blame, or stands beside nothing."""
+
+
+@dataclass
+class Row:
+    """Time of one victim's I/Os, ns. Cells may be negative."""
+
+    ios: int = 0
+    service: int = 0
+    own: int = 0
+    device: int = 0
+    unknown: int = 0
+    untold: int = 0
+    """Time of I/Os of which it cannot be told who slowed them."""
+    behind: Counter[str] = field(default_factory=Counter)
+    """Culprit → ns."""
+
+    @property
+    def wait_ns(self) -> int:
+        """Q2C of all."""
+        return self.service + self.own + self.device + self.unknown + sum(self.behind.values())
+
+    def merge(self, other: "Row") -> None:
+        """Add another row, which is not changed."""
+        for name in ("ios", "service", "own", "device", "unknown", "untold"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for culprit, ns in other.behind.items():
+            kept = culprit in self.behind or len(self.behind) < MOST_NAMES
+            self.behind[culprit if kept else OTHERS] += ns
+
+
+@dataclass
+class Waits:
+    """Who waited for whom in a stretch of time; can be added up with others."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    based: Counter[str] = field(default_factory=Counter)
+    """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """What is not in the rows, or stands beside nothing: number by name, as in JSON."""
+
+    def merge(self, other: "Waits") -> None:
+        """Add another stretch, which is not changed."""
+        for name, row in other.rows.items():
+            kept = name in self.rows or len(self.rows) < MOST_NAMES
+            self.rows.setdefault(name if kept else OTHERS, Row()).merge(row)
+        self.based.update(other.based)
+        self.left_out.update(other.left_out)
+
+    def victims(self) -> list[Waited]:
+        """Return the victims, by time, the most first; OTHERS is last."""
+        found = [
+            Waited(
+                name=name,
+                ios=row.ios,
+                wait_ns=row.wait_ns,
+                parts=parts_of(row.service, row.own, row.behind, row.device, row.unknown),
+                small_ns=row.untold,
+            )
+            for name, row in self.rows.items()
+        ]
+        return sorted(found, key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
+
+
+@dataclass
+class Cells:
+    """What I/Os of one device waited for."""
+
+    ios: Ios
+    cells: I64
+    """(n, slots + 3) ns: I/O of each slot, own service, device alone, unknown."""
+    row: I64
+    """(n,): the victim's row in `names`."""
+    names: Names
+
+    def behind(self) -> I64:
+        """Return each I/O's cells of others' I/O, (n, slots); 0 where the I/O is its own."""
+        mine = self.cells[:, : len(self.names.slots)]
+        return np.where(self.names.own[self.row] != 0, 0, mine)
+
+
+@dataclass
+class Settled:
+    """Blame of I/Os that have settled."""
+
+    waits: Waits
+    each: list[Cells]
+
+
+class Online:
+    """Blames the I/O of windows in the log's order, each as soon as all beside it is known.
+
+    An I/O has settled some LONG_NS after its end.
+    """
+
+    def __init__(self, context: Context, by: str) -> None:
+        """context: of the log. by: what victims and culprits are, of parties.DIMENSIONS."""
+        self._context, self._asked = context, Asked((by, by))
+        self._by = (parties(by, context),) * 2
+        self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
+        self._long = 0
+        self._told: Counter[str] = Counter()
+        """What was said to be left out so far."""
+        self._learner = Learner(most=None)
+        self._bases = Bases(self._learner.stretches)
+
+    def add(self, window: Lifecycles) -> Settled:
+        """Add the next window; return what has settled by now."""
+        return self._settled(self._company.add(window))
+
+    def finish(self) -> Settled:
+        """Return what is left, after the last window."""
+        return self._settled(self._company.finish())
+
+    def _settled(self, batch: Batch | None) -> Settled:
+        self._long += sum(map(len, self._company.long))
+        self._company.long.clear()
+        if batch is None:
+            return Settled(Waits(left_out=self._left_out()), [])
+        ios = batch.ios
+        bases = self._learn(batch)
+        known = batch.served.take(batch.served.victim >= 0)
+        tally = Tally()
+        tally.add(ios)
+        tally.add_had(known.victim, known.culprit, known.end - known.issue)
+        sums = _Sums(tally.names(self._by, self._asked))
+        slot, weight = slots_of(sums.names, batch.served), weights(bases, batch.served)
+        row = looked_up(sums.names.row_of, ios.victim, NEVER)
+        each = []
+        for one in beside(batch, np.arange(len(ios)), slot, weight, len(sums.names.slots)):
+            each.append(self._share(ios.take(one.rows), one, row[one.rows], sums, bases))
+        based = bases.sources(ios.kind, ios.queue)
+        return Settled(Waits(sums.rows(), based, self._left_out()), each)
+
+    def _left_out(self) -> Counter[str]:
+        """Return what has been left out since the last call."""
+        counts = self._company.counts
+        numbers = (
+            counts.unknown, counts.upper, counts.without_end, self._long, counts.forgotten,
+        )  # fmt: skip
+        every = Counter(dict(zip(LEFT_OUT, numbers, strict=True)))
+        fresh = every - self._told
+        self._told = every
+        return fresh
+
+    def _learn(self, batch: Batch) -> Bases:
+        """Return the bases of what has passed, with the batch.
+
+        An I/O's stretch has begun lately, maybe: the one before stands for it, until it has ENOUGH.
+        """
+        learner, bases, ios = self._learner, self._bases, batch.ios
+        learn(learner, batch)
+        step = learner.stretches.of(ios.queue)
+        now = int(step.max())
+        learner.forget(now - 1)
+        for old in [key for key in bases.of_stretch if key[1] < now - 1]:
+            del bases.of_stretch[old]
+        kinds = distinct_values(ios.kind)[0].tolist()
+        learner.update(bases, kinds)
+        for kind in kinds:
+            for part in (QUEUE, DEVICE):
+                if before := bases.of_stretch.get((kind, now - 1, part)):
+                    bases.of_stretch.setdefault((kind, now, part), before)
+        return bases
+
+    def _share(self, ios: Ios, one: Beside, row: I64, sums: "_Sums", bases: Bases) -> Cells:
+        """Share the time of I/Os of one device. row: those of their victims."""
+        names, slots = sums.names, len(sums.names.slots)
+        base, none = bases.of(ios.kind, ios.queue), np.zeros(len(ios), np.int64)
+        tell = tells(bases, ios.kind)
+        if on_cpus(self._context, int(ios.dev[0])):
+            tell[:] = 0
+        forgotten = ios.queue < self._company.floor
+        self._company.counts.forgotten += int(forgotten.sum())
+        tell[forgotten] = 0
+        cells = np.zeros((len(ios), slots + 3), np.int64)
+        share_loops.share_all(
+            ios.issue - ios.queue, ios.complete - ios.issue, base[QUEUE], base[DEVICE], tell, row,
+            none + NEVER, none, one.queue, one.device, names.own, cells, np.zeros((1, slots, 4)),
+            sums.cells, np.zeros((len(names.victims), slots + 1, 1), np.int64), CALM,
+        )  # fmt: skip
+        sums.ios += np.bincount(row, minlength=len(sums.ios))
+        sums.untold += sum_by(row, np.where(tell == 0, ios.complete - ios.queue, 0), len(sums.ios))
+        return Cells(ios, cells, row, names)
+
+
+class _Sums:
+    """Sums over a batch, by row of the victim."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.cells = np.zeros((len(names.victims), len(names.slots) + 3), np.int64)
+        self.ios = np.zeros(len(names.victims), np.int64)
+        self.untold = np.zeros(len(names.victims), np.int64)
+
+    def rows(self) -> dict[str, Row]:
+        """Return the victims with I/O, by name."""
+        found = {}
+        slots = len(self.names.slots)
+        for place in np.flatnonzero(self.ios).tolist():
+            cells, own = self.cells[place], self.names.own[place].astype(bool)
+            service, device, unknown = (int(ns) for ns in cells[slots:])
+            row = Row(int(self.ios[place]), service, 0, device, unknown, int(self.untold[place]))
+            row.own = int(cells[:slots][own].sum())
+            for slot in np.flatnonzero(cells[:slots]).tolist():
+                if not own[slot]:
+                    row.behind[self.names.slots[slot][1]] += int(cells[slot])
+            found[self.names.victims[place]] = row
+        return found
