@@ -18,7 +18,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-convert bench-record bench-offered bench-fleet bench-replay bench-equal bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-equal bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -64,6 +64,12 @@ fuzz: .venv/.ready ## look for inputs that break a reader: make fuzz FUZZ_SECOND
 
 bpf: ## compile the BPF programs
 	@scripts/build-bpf
+
+pictures: setup-test ## screenshots of the Perfetto UI for docs/perfetto.md: look at them before committing
+	$(BIN)/python scripts/pictures.py
+
+bench-load: setup-test ## what Perfetto's engine takes to open a trace of 1 M bios: make bench-load ARGS="--detail bios --sql"
+	$(BIN)/python -m benchmarks.perfetto_load $(ARGS)
 
 bench: setup ## speed and size of the conversion, beside blkparse where there is one
 	$(BIN)/python -m benchmarks.log_to_perfetto

