@@ -21,6 +21,7 @@ from biotrail.text.report.verdict_parts import (
     READING,
     STAGES,
     WORDS,
+    Found,
     operation_name,
     percent,
     recorder_share,
@@ -30,6 +31,7 @@ from biotrail.text.report.verdict_parts import (
     where_text,
     whole_time,
 )
+from biotrail.text.report.verdict_waits import waits
 
 # Thresholds of the rules; docs/report.md states each with its rule.
 MAIN_SHARE = 0.5
@@ -61,8 +63,6 @@ PURPOSES = {
 }
 """Purposes that are spoken of: words, and what to look at next."""
 CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
-Found = tuple[str, str, dict[str, Any]]
-"""Text, what to look at next, figures."""
 
 
 def _no_io(report: Report) -> Found | None:
@@ -447,6 +447,7 @@ class Rule:
 
 RULES = (
     Rule("no-io", _no_io),
+    Rule("waits", waits),
     Rule("held", _held),
     Rule("purpose", _purpose),
     Rule("main-part", _main_part),

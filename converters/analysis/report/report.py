@@ -35,6 +35,7 @@ from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.calls.callers import Callers
 from biotrail.converters.analysis.report.calls.calls import CallsByName
 from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
 from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
@@ -126,6 +127,12 @@ class Reporter:
         self._calls = CallsByName(context)
         self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
         self._waits = WaitsByReason(context)
+        self._calls_by_process = (
+            self._call_groups
+            if self._call_groups is not None and by == "process"
+            else CallsByGroup(context, "process")
+        )
+        self._callers = Callers(context, self._calls_by_process, self._waits)
         self._commits = CommitsByDevice(context)
         self._held = HeldByLimit(context)
         self._submissions = SubmissionsByOperation(context)
@@ -196,7 +203,10 @@ class Reporter:
         self._calls.add(window)
         if self._call_groups is not None:
             self._call_groups.add(window)
+        if self._calls_by_process is not self._call_groups:
+            self._calls_by_process.add(window)
         self._waits.add(window)
+        self._callers.add(window)
         self._commits.add(window)
         self._held.add(window)
         self._submissions.add(window)
@@ -282,6 +292,7 @@ class Reporter:
             waits=self._waits.reports(),
             held=self._held.reports(),
             waits_dropped=self._waits.dropped,
+            callers=self._callers.reports(),
             commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
             submissions=self._submissions.reports(),

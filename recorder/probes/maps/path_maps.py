@@ -32,7 +32,7 @@ MEANINGS = {
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
-_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 136
+_CALL_SLOTS = 1 << 16
 _DIRTY_BITS, _DIRTY_SLOT_BYTES = 18, 64
 LEAST_DIRTY_BYTES = 1 << 20
 """The smallest table of who dirtied pages: of 64 MiB of pages in order, at best."""
@@ -299,7 +299,7 @@ class PathMaps:
         constants.frozen = choice.frozen
         drivers.set_size(bpf, drivers.PART in choice.parts)
         calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
-        bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
+        bpf.set_map_size("bt_call_slots", bpf.value_size("bt_call_slots"), calls)
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""

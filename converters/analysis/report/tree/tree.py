@@ -7,6 +7,7 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
 from biotrail.converters.analysis.report.tails.tails import Tail
+from biotrail.converters.analysis.report.tree.callers import Beside, CallerWait, Party
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
 from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
@@ -180,6 +181,20 @@ class CallReport:
     """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
     name: Name = field(default_factory=dict)
     """Name of the group of --by that the calls are of; empty: they are all calls of that name."""
+
+
+@dataclass
+class Caller:
+    """Calls of one name of one process."""
+
+    call: CallReport
+    """`name` is the process's; io is true."""
+    waits: list[CallerWait]
+    """The longest first; empty without the part fs."""
+    beside: list[Beside]
+    """I/O in flight while calls of this process waited, the most first, its own too."""
+    carried: dict[Party, int] = field(default_factory=dict)
+    """Others' data, bytes, that threads which commit journals wrote on these devices."""
 
 
 @dataclass
@@ -440,6 +455,8 @@ class Report:
     """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
+    callers: list[Caller] = field(default_factory=list)
+    """The processes' calls that waited most, the first most; not all, and for sentences alone."""
     submissions: list[SubmissionReport] = field(default_factory=list)
     """io_uring and aio by operation, the most first; empty where none were recorded."""
     of_events: bool = False

@@ -89,4 +89,4 @@ def test_the_first_sentence_and_top_name_the_process(
     # THEN the sentence is about the process, and top has one row for it
     assert f"of all time is of python3 (pid {LEADER})" in " ".join(cli("report", log).out.split())
     rows = [g.name for one in follow(log) for g in one.now.processes]
-    assert rows == [{"process": "python3", "pid": LEADER}]
+    assert rows == [{"process": "python3", "pid": LEADER, "title": None}]

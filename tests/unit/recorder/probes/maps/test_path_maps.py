@@ -274,6 +274,9 @@ class Object:
     def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
         self.sizes[name] = (value_bytes, entries)
 
+    def value_size(self, name: str) -> int:
+        return 64
+
     def attach(self, program: str) -> None:
         self.attached.append(program)
 
