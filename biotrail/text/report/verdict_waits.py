@@ -56,9 +56,7 @@ _CAUSES = {
     "lock": _Cause("a lock", f"what its holder waits for: slow --calls; {_PATH}, Reasons"),
     "memory": _Cause("memory to be freed", "vmstat's si, so and pgscan, and whose memory"),
     "device's queue": _Cause("room in the device's queue", f"nr_requests; {READING}, Q2G"),
-    "other I/O": _Cause(
-        "I/O that others queued", f"What calls waited for, below; {_PATH}", apart=False
-    ),
+    "other I/O": _Cause("I/O that others queued", f"{_PATH}, Reasons of waits", apart=False),
 }
 """Name of a cause in figures → words, and what to look at next."""
 _BY_REASON = {
@@ -127,6 +125,8 @@ def _victim(report: Report, caller: Caller) -> Found | None:
         of_these = "that" if len(shown) == 1 else "the first"
         text += f"; without {of_these} it would take {units.duration(without)} on average"
     next_ = _CAUSES[first].next
+    if first == "other I/O" and not caller.waits:
+        next_ = f"record the part fs, too, which says for what: {_PATH}"
     if first == device and meanwhile.get("beside"):
         victim = str(call.name["process"])
         next_ = (

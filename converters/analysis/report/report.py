@@ -43,6 +43,7 @@ from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, Wai
 from biotrail.converters.analysis.report.devices.devices import Device, Devices
 from biotrail.converters.analysis.report.devices.drivers import Drivers
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
+from biotrail.converters.analysis.report.devices.hanging import Hanging
 from biotrail.converters.analysis.report.devices.held import HeldByLimit
 from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.purposes import Purposes
@@ -135,6 +136,7 @@ class Reporter:
         self._callers = Callers(context, self._calls_by_process, self._waits)
         self._commits = CommitsByDevice(context)
         self._held = HeldByLimit(context)
+        self._hanging = Hanging(context)
         self._submissions = SubmissionsByOperation(context)
         self._pairs = PairFigures(context, interval)
         self._completions = Completions()
@@ -209,6 +211,7 @@ class Reporter:
         self._callers.add(window)
         self._commits.add(window)
         self._held.add(window)
+        self._hanging.add(window)
         self._submissions.add(window)
         self._pairs.add(window, self.begin)
         self._completions.add(window)
@@ -293,6 +296,7 @@ class Reporter:
             held=self._held.reports(),
             waits_dropped=self._waits.dropped,
             callers=self._callers.reports(),
+            hanging=self._hanging.reports(end),
             commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
             submissions=self._submissions.reports(),

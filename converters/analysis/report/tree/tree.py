@@ -7,7 +7,7 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
 from biotrail.converters.analysis.report.tails.tails import Tail
-from biotrail.converters.analysis.report.tree.callers import Beside, CallerWait, Party
+from biotrail.converters.analysis.report.tree.callers import Beside, CallerWait, Party, Who
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
 from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
@@ -242,6 +242,32 @@ class HeldReport:
 
 
 @dataclass
+class HangingReport:
+    """I/O that one device had when the log ended, and of which it had long completed none."""
+
+    device: str
+    operations: list[str]
+    """Of what the driver has; where it has none of all."""
+    bios: int
+    requests: int
+    """Of these, with the driver."""
+    bytes: int
+    """Of the requests, without any of the bios; of discards and the like their ranges."""
+    since_queue_ns: int
+    """From the first Q of these to the log's end."""
+    since_issue_ns: int | None
+    """From the first issue of these, likewise; None: the driver had none."""
+    completes_none_ns: int
+    """From that Q, or the device's last completion if that was later, to the log's end."""
+    who: Who | None
+    """Whose the first bio is; None: not known."""
+    tid: int
+    """The thread; 0: not known."""
+    call: str | None
+    """In which that thread queued it; None: in none, or not recorded."""
+
+
+@dataclass
 class CommitReport:
     """Commits of the journal (jbd2) of one file system."""
 
@@ -455,6 +481,8 @@ class Report:
     """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
+    hanging: list[HangingReport] = field(default_factory=list)
+    """Devices that hung when the log ended, those with the oldest I/O first."""
     callers: list[Caller] = field(default_factory=list)
     """The processes' calls that waited most, the first most; not all, and for sentences alone."""
     submissions: list[SubmissionReport] = field(default_factory=list)
