@@ -19,6 +19,7 @@ WAITED_OF_SPAN, WAITED_OF_CALLS = 0.05, 0.25
 CAUSE_SHARE = 0.25
 BESIDE_MEAN, BESIDE_SHARE = 0.5, 0.5
 OWN_DEPTH = 4
+RAN_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _victim(report: Report, caller: Caller) -> Found | None:
         ],
         "mean_ns": round(call.time.mean, 3),
         "without_mean_ns": None if without is None else round(without, 3),
-        **_whose(first, caller),
+        **{key: of for one, _ in shown for key, of in _whose(one, caller).items()},
         **(meanwhile if device else {}),
     }
     return text, next_, figures
@@ -176,6 +177,9 @@ def _words(cause: str, caller: Caller) -> str:
     """Return the words of a cause, with whose it is where that is known."""
     words = _CAUSES[cause].words
     whose = _whose(cause, caller)
+    if whose.get("ran"):
+        who = "its own other threads" if whose["ran_own"] else whose["ran"]
+        return f"{words} ({percent(whose['ran_share'])} of that {who} ran instead)"
     if whose.get("limit"):
         return f"the limit of cgroup {whose['limit']}"
     if whose.get("holder"):
@@ -186,6 +190,8 @@ def _words(cause: str, caller: Caller) -> str:
 def _whose(cause: str, caller: Caller) -> dict[str, Any]:
     """Return figures of whose limit or lock it was; empty: neither, or not known."""
     of = _of_cause(cause, caller)
+    if cause == "CPU":
+        return _ran(caller)
     if cause == "limit":
         limits = Counter[str]()
         for wait in of:
@@ -199,6 +205,21 @@ def _whose(cause: str, caller: Caller) -> dict[str, Any]:
         return {}
     most = max(held, key=lambda who: who.ns)
     return {"holder": called(most.process, most.title), "holder_pid": most.pid}
+
+
+def _ran(caller: Caller) -> dict[str, Any]:
+    """Return figures of who had the CPU meanwhile; empty: nobody is known for RAN_SHARE of it."""
+    whole = {part.stage: part.time.sum for part in caller.call.parts}.get("runnable", 0)
+    ns: Counter[tuple[bool, str]] = Counter()
+    for who in caller.ran:
+        ns[who.pid == caller.call.name["pid"], who.process] += who.ns
+    if not ns:
+        return {}
+    [((own, name), most)] = ns.most_common(1)
+    share = most / max(whole, most)
+    if share < RAN_SHARE:
+        return {}
+    return {"ran": name, "ran_own": own, "ran_share": round(share, 6)}
 
 
 def _beside(caller: Caller) -> tuple[str, dict[str, Any]]:

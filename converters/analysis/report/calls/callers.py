@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls that waited most, by process: for what, and what others did meanwhile."""
 
+from collections import Counter
+
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.report.calls.groups import CallsByGroup
 from biotrail.converters.analysis.report.calls.meanwhile import Meanwhile
@@ -52,6 +54,8 @@ class Callers:
     def _caller(self, one: CallReport) -> Caller:
         pid = int(one.name["pid"] or 0)
         beside = self._meanwhile.of(pid)
+        waits = self._waits.of_call(pid, one.call)
+        ran = sum((wait.ran for wait in waits), Counter[int]())
         devices = {party.party.device for party in beside}
         return Caller(
             call=one,
@@ -63,9 +67,10 @@ class Callers:
                     limit=self._limit(wait.limits.most_common(1)),
                     waker=self._who(wait.wakers.most_common(1)),
                 )
-                for wait in self._waits.of_call(pid, one.call)
+                for wait in waits
                 if wait.reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]
             ],
+            ran=[who for by, ns in ran.most_common() if (who := self._named(by, ns))],
             beside=beside,
             carried={
                 party: size
@@ -80,10 +85,13 @@ class Callers:
     def _who(self, most: list[tuple[int, int]]) -> Who | None:
         """Return the process of the thread, with the ns."""
         for tid, ns in most:
-            pid = self._process.get(tid, 0)
-            if pid and (name := self._names[pid]):
-                return Who(name, pid, self._context.titles.title(pid, name), ns)
+            return self._named(self._process.get(tid, 0), ns)
         return None
+
+    def _named(self, pid: int, ns: int) -> Who | None:
+        """Return a process by its id, with the ns; None: it has no name, or is the idle task."""
+        name = self._names[pid] if pid else ""
+        return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
 
 
 def waited_ns(one: CallReport) -> int:

@@ -47,6 +47,8 @@ class WaitedFor:
     """Cgroup whose limit it was → ns."""
     wakers: Counter[int]
     """Thread that let go of what was waited for → ns; of LOCKS alone."""
+    ran: Counter[int]
+    """Process that had the CPU when a thread had to wait for one after that → ns of that."""
 
 
 @dataclass
@@ -63,6 +65,8 @@ class _Waited:
     """Cgroup whose limit held what was waited for → ns."""
     wakers: Counter[int] = field(default_factory=Counter)
     """Thread that ended waits for LOCKS → ns."""
+    ran: Counter[int] = field(default_factory=Counter)
+    """Process that had the CPU until the thread ran again → ns for which it was ready to run."""
 
     def merge(self, other: "_Waited") -> None:
         """Add the figures of other waits; nothing of `other` is shared."""
@@ -146,6 +150,7 @@ class WaitsByReason:
             one.time.add(blocked[mine])
             one.own += int(own[mine].sum())
             one.no_file += int(no_file[mine].sum())
+            _count(one.ran, waits.ran_pid[mine], (waits.run - waits.woken)[mine])
             if reason == WaitReason.CGROUP_LIMIT:
                 _count(one.limits, waits.limit[mine], blocked[mine])
             elif reason in LOCKS:
@@ -185,6 +190,7 @@ class WaitsByReason:
                 own_io_ns=one.own,
                 limits=one.limits,
                 wakers=one.wakers,
+                ran=one.ran,
             )
             for (of, call, reason), one in self._waited.items()
             if (of, call) == (pid, name)

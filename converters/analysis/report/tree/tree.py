@@ -191,6 +191,9 @@ class Caller:
     """`name` is the process's; io is true."""
     waits: list[CallerWait]
     """The longest first; empty without the part fs."""
+    ran: list[Who]
+    """Processes that had the CPU when one of these threads became ready to run, as long as it was;
+    of the waits that are recorded, and only where it is known."""
     beside: list[Beside]
     """I/O in flight while calls of this process waited, the most first, its own too."""
     carried: dict[Party, int] = field(default_factory=dict)

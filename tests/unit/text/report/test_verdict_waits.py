@@ -72,6 +72,28 @@ def test_a_call_that_waits_for_a_cpu(tmp_path: Path) -> None:
     assert figures["without_mean_ns"] == 20 * MS
 
 
+@pytest.mark.parametrize(
+    ("ran", "words", "own"),
+    [
+        ({"ran": OTHER, "ran_pid": OTHER}, "a CPU (100 % of that backup ran instead)", False),
+        (
+            {"ran": 45, "ran_pid": APP},
+            "a CPU (100 % of that its own other threads ran instead)",
+            True,
+        ),
+        ({}, "a CPU; without", None),
+    ],
+)
+def test_who_ran_instead(tmp_path: Path, ran: dict[str, int], words: str, own: bool | None) -> None:
+    # GIVEN a call that waits for a CPU, on which another thread ran before it, or none
+    log = made()
+    call(log, 5, cpu=80, **ran)
+    # WHEN the report is put in sentences THEN it says who, if anybody did
+    first = sentences(log, tmp_path / "log")["waits"]
+    assert words in first.text
+    assert first.figures.get("ran_own") == own
+
+
 @pytest.mark.parametrize("cuts", [(), (20 * MS, 60 * MS)])
 @pytest.mark.parametrize(
     ("others", "beside"),
