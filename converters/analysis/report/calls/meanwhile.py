@@ -26,7 +26,7 @@ from biotrail.converters.events.tables import (
     WaitCause,
 )
 from biotrail.converters.lifecycles.operations import transferred
-from biotrail.recorder.schema.syscalls import KERNEL_THREAD
+from biotrail.recorder.schema.syscalls import KERNEL_THREAD, REAPING_CALLS, numbers
 
 KEPT_NS = 10_000_000_000
 """Bios that ended so long before a window's end are kept for waits that end later."""
@@ -58,6 +58,7 @@ class Meanwhile:
         """Start without waits. context: the log's."""
         self._context = context
         self._writer = ByWriter(context)
+        self._reaping = numbers(REAPING_CALLS, context.machine)
         self._kept: _Flight | None = None
         self._sums: dict[tuple[int, int, int, int], list[int]] = {}
         """(process that waited, dev, operation, code of ByWriter) → ns in flight, bytes."""
@@ -80,15 +81,28 @@ class Meanwhile:
         waits = path.waits
         rows = np.flatnonzero(
             (waits.cause != WaitCause.OTHERWISE)
+            & ~np.isin(waits.number, self._reaping)
             & (waits.number != KERNEL_THREAD)
             & (waits.task >= 0)
             & ~waits.own
             & (waits.woken > waits.out)
         )
-        if not len(rows):
+        calls = path.calls  # those that reap wait for a ring, which is no recorded wait
+        reaps = np.flatnonzero(
+            np.isin(calls.number, self._reaping)
+            & ~calls.foreign
+            & (calls.own_io + calls.other_io > 0)
+            & (calls.task >= 0)
+            & (calls.entry != NEVER)
+            & calls.timed
+        )
+        if not len(rows) and not len(reaps):
             return
-        process = window.tasks.tgid[waits.task[rows]].astype(np.int64)
-        self._add_waits(process, waits.out[rows], waits.woken[rows], flights)
+        task = np.concatenate([waits.task[rows], calls.task[reaps]])
+        process = window.tasks.tgid[task].astype(np.int64)
+        begin = np.concatenate([waits.out[rows], calls.entry[reaps]])
+        end = np.concatenate([waits.woken[rows], calls.exit[reaps]])
+        self._add_waits(process, begin, end, flights)
 
     def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
         """Return the window's bios, without those of the recording.
@@ -144,12 +158,17 @@ class Meanwhile:
                 sums[1] += size
 
     def of(self, pid: int) -> list[Beside]:
-        """Return what was in flight while calls of a process waited, the most first."""
+        """Return what was in flight while calls of a process waited, the most first.
+
+        Without what threads that commit journals write for themselves, which is the commit.
+        """
         found: dict[Party, Beside] = {}
         for (of, dev, op, who), (ns, size) in self._sums.items():
             if of != pid or not ns:
                 continue
             party = self._party(dev, who, self._context.op_name(op))
+            if (party.process or "").startswith(_COMMITS):
+                continue
             one = found.setdefault(party, Beside(party, 0.0, 0))
             one.mean += ns / max(self._waited[pid], 1)
             one.bytes += size
