@@ -6,6 +6,7 @@ have waited longer; then the one of the test is in the figures of the same sente
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from biotrail.recorder.notes.cpus import hierarchy
 from tests.support.devices import MEBIBYTE, LoopDevice
 from tests.support.path_disks import LOAD, Disk, mounted
-from tests.support.record_command import biotrail, recorder
+from tests.support.record_command import biotrail, recorder, remove_cgroup
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf")]
 
@@ -104,6 +106,34 @@ def test_busy_cpus(tmp_path: Path, disk: Disk) -> None:
     first = "    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n"
     disk.record(quiet, disk.program(beside("[]", first + SYNCS)), "--path")
     assert all(shares(one).get("CPU", 0) < 0.25 for one in waits_of(quiet).values())
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_quota_of_its_cgroup(tmp_path: Path, disk: Disk, limited: bool) -> None:
+    # GIVEN fsyncs of a program whose cgroup may run for 1 % of the time, or that is in none
+    root = hierarchy(Path("/proc"))
+    if root is None:
+        pytest.skip("needs cgroups with the controller cpu")
+    if (root / "cgroup.subtree_control").exists():
+        (root / "cgroup.subtree_control").write_text("+cpu")
+    group = root / f"biotrail-test-quota-{os.getpid()}"
+    group.mkdir()
+    try:
+        if (group / "cpu.max").exists():
+            (group / "cpu.max").write_text("1000 100000")
+        else:
+            (group / "cpu.cfs_quota_us").write_text("1000")
+        enter = f"""
+    if {limited}:
+        open("{group}/cgroup.procs", "w").write("0")
+"""
+        log = tmp_path / "log"
+        disk.record(log, disk.program(beside("[]", enter + SYNCS, 3)), "--path")
+    finally:
+        remove_cgroup(group)
+    # WHEN a report is made THEN the quota is named as what may have had that time, or none is
+    fsync = waits_of(log).get("fsync", {})
+    assert fsync.get("quota_cgroup") == (f"/{group.name}" if limited else None)
 
 
 WRITES = """

@@ -20,6 +20,7 @@ CAUSE_SHARE = 0.25
 BESIDE_MEAN, BESIDE_SHARE = 0.5, 0.5
 OWN_DEPTH = 4
 RAN_SHARE = 0.25
+QUOTA_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ def _victim(report: Report, caller: Caller) -> Found | None:
     if without is not None:
         of_these = "that" if len(shown) == 1 else "the first"
         text += f"; without {of_these} it would take {units.duration(without)} on average"
+    limits, limit_figures = _kept_from_cpus(report, pid, dict(shown).get("CPU", 0))
+    text += limits
     next_ = _CAUSES[first].next
     if first == "other I/O" and not caller.waits:
         next_ = f"record the part fs, too, which says for what: {_PATH}"
@@ -144,6 +147,7 @@ def _victim(report: Report, caller: Caller) -> Found | None:
         "without_mean_ns": None if without is None else round(without, 3),
         **{key: of for one, _ in shown for key, of in _whose(one, caller).items()},
         **(meanwhile if device else {}),
+        **limit_figures,
     }
     return text, next_, figures
 
@@ -205,6 +209,27 @@ def _whose(cause: str, caller: Caller) -> dict[str, Any]:
         return {}
     most = max(held, key=lambda who: who.ns)
     return {"holder": called(most.process, most.title), "holder_pid": most.pid}
+
+
+def _kept_from_cpus(report: Report, pid: object, waited: int) -> tuple[str, dict[str, Any]]:
+    """Return what its cgroup's quota and the hypervisor may have of a process's waits for a CPU.
+
+    waited: ns of these. As a clause and figures; both empty: neither has QUOTA_SHARE of it.
+    """
+    text, figures = "", dict[str, Any]()
+    least = max(QUOTA_SHARE * waited, 1)
+    own = [group for group in report.throttled if pid in group.pids]
+    for group in own[:1] if waited else []:
+        if group.ns >= least:
+            at_most = min(group.ns, waited)
+            text += f"; at most {units.duration(at_most)} of that is "
+            text += f"the CPU quota of cgroup {group.cgroup}"
+            figures |= {"quota_cgroup": group.cgroup, "quota_at_most_ns": at_most}
+    if waited and report.steal_ns >= least:
+        at_most = min(report.steal_ns, waited)
+        text += f"; at most {units.duration(at_most)} is the hypervisor's (steal)"
+        figures["steal_at_most_ns"] = at_most
+    return text, figures
 
 
 def _ran(caller: Caller) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     LossReport,
     Percentiles,
     Report,
+    Throttled,
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
@@ -296,6 +298,8 @@ class Reporter:
             held=self._held.reports(),
             waits_dropped=self._waits.dropped,
             callers=self._callers.reports(),
+            steal_ns=sum(int(one["steal_ns"]) for one in _within(context, begin, end)),
+            throttled=_throttled(context, begin, end),
             hanging=self._hanging.reports(end),
             commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
@@ -400,6 +404,22 @@ class Reporter:
     def _late(self) -> int:
         """Return the number of I/Os and pairs that came after their interval was closed."""
         return (self._series.left_out if self._series else 0) + self._pairs.late
+
+
+def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
+    """Return the log's notes `cpus` of which half or more is of a time, ns."""
+    return [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
+
+
+def _throttled(context: Context, begin: int, end: int) -> list[Throttled]:
+    """Return for how long quotas held the threads of each cgroup in a time (ns), most first."""
+    found: dict[str, Throttled] = {}
+    for one in _within(context, begin, end):
+        for cgroup, ns in one["throttled_ns"].items():
+            group = found.setdefault(cgroup, Throttled(cgroup, 0))
+            group.ns += ns
+            group.pids.update(one["pids"].get(cgroup, ()))
+    return sorted(found.values(), key=lambda group: -group.ns)
 
 
 def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:

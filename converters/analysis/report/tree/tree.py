@@ -201,6 +201,17 @@ class Caller:
 
 
 @dataclass
+class Throttled:
+    """A cgroup whose CPU quota held its threads."""
+
+    cgroup: str
+    ns: int
+    """Summed over CPUs."""
+    pids: set[int] = field(default_factory=set)
+    """Its processes, and those below, as far as they were seen."""
+
+
+@dataclass
 class WaitReport:
     """Waits of the calls of one name for one reason, as far as they were recorded.
 
@@ -484,6 +495,11 @@ class Report:
     """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
+    steal_ns: int = 0
+    """For how long the hypervisor ran others than this machine's CPUs, summed over these; as far as
+    it was noted (part wait of the path)."""
+    throttled: list[Throttled] = field(default_factory=list)
+    """Cgroups whose CPU quota held threads, likewise; the longest first."""
     hanging: list[HangingReport] = field(default_factory=list)
     """Devices that hung when the log ended, those with the oldest I/O first."""
     callers: list[Caller] = field(default_factory=list)

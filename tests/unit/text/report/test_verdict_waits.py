@@ -12,6 +12,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.text.report import verdict
 from biotrail.text.report.verdict import Sentence
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
+from tests.support.stack_logs import START
 
 STACKS = {
     "wait": {
@@ -117,6 +118,32 @@ def test_own_io_beside_another_ones_write_back(
     if beside:
         meanwhile = "beside writes of backup on vda (2.85 in flight meanwhile, 12.0 KiB done)"
         assert meanwhile in first.text
+
+
+@pytest.mark.parametrize(
+    ("steal", "quota", "said"),
+    [
+        (50, 70, "; at most 70 ms of that is the CPU quota of cgroup /web; at most 50 ms is the"),
+        (500, 0, "; at most 80 ms is the hypervisor's (steal)"),
+        (1, 0, ""),
+    ],
+)
+def test_quota_and_hypervisor(tmp_path: Path, steal: int, quota: int, said: str) -> None:
+    # GIVEN a call that waits 80 ms for a CPU, and what quotas and the hypervisor took meanwhile
+    log = made()
+    call(log, 5, cpu=80)
+    note = {
+        **{"from": START, "to": START + 90 * MS, "steal_ns": steal * MS},
+        "throttled_ns": {"/web": quota * MS, "/other": 90 * MS} if quota else {},
+        "pids": {"/web": [APP, 7], "/other": [OTHER]},
+    }
+    target = tmp_path / "log"
+    target.write_bytes(log.data((), WITH_REASONS, {"stacks": STACKS, "cpus": note}))
+    # WHEN the report is put in sentences THEN that is said as the most that it can be
+    first = {one.rule: one for one in verdict.verdict(make_report(Trace(target)))}["waits"]
+    assert said in first.text
+    assert ("at most" in first.text) == bool(said)
+    assert first.figures.get("steal_at_most_ns") == (min(steal, 80) * MS if said else None)
 
 
 def test_own_depth(tmp_path: Path) -> None:
