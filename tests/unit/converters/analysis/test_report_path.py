@@ -202,7 +202,7 @@ def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None
     assert (first["process"], first["pid"], first["call"]) == ("cp", 43, "fsync")
     assert (first["count"], first["errors"], first["bios"]) == (1, {"ENOSPC": 1}, 1)
     assert sum(part["sum_ns"] for part in first["parts"]) == first["time"]["sum_ns"] == 700
-    assert set(first) - {"process", "pid"} == set(found["calls"][0])
+    assert set(first) - {"process", "pid", "title"} == set(found["calls"][0])
     # AND there is a table, and a section in the CSV
     text = cli("report", "--by", "process", two_groups).out
     assert "Calls that queued I/O or waited, by process" in text
