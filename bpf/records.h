@@ -623,8 +623,10 @@ struct bt_wait {
 	__u32 state;
 	__u32 waker;
 	__u32 context;
+	__u32 ran;
+	__u32 ran_pid;
 };
-_Static_assert(sizeof(struct bt_wait) == 48, "size of bt_wait");
+_Static_assert(sizeof(struct bt_wait) == 56, "size of bt_wait");
 _Static_assert(__builtin_offsetof(struct bt_wait, head) == 0, "bt_wait.head");
 _Static_assert(__builtin_offsetof(struct bt_wait, entry) == 8, "bt_wait.entry");
 _Static_assert(__builtin_offsetof(struct bt_wait, blocked) == 16, "bt_wait.blocked");
@@ -633,6 +635,8 @@ _Static_assert(__builtin_offsetof(struct bt_wait, tid) == 32, "bt_wait.tid");
 _Static_assert(__builtin_offsetof(struct bt_wait, state) == 36, "bt_wait.state");
 _Static_assert(__builtin_offsetof(struct bt_wait, waker) == 40, "bt_wait.waker");
 _Static_assert(__builtin_offsetof(struct bt_wait, context) == 44, "bt_wait.context");
+_Static_assert(__builtin_offsetof(struct bt_wait, ran) == 48, "bt_wait.ran");
+_Static_assert(__builtin_offsetof(struct bt_wait, ran_pid) == 52, "bt_wait.ran_pid");
 
 /* n sched_switch: The call of a wait whose call is not timed: follows its wait with the same head time and thread (--path wait). */
 struct bt_wait_call {

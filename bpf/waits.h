@@ -15,6 +15,7 @@
 
 #define BT_UNINTERRUPTIBLE 2 /* TASK_UNINTERRUPTIBLE, include/linux/sched.h */
 #define BT_DEAD 0x80 /* TASK_DEAD: the thread has ended */
+#define BT_KEPT_WAITING 100000 /* ns without a CPU from which on it is said who ran instead */
 #define BT_NOLOAD 0x400 /* TASK_NOLOAD: an idle worker's D, which is no wait for anybody */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -159,9 +160,12 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	bt_note_waiter(slot, task, inside);
 }
 
-/* Writes the WAIT record of a wait, and what belongs to it. entry: of its call; 0: not timed. */
+/*
+ * Writes the WAIT record of a wait, and what belongs to it. entry: of its call; 0: not timed. ran: the
+ * thread that leaves this CPU to it, which is named if it kept it waiting.
+ */
 static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, __u64 entry,
-					  __u64 blocked, __u64 runnable)
+					  __u64 blocked, __u64 runnable, struct task_struct *ran)
 {
 	struct bt_wait_call *call;
 	struct bt_writer w;
@@ -169,6 +173,8 @@ static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, 
 
 	if (!bt_begin(&w, BT_WAIT))
 		return;
+	if (ran->pid && runnable > BT_KEPT_WAITING)
+		bt_task(&w);
 	r = bt_reserve(&w, BT_WAIT, sizeof(*r));
 	if (!r)
 		goto end;
@@ -179,6 +185,8 @@ static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, 
 	r->state = slot->state;
 	r->waker = slot->waking ? slot->waker : 0;
 	r->context = slot->context;
+	r->ran = ran->pid;
+	r->ran_pid = ran->tgid;
 	bt_reason(&w, tid, slot->stack);
 	if (entry)
 		goto end;
@@ -198,7 +206,8 @@ end:
 	bt_end(&w);
 }
 
-static __always_inline void bt_enter_cpu(struct task_struct *task)
+/* prev: the thread that runs until now. */
+static __always_inline void bt_enter_cpu(struct task_struct *prev, struct task_struct *task)
 {
 	__u32 tid = task->pid;
 	struct bt_call_slot *slot = bt_call_slot(tid);
@@ -227,7 +236,7 @@ static __always_inline void bt_enter_cpu(struct task_struct *task)
 	if (inside && bt_is_of_others(slot))
 		bt_left_event(BT_WAIT);
 	else
-		bt_write_wait(slot, tid, inside ? slot->entry : 0, blocked, runnable);
+		bt_write_wait(slot, tid, inside ? slot->entry : 0, blocked, runnable, prev);
 }
 
 static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct *prev,
@@ -235,7 +244,7 @@ static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct
 {
 	bt_runs()->wait++;
 	bt_leave_cpu(ctx, prev, preempt, state);
-	bt_enter_cpu(next);
+	bt_enter_cpu(prev, next);
 	return 0;
 }
 

@@ -35,6 +35,7 @@ from biotrail.cli.reporting.slowest_calls import (
 )
 from biotrail.cli.reporting.slowest_pairs import find_pairs, pairs_as_dict
 from biotrail.converters.analysis.slow.calls import WantedCalls
+from biotrail.converters.analysis.slow.io_details import slowest_first
 from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.recorder.output import output
@@ -300,8 +301,11 @@ def _print_json(findings: Sequence[tuple[Given, Findings]], asked: Asked, *, sev
     findings: the object has `recordings` then.
     """
     made = _together(findings, as_dict, "ios") if several else as_dict(findings[0][1])
-    by_bytes = asked.order == Order.BYTES
-    made["ios"].sort(key=lambda row: -row["io"]["bytes" if by_bytes else "waited_ns"])
+    if asked.order == Order.BYTES:
+        made["ios"].sort(key=lambda row: -row["io"]["bytes"])
+    else:
+        ranked = ("under_way", "waited_ns")
+        made["ios"].sort(key=lambda row: slowest_first(*(row["io"][one] for one in ranked)))
     say_json(made, indent=2)
 
 

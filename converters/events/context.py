@@ -85,6 +85,7 @@ class Context:
         self.site_stacks: dict[int, list[list[Any]]] = {}
         self.call_timing: dict[str, Any] | None = None
         self.paused: list[dict[str, Any]] = []
+        self.cpus: list[dict[str, Any]] = []
 
     @property
     def calls_timed_until(self) -> int | None:
@@ -156,6 +157,8 @@ class Context:
             self.site_stacks.update({int(k): v for k, v in payload.get("site", {}).items()})
         elif name == "call_timing":
             self.call_timing = dict(payload)
+        elif name == "cpus":
+            self.cpus.append(dict(payload))
         elif name == "paused":
             self.paused.append(dict(payload))
 

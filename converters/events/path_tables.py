@@ -197,6 +197,10 @@ class Waits(Table):
     """`Commits.dev` of that commit; 0 without one."""
     limit: U64
     """Id of the cgroup whose limit held the bio that was waited for; 0: none is known to have."""
+    ran: U32
+    """Thread that had the CPU until `run`; 0: the idle task, or not recorded (older logs)."""
+    ran_pid: U32
+    """Its process, likewise."""
 
 
 @dataclass

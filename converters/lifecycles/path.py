@@ -202,6 +202,8 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
         commit=np.full(len(rows), NEVER, dtype=np.int64),
         commit_dev=np.zeros(len(rows), dtype=np.uint32),
         limit=np.zeros(len(rows), dtype=np.uint64),
+        ran=records["ran"].astype(np.uint32),
+        ran_pid=records["ran_pid"].astype(np.uint32),
     )
 
 

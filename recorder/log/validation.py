@@ -293,6 +293,16 @@ _NOTES: dict[str, Shape] = {
         "until",
     ),
     "paused": fields({"name": text, "label": text, "from": _ns, "to": _ns}, "from", "to"),
+    "cpus": fields(
+        {
+            "from": _ns,
+            "to": _ns,
+            "steal_ns": _ns,
+            "throttled_ns": named(_ns),
+            "pids": named(each(_count)),
+        },
+        *("from", "to", "steal_ns", "throttled_ns", "pids"),
+    ),
     "containers": fields(dict.fromkeys(("containers", "pods"), named(named(text)))),
     "titles": named(named(text)),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),

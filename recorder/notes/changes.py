@@ -2,6 +2,7 @@
 """Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
 
 from biotrail.recorder.notes.cgroup_look import CgroupLook
+from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import DeviceWatch
 from biotrail.recorder.output.writer import Job, WriterThread
@@ -18,18 +19,21 @@ class ChangeNotes:
         files: FileWatch,
         writer: WriterThread,
         cgroups: CgroupLook,
+        cpus: CpuWatch | None = None,
     ) -> None:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
         `seen`: `hotplug.fingerprint` before these were looked up. `cgroups`: finds cgroups and
-        the names of their containers, which are noted behind them. The notes are written by
+        the names of their containers, which are noted behind them. `cpus`: samples what kept
+        threads from running; None: nothing does. The notes are written by
         `writer`, whose queue has the jobs when this returns.
         """
         self._writer = writer
         self._devices = DeviceWatch(devices, seen)
         self._cgroups = cgroups
         self._files = files
+        self._cpus = cpus
         for job in self._cgroup_jobs(always=True):
             writer.submit(job)
         for job in files.jobs(writer):
@@ -47,6 +51,8 @@ class ChangeNotes:
             for job in self._cgroup_jobs(always=False):
                 self._writer.offer(job)
         self._files.look(self._writer, now_ns)
+        if self._cpus is not None and self._cpus.due(now_ns):
+            self._writer.offer(self._writer.note("cpus", self._cpus.changes))
 
     def jobs(self) -> list[Job]:
         """Return the jobs that look for changes of every kind and write the notes, due or not.
@@ -59,6 +65,7 @@ class ChangeNotes:
             lambda _log: self._cgroups.last(),
             *self._cgroup_jobs(always=False),
             *self._files.jobs(self._writer),
+            *([self._writer.note("cpus", self._cpus.changes)] if self._cpus is not None else []),
         ]
 
     def _cgroup_jobs(self, *, always: bool) -> list[Job]:

@@ -351,6 +351,18 @@ class ContainersNote(TypedDict):
 TitlesNote = dict[str, dict[str, str]]
 """By process id as text: "comm" (its name then) and "title" ("": it has none any more)."""
 
+CpusNote = TypedDict(
+    "CpusNote",
+    {
+        "from": int,
+        "to": int,
+        "steal_ns": int,
+        "throttled_ns": dict[str, int],
+        "pids": dict[str, list[int]],
+    },
+)
+"""What kept threads from running in a time (CLOCK_MONOTONIC): the hypervisor, quotas by path."""
+
 MountsNote = dict[str, list[list[str]]]
 """By dev_t of a super block, as text: [[directory within the file system, mount point], …]."""
 

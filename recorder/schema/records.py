@@ -608,6 +608,8 @@ RECORDS: tuple[Record, ...] = (
             ),
             Field("waker", "u32", "", "thread that ran on the CPU of the wake-up"),
             Field("context", "u32", "", "of the wake-up; 0: task, 1: softirq, 2: interrupt"),
+            Field("ran", "u32", "", "thread that ran on this CPU until this event; 0: idle"),
+            Field("ran_pid", "u32", "", "its process"),
         ),
         part="wait",
     ),

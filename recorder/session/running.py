@@ -14,6 +14,7 @@ from functools import partial
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.notes.changes import ChangeNotes
+from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.rotation import Rotation
@@ -283,7 +284,12 @@ def start(
         intake=intake,
         loss_feed=LossFeed(probes, loss, writer),
         changes=ChangeNotes(
-            opened.header["devices"], opened.seen, opened.files, writer, opened.cgroups
+            opened.header["devices"],
+            opened.seen,
+            opened.files,
+            writer,
+            opened.cgroups,
+            CpuWatch() if "wait" in opened.header.get("path", {}).get("parts", ()) else None,
         ),
         limits=limits,
         rotation=Rotation(opened.sink, writer),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triggers on real I/O: a slow one, a failed one, a deep queue; each dump holds what led to it."""
 
+import json
 import os
 import shutil
 import signal
@@ -32,6 +33,7 @@ from tests.support.holding import (
 from tests.support.kernel_completions import done_again
 from tests.support.record_command import (
     SECONDS,
+    biotrail,
     read,
     recorder,
     remove_cgroup,
@@ -232,6 +234,14 @@ def test_a_write_that_hangs_is_dumped_while_it_hangs(
     log = read(path)
     assert log.bios.sector[log.comms == "dd"].tolist() == [800]
     assert log.bios.complete[log.comms == "dd"].tolist() == [NEVER]
+    # AND the report begins with it
+    [first, *_] = json.loads(biotrail("report", "--json", path).stdout)["verdict"]
+    assert (first["rule"], first["figures"]["device"]) == ("hangs", upper.name)
+    assert (first["figures"]["count"], first["figures"]["process"]) == (1, "dd")
+    assert first["figures"]["since_issue_ns"] >= 4_000_000_000
+    # AND slow shows it first
+    [slow] = json.loads(biotrail("slow", "--json", "--top", "1", path).stdout)["ios"]
+    assert slow["io"]["under_way"] and slow["io"]["comm"] == "dd"
 
 
 def test_tasks_of_a_cgroup_that_wait_for_io_are_dumped(

@@ -69,9 +69,12 @@ def test_how_long_a_limit_held_direct_reads_is_what_fio_waited(
     assert unknown <= 1  # a completion that no program was run for leaves a wait unexplained
     if not unknown:
         assert held["time"]["sum_ns"] == pytest.approx(of_fio_ns - queued, rel=0.05)
-    # AND the first sentence says so
-    assert whole["verdict"][0]["rule"] == "held"
-    assert whole["verdict"][0]["figures"]["cgroup"] == f"/{NAME}"
+    # AND the first sentences say so
+    said = {one["rule"]: one["figures"] for one in whole["verdict"]}
+    assert said["held"]["cgroup"] == f"/{NAME}"
+    [calls] = [one for one in (said["waits"], *said["waits"]["others"]) if one["process"] == "fio"]
+    assert (calls["call"], calls["causes"][0]["cause"]) == ("pread64", "limit")
+    assert calls["limit"] == f"/{NAME}"
 
 
 def test_reads_through_the_page_cache_are_held_too(loop_device: LoopDevice, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def keep_slowest(found: Sequence[Findings], top: int) -> None:
     """
     if len(found) < 2:
         return
-    every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
+    every = sorted((slow.io.rank, at) for at, one in enumerate(found) for slow in one.ios)
     kept = Counter(at for _, at in every[:top])
     for at, one in enumerate(found):
         del one.ios[kept[at] :]

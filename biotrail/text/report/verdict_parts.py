@@ -3,9 +3,12 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from biotrail.converters.analysis.report.tree.tree import DeviceReport, OperationReport, Report
 
+Found = tuple[str, str, dict[str, Any]]
+"""What a rule of the verdict finds: text, what to look at next, figures."""
 BELOW_SHARE = 0.5
 """A device is below another if at least this share of its bios have a parent."""
 READING = "docs/reading.md"
@@ -61,7 +64,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def _ios(name: str) -> str:
+def ios_text(name: str) -> str:
     """Return an operation's plural: `reads`, `write_zeroes I/Os`."""
     return _PLURALS.get(name, f"{name} I/Os")
 
@@ -73,7 +76,7 @@ def operation_name(one: OperationReport) -> str:
 
 def where_text(device: str, name: str) -> str:
     """Return which I/O a sentence is about: `writes on sda`."""
-    return f"{_ios(name)} on {device}"
+    return f"{ios_text(name)} on {device}"
 
 
 def upper_devices(report: Report) -> list[DeviceReport]:

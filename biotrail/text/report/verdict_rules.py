@@ -13,6 +13,7 @@ from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.held import length_text
@@ -21,6 +22,8 @@ from biotrail.text.report.verdict_parts import (
     READING,
     STAGES,
     WORDS,
+    Found,
+    ios_text,
     operation_name,
     percent,
     recorder_share,
@@ -30,6 +33,7 @@ from biotrail.text.report.verdict_parts import (
     where_text,
     whole_time,
 )
+from biotrail.text.report.verdict_waits import waits
 
 # Thresholds of the rules; docs/report.md states each with its rule.
 MAIN_SHARE = 0.5
@@ -61,8 +65,6 @@ PURPOSES = {
 }
 """Purposes that are spoken of: words, and what to look at next."""
 CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
-Found = tuple[str, str, dict[str, Any]]
-"""Text, what to look at next, figures."""
 
 
 def _no_io(report: Report) -> Found | None:
@@ -75,6 +77,51 @@ def _no_io(report: Report) -> Found | None:
         text = f"No bios were recorded, only {units.plural(requests, 'request')}"
         return text, "D2C of requests below; docs/inputs.md, what to record", figures
     return "No I/O was recorded", "biotrail info: the filters, and what is missing", figures
+
+
+def _hangs(report: Report) -> Found | None:
+    """A device had I/O when the log ended, and had completed none for a second or more."""
+    if not report.hanging:
+        return None
+    one = report.hanging[0]
+    number = one.requests or one.bios
+    what = one.operations[0] if len(one.operations) == 1 else "I/O"
+    size = f" of {units.size(one.bytes)}" if one.bytes else ""
+    plural = number != 1
+    text = f"{units.count(number)} {ios_text(what) if plural else what}{size} on {one.device} had "
+    text += "not completed when the log ended, "
+    if one.since_issue_ns is None:
+        text += (
+            f"{units.duration(one.since_queue_ns)} after the Q of {'the first' if plural else 'it'}"
+        )
+        text += (
+            ", and the driver has none of them" if plural else ", and the driver does not have it"
+        )
+    else:
+        first = "the first issue" if plural else "its issue"
+        text += f"{units.duration(one.since_issue_ns)} after {first}"
+    if one.completes_none_ns < one.since_queue_ns:
+        text += f"; {one.device} completed nothing in the last "
+        text += units.duration(one.completes_none_ns)
+    if one.who is not None:
+        who = called(one.who.process, one.who.title)
+        text += f"; {who} ({one.tid}) queued {'the first' if plural else 'it'}"
+        text += f" in {one.call}" if one.call else ""
+    others = [each.device for each in report.hanging[1:]]
+    if others:
+        text += f"; {', '.join(others)} likewise"
+    figures = {
+        **{"device": one.device, "operations": one.operations, "count": number, "bios": one.bios},
+        **{"bytes": one.bytes, "since_queue_ns": one.since_queue_ns},
+        **{"since_issue_ns": one.since_issue_ns, "completes_none_ns": one.completes_none_ns},
+        **{
+            "process": one.who.process if one.who else None,
+            "pid": one.who.pid if one.who else None,
+        },
+        **{"tid": one.tid or None, "call": one.call, "others": others},
+    }
+    next_ = f"biotrail slow -d {one.device}: what still was in flight; dmesg; {READING}, "
+    return text, next_ + "What is missing, if it was only not seen to complete", figures
 
 
 def _held(report: Report) -> Found | None:
@@ -447,6 +494,8 @@ class Rule:
 
 RULES = (
     Rule("no-io", _no_io),
+    Rule("hangs", _hangs),
+    Rule("waits", waits),
     Rule("held", _held),
     Rule("purpose", _purpose),
     Rule("main-part", _main_part),

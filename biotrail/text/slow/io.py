@@ -15,7 +15,7 @@ def took_text(io: IO) -> str:
     if io.doubtful:
         return "time in doubt"
     if io.under_way:
-        return f"{units.duration(io.waited_ns)} and no completion"
+        return f"{units.duration(io.waited_ns)}, still in flight"
     if io.latency_ns is None:
         return "unknown time"
     return units.duration(io.waited_ns)

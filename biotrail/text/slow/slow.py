@@ -48,7 +48,7 @@ def lines_of_all(
     """
     lives = {label: one.lives for label, _, one in found}
     slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
-    slow_ios.sort(key=lambda row: -(row[2].io.bytes if by_size else row[2].io.waited_ns))
+    slow_ios.sort(key=lambda row: (-row[2].io.bytes,) if by_size else row[2].io.rank)
     yield from _summary([one for _, _, one in found], wanted)
     for label, trace, one in found:
         if line := followed_line(trace, one):
@@ -94,7 +94,7 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
         yield f"{units.plural(shown, kind)}{over} among {units.plural(counts.ios, 'I/O')}"
     if counts.under_way:
         unended = units.plural(counts.under_way, "I/O")
-        yield f"{unended} without a completion: under way at the log's end, or not seen to complete"
+        yield f"{unended} still in flight at the log's end, or not seen to complete"
     if counts.without_latency:
         yield (
             f"{units.plural(counts.without_latency, 'I/O')} left out: their queueing or their "

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.calls.callers import Callers
 from biotrail.converters.analysis.report.calls.calls import CallsByName
 from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
 from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
@@ -42,6 +44,7 @@ from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, Wai
 from biotrail.converters.analysis.report.devices.devices import Device, Devices
 from biotrail.converters.analysis.report.devices.drivers import Drivers
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
+from biotrail.converters.analysis.report.devices.hanging import Hanging
 from biotrail.converters.analysis.report.devices.held import HeldByLimit
 from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.purposes import Purposes
@@ -69,6 +72,7 @@ from biotrail.converters.analysis.report.tree.tree import (
     LossReport,
     Percentiles,
     Report,
+    Throttled,
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
@@ -126,8 +130,15 @@ class Reporter:
         self._calls = CallsByName(context)
         self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
         self._waits = WaitsByReason(context)
+        self._calls_by_process = (
+            self._call_groups
+            if self._call_groups is not None and by == "process"
+            else CallsByGroup(context, "process")
+        )
+        self._callers = Callers(context, self._calls_by_process, self._waits)
         self._commits = CommitsByDevice(context)
         self._held = HeldByLimit(context)
+        self._hanging = Hanging(context)
         self._submissions = SubmissionsByOperation(context)
         self._pairs = PairFigures(context, interval)
         self._completions = Completions()
@@ -196,9 +207,13 @@ class Reporter:
         self._calls.add(window)
         if self._call_groups is not None:
             self._call_groups.add(window)
+        if self._calls_by_process is not self._call_groups:
+            self._calls_by_process.add(window)
         self._waits.add(window)
+        self._callers.add(window)
         self._commits.add(window)
         self._held.add(window)
+        self._hanging.add(window)
         self._submissions.add(window)
         self._pairs.add(window, self.begin)
         self._completions.add(window)
@@ -282,6 +297,10 @@ class Reporter:
             waits=self._waits.reports(),
             held=self._held.reports(),
             waits_dropped=self._waits.dropped,
+            callers=self._callers.reports(),
+            steal_ns=sum(int(one["steal_ns"]) for one in _within(context, begin, end)),
+            throttled=_throttled(context, begin, end),
+            hanging=self._hanging.reports(end),
             commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
             submissions=self._submissions.reports(),
@@ -385,6 +404,22 @@ class Reporter:
     def _late(self) -> int:
         """Return the number of I/Os and pairs that came after their interval was closed."""
         return (self._series.left_out if self._series else 0) + self._pairs.late
+
+
+def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
+    """Return the log's notes `cpus` of which half or more is of a time, ns."""
+    return [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
+
+
+def _throttled(context: Context, begin: int, end: int) -> list[Throttled]:
+    """Return for how long quotas held the threads of each cgroup in a time (ns), most first."""
+    found: dict[str, Throttled] = {}
+    for one in _within(context, begin, end):
+        for cgroup, ns in one["throttled_ns"].items():
+            group = found.setdefault(cgroup, Throttled(cgroup, 0))
+            group.ns += ns
+            group.pids.update(one["pids"].get(cgroup, ()))
+    return sorted(found.values(), key=lambda group: -group.ns)
 
 
 def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:

@@ -39,6 +39,15 @@ class Span:
     """Share of the I/O's whole time, 0 to 1."""
 
 
+HANGS_NS = 1_000_000_000
+"""I/O that had been in flight for so long when the log ended hangs: it is shown before all else."""
+
+
+def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
+    """Return what I/Os are sorted by, by IO.under_way and IO.waited_ns."""
+    return not (under_way and waited_ns >= HANGS_NS), -waited_ns
+
+
 @dataclass
 class IO:
     """One bio. Times are ns, sectors are 512 bytes; None: not known."""
@@ -92,6 +101,11 @@ class IO:
     """What the process of `tid` calls itself, or which script it runs; None: neither."""
     file_was: str | None = None
     """Path of `file` before it was renamed; None: it was not."""
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """As `slowest_first`."""
+        return slowest_first(self.under_way, self.waited_ns)
 
     @property
     def longest(self) -> Span | None:

@@ -18,6 +18,7 @@ from biotrail.converters.analysis.guests.side import Side
 from biotrail.converters.analysis.slow.counts import Counts
 from biotrail.converters.analysis.slow.followed import FollowedLife, followed_lives
 from biotrail.converters.analysis.slow.io_details import (
+    HANGS_NS,
     IO,
     RequestFacts,
     io_at,
@@ -200,7 +201,7 @@ class Slowest:
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
         wanted &= waited >= self.wanted.over
         self.counts.matching += int(wanted.sum())
-        rows = self._slowest(np.flatnonzero(wanted), waited, bios.number)
+        rows = self._slowest(np.flatnonzero(wanted), waited, bios)
         if len(rows):
             self._take(result, window, rows)
 
@@ -217,16 +218,17 @@ class Slowest:
         if window.path is not None:
             self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
 
-    def _slowest(self, rows: I64, waited: I64, number: I64) -> I64:
+    def _slowest(self, rows: I64, waited: I64, bios: Bios) -> I64:
         """Return those of `rows` that may be among the `wanted.top` slowest, slowest first: int64.
 
-        rows: of the window's bios. waited: ns, number: numbers of all the window's bios, (n,) each.
-        At most `wanted.top` rows; those faster than the last of `found` are left out once `found`
-        is full. Of equal ones, the least number comes first.
+        rows: of the window's `bios`. waited: ns of all of these, (n,). At most `wanted.top` rows;
+        those faster than the last of `found` are left out once `found` is full. Of equal ones, the
+        least number comes first; before all others, those that hang (`slowest_first`).
         """
+        hangs = under_way(bios) & (waited >= HANGS_NS)
         if self.found and len(self.found) == self.wanted.top:
-            rows = rows[waited[rows] >= self.found[-1].io.waited_ns]
-        order = np.lexsort((number[rows], -waited[rows]))
+            rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
+        order = np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))
         return rows[order[: self.wanted.top]]
 
     def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
@@ -237,7 +239,7 @@ class Slowest:
         """
         steps, events = histories(result, window.bios.number[rows])
         self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-        self.found.sort(key=lambda slow: (-slow.io.waited_ns, slow.io.number))
+        self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
         del self.found[self.wanted.top :]
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:

@@ -4,16 +4,22 @@
 A wait is counted when its call returns, as only then the call's name is known.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from biotrail.converters.analysis.distributions.call_figures import coded, named
+from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
+from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Commits, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
@@ -25,6 +31,24 @@ PHASES = ("starting", "locking", "flushing", "logging")
 """Of a commit, in this order; each ends where the next one begins."""
 _BITS = 8
 _FAULT = shown_name(PAGE_FAULT, False, "")
+LOCKS = frozenset((WaitReason.LOCK, WaitReason.DIRECTORY, WaitReason.INODE, WaitReason.PAGE_LOCK))
+"""Reasons of waits that end when another thread lets go of something: who wakes up had it."""
+_MOST_WAKERS = 64
+
+
+@dataclass
+class WaitedFor:
+    """What the calls of one name of one process waited for, for one reason."""
+
+    reason: str
+    ns: int
+    own_io_ns: int
+    limits: Counter[int]
+    """Cgroup whose limit it was → ns."""
+    wakers: Counter[int]
+    """Thread that let go of what was waited for → ns; of LOCKS alone."""
+    ran: Counter[int]
+    """Process that had the CPU when a thread had to wait for one after that → ns of that."""
 
 
 @dataclass
@@ -37,6 +61,18 @@ class _Waited:
     """ns of these with a bio of the call in flight."""
     no_file: int = 0
     """ns of these that are page faults' and have no file."""
+    limits: Counter[int] = field(default_factory=Counter)
+    """Cgroup whose limit held what was waited for → ns."""
+    wakers: Counter[int] = field(default_factory=Counter)
+    """Thread that ended waits for LOCKS → ns."""
+    ran: Counter[int] = field(default_factory=Counter)
+    """Process that had the CPU until the thread ran again → ns for which it was ready to run."""
+
+    def merge(self, other: "_Waited") -> None:
+        """Add the figures of other waits; nothing of `other` is shared."""
+        self.time.merge(other.time)
+        self.own += other.own
+        self.no_file += other.no_file
 
 
 class WaitsByReason:
@@ -47,7 +83,8 @@ class WaitsByReason:
         self._context = context
         self._on = "fs" in context.path_parts
         self._pending: Waits | None = None
-        self._waited: dict[tuple[str, WaitReason], _Waited] = {}
+        self._waited: dict[tuple[int, str, WaitReason], _Waited] = {}
+        """(process, name, reason) → waits; past MOST_GROUPS the process is OTHERS."""
         self._calls: dict[str, int] = {}
         """Name of a call → ns of all calls of this name that did I/O."""
         self.dropped = 0
@@ -79,7 +116,8 @@ class WaitsByReason:
         self._add_calls(calls.take(did_io))
         row = row[known]
         io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
-        self._add_waits(waits.take(known), coded(calls)[row] >> 1, io)
+        process = take_or(window.tasks.tgid.astype(np.int64), calls.task[row], 0)
+        self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
 
     def _add_calls(self, calls: Calls) -> None:
         """Add the time of the calls (ns, entry to return) to `_calls`, by their name.
@@ -93,25 +131,30 @@ class WaitsByReason:
             name = self._name(code)
             self._calls[name] = self._calls.get(name, 0) + lasted
 
-    def _add_waits(self, waits: Waits, code: I64, most: I64) -> None:
-        """Add the waits' blocked ns to `_waited`, by name of the call and reason.
+    def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
+        """Add the waits' blocked ns to `_waited`, by process, name of the call and reason.
 
-        code: int64 (n,), the code (`coded`, without its lowest bit) of each wait's call. most: ns
-        of each wait that count at most: of a call that reaps only while I/O was in flight. A wait
-        by WaitCause.OWN_IO adds its time to `own`, too; one of a page
-        fault without a file to `no_file`.
+        process: each wait's, its id. code: int64 (n,), the code (`coded`, without its lowest bit)
+        of each wait's call. most: ns of each wait that count at most: of a call that reaps only
+        while I/O was in flight. A wait by WaitCause.OWN_IO adds its time to `own`, too; one of a
+        page fault without a file to `no_file`.
         """
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
-        for key in np.unique(keys).tolist():
-            mine = keys == key
+        for pid, key, mine in by_pair(process, keys):
             name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
-            one = self._waited.setdefault((name, reason), _Waited())
+            known = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
+            one = self._waited.setdefault((pid if known else OTHERS, name, reason), _Waited())
             one.time.add(blocked[mine])
             one.own += int(own[mine].sum())
             one.no_file += int(no_file[mine].sum())
+            _count(one.ran, waits.ran_pid[mine], (waits.run - waits.woken)[mine])
+            if reason == WaitReason.CGROUP_LIMIT:
+                _count(one.limits, waits.limit[mine], blocked[mine])
+            elif reason in LOCKS:
+                _count(one.wakers, waits.waker[mine], blocked[mine])
 
     def _name(self, code: int) -> str:
         return named(code << 1, self._context)[0]
@@ -122,6 +165,9 @@ class WaitsByReason:
         `share`: blocked time of all such waits, over the time of the calls of that name that did
         I/O, as these waits' calls did.
         """
+        merged: dict[tuple[str, WaitReason], _Waited] = {}
+        for (_, name, reason), one in self._waited.items():
+            merged.setdefault((name, reason), _Waited()).merge(one)
         found = [
             WaitReport(
                 call=name,
@@ -131,9 +177,34 @@ class WaitsByReason:
                 no_file_ns=one.no_file if name == _FAULT and self._context.has_files else None,
                 time=Summary.of(one.time),
             )
-            for (name, reason), one in sorted(self._waited.items())
+            for (name, reason), one in sorted(merged.items())
         ]
         return sorted(found, key=lambda one: -one.time.sum)
+
+    def of_call(self, pid: int, name: str) -> list[WaitedFor]:
+        """Return what the calls of one name of a process waited for, the longest first."""
+        found = [
+            WaitedFor(
+                reason=WAIT_REASON_NAMES[reason],
+                ns=one.time.sum,
+                own_io_ns=one.own,
+                limits=one.limits,
+                wakers=one.wakers,
+                ran=one.ran,
+            )
+            for (of, call, reason), one in self._waited.items()
+            if (of, call) == (pid, name)
+        ]
+        return sorted(found, key=lambda one: (-one.ns, one.reason))
+
+
+def _count(into: Counter[int], keys: NDArray[np.unsignedinteger[Any]], ns: I64) -> None:
+    """Add ns by key, both (n,); of more than _MOST_WAKERS keys those with least are dropped."""
+    distinct, place = np.unique(keys, return_inverse=True)
+    sums = sum_by(place.astype(np.int64), ns, len(distinct))
+    into.update(dict(zip(distinct.tolist(), sums.tolist(), strict=True)))
+    for key, _ in into.most_common()[_MOST_WAKERS:]:
+        del into[key]
 
 
 @dataclass

@@ -7,6 +7,7 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
 from biotrail.converters.analysis.report.tails.tails import Tail
+from biotrail.converters.analysis.report.tree.callers import Beside, CallerWait, Party, Who
 from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
 from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
@@ -183,6 +184,34 @@ class CallReport:
 
 
 @dataclass
+class Caller:
+    """Calls of one name of one process."""
+
+    call: CallReport
+    """`name` is the process's; io is true."""
+    waits: list[CallerWait]
+    """The longest first; empty without the part fs."""
+    ran: list[Who]
+    """Processes that had the CPU when one of these threads became ready to run, as long as it was;
+    of the waits that are recorded, and only where it is known."""
+    beside: list[Beside]
+    """I/O in flight while calls of this process waited, the most first, its own too."""
+    carried: dict[Party, int] = field(default_factory=dict)
+    """Others' data, bytes, that threads which commit journals wrote on these devices."""
+
+
+@dataclass
+class Throttled:
+    """A cgroup whose CPU quota held its threads."""
+
+    cgroup: str
+    ns: int
+    """Summed over CPUs."""
+    pids: set[int] = field(default_factory=set)
+    """Its processes, and those below, as far as they were seen."""
+
+
+@dataclass
 class WaitReport:
     """Waits of the calls of one name for one reason, as far as they were recorded.
 
@@ -224,6 +253,32 @@ class HeldReport:
     with most of the time; None: not known of any."""
     time: Summary
     """ns that each was held, of those for which it is known."""
+
+
+@dataclass
+class HangingReport:
+    """I/O that one device had when the log ended, and of which it had long completed none."""
+
+    device: str
+    operations: list[str]
+    """Of what the driver has; where it has none of all."""
+    bios: int
+    requests: int
+    """Of these, with the driver."""
+    bytes: int
+    """Of the requests, without any of the bios; of discards and the like their ranges."""
+    since_queue_ns: int
+    """From the first Q of these to the log's end."""
+    since_issue_ns: int | None
+    """From the first issue of these, likewise; None: the driver had none."""
+    completes_none_ns: int
+    """From that Q, or the device's last completion if that was later, to the log's end."""
+    who: Who | None
+    """Whose the first bio is; None: not known."""
+    tid: int
+    """The thread; 0: not known."""
+    call: str | None
+    """In which that thread queued it; None: in none, or not recorded."""
 
 
 @dataclass
@@ -440,6 +495,15 @@ class Report:
     """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
+    steal_ns: int = 0
+    """For how long the hypervisor ran others than this machine's CPUs, summed over these; as far as
+    it was noted (part wait of the path)."""
+    throttled: list[Throttled] = field(default_factory=list)
+    """Cgroups whose CPU quota held threads, likewise; the longest first."""
+    hanging: list[HangingReport] = field(default_factory=list)
+    """Devices that hung when the log ended, those with the oldest I/O first."""
+    callers: list[Caller] = field(default_factory=list)
+    """The processes' calls that waited most, the first most; not all, and for sentences alone."""
     submissions: list[SubmissionReport] = field(default_factory=list)
     """io_uring and aio by operation, the most first; empty where none were recorded."""
     of_events: bool = False

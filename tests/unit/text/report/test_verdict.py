@@ -84,6 +84,24 @@ def test_requests_alone(tmp_path: Path) -> None:
     assert one.figures == {"count": 0, "requests": 3}
 
 
+def test_a_device_that_hangs(tmp_path: Path) -> None:
+    # GIVEN a write in the device, and nothing that it completes, until the log ends
+    for after, hangs in ((4_900_000, True), (900_000, False)):
+        events = io(1, 0, op="W", size=128, who="pid=11 comm=dd")[:-1]
+        other = io(2, after, op="W", who="pid=12 comm=other")[:1]
+        one = said(report_of(tmp_path, [events, other])).get("hangs")
+        # WHEN it is judged THEN that is said if it went on for a second
+        assert (one is not None) == hangs
+        if one is not None:
+            assert one.text == (
+                "1 write of 64.0 KiB on vda had not completed when the log ended, 4.9 s after its "
+                "issue; dd (11) queued it"
+            )
+    # AND not where the device completes others
+    more = [io(n + 2, n * 100_000) for n in range(50)]
+    assert "hangs" not in said(report_of(tmp_path, [events, *more]))
+
+
 def test_what_a_limit_held(tmp_path: Path) -> None:
     # GIVEN two reads of three that a cgroup's limit held, for a time not known
     report = report_of(tmp_path, [io(n + 1, n * 1000) for n in range(3)])
@@ -320,9 +338,10 @@ def test_a_sentence_says_what_most_io_is_for(
             assert said in told["purpose"].text
 
 
-def test_every_rule_is_tried_here() -> None:
-    # GIVEN the rules WHEN this file is read THEN each has a test that names it
-    text = Path(__file__).read_text(encoding="utf-8")
+def test_every_rule_is_tried() -> None:
+    # GIVEN the rules WHEN this directory's tests are read THEN each has one that names it
+    here = Path(__file__).parent.glob("test_verdict*.py")
+    text = "".join(one.read_text(encoding="utf-8") for one in here)
     assert not [rule.name for rule in RULES if f'"{rule.name}"' not in text]
 
 

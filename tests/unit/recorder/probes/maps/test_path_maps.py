@@ -277,6 +277,9 @@ class Object:
     def set_map_entries(self, name: str, entries: int) -> None:
         self.entries[name] = entries
 
+    def value_size(self, name: str) -> int:
+        return 64
+
     def attach(self, program: str) -> None:
         self.attached.append(program)
 

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rule of the verdict on what programs waited for: which call of whom, for what, beside whom."""
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from biotrail.converters.analysis.report.tree.callers import CallerWait, Who
+from biotrail.converters.analysis.report.tree.tree import Caller, Report
+from biotrail.converters.calls.names import WAIT_ONLY
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.events.titles import called
+from biotrail.text import units
+from biotrail.text.report.verdict_parts import READING, Found, ios_text, percent
+
+# Thresholds of the rule; docs/report.md states each.
+WAITED_OF_SPAN, WAITED_OF_CALLS = 0.05, 0.25
+CAUSE_SHARE = 0.25
+BESIDE_MEAN, BESIDE_SHARE = 0.5, 0.5
+OWN_DEPTH = 4
+RAN_SHARE = 0.25
+QUOTA_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """What a call can wait for."""
+
+    words: str
+    next: str
+    device: bool = True
+    """Whether a device's I/O ends such waits, so that what it had meanwhile says more."""
+    apart: bool = True
+    """Whether the call would go on at once without the cause: its own I/O it needs."""
+
+
+_PATH = "docs/path.md"
+_CPU = _Cause("a CPU", f"who uses the CPUs, and cpu.max: {READING}, For a CPU", device=False)
+_CAUSES = {
+    "CPU": _CPU,
+    "own I/O": _Cause(
+        "its own I/O", f"the stages below; {READING}, Which stage has the time", apart=False
+    ),
+    "page read": _Cause(
+        "pages that were not in the page cache", "free memory, read_ahead_kb, and --by file"
+    ),
+    "limit": _Cause(
+        "a cgroup's limit",
+        f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Before Q",
+        device=False,
+    ),
+    "journal": _Cause("the journal's commits", f"{READING}, For the journal's commit"),
+    "throttled": _Cause(
+        "throttled writing (too many dirty pages)", f"{READING}, For throttled writing"
+    ),
+    "write-back": _Cause("write-back", "--by writer: whose pages", apart=False),
+    "lock": _Cause("a lock", f"what its holder waits for: slow --calls; {_PATH}, Reasons"),
+    "memory": _Cause("memory to be freed", "vmstat's si, so and pgscan, and whose memory"),
+    "device's queue": _Cause("room in the device's queue", f"nr_requests; {READING}, Q2G"),
+    "other I/O": _Cause("I/O that others queued", f"{_PATH}, Reasons of waits", apart=False),
+}
+"""Name of a cause in figures → words, and what to look at next."""
+_BY_REASON = {
+    WaitReason.CGROUP_LIMIT: "limit",
+    WaitReason.IO_COST: "limit",
+    WaitReason.IO_LATENCY: "limit",
+    WaitReason.JOURNAL_COMMIT: "journal",
+    WaitReason.JOURNAL_TRANSACTION: "journal",
+    WaitReason.JOURNAL_SPACE: "journal",
+    WaitReason.THROTTLED: "throttled",
+    WaitReason.LOCK: "lock",
+    WaitReason.DIRECTORY: "lock",
+    WaitReason.INODE: "lock",
+    WaitReason.PAGE_LOCK: "lock",
+    WaitReason.MEMORY: "memory",
+    WaitReason.REQUEST: "device's queue",
+    WaitReason.QUEUE: "device's queue",
+    WaitReason.WRITE_LIMIT: "device's queue",
+    WaitReason.WRITE_BACK_LIMIT: "device's queue",
+    WaitReason.PAGE_READ: "page read",
+}
+_OF_NAME = {WAIT_REASON_NAMES[reason]: cause for reason, cause in _BY_REASON.items()}
+_WRITE_BACK = {WAIT_REASON_NAMES[one] for one in (WaitReason.PAGE_WRITE, WaitReason.WRITE_BACK)}
+
+
+def waits(report: Report) -> Found | None:
+    """A program's calls waited WAITED_OF_SPAN of the time, and WAITED_OF_CALLS of theirs.
+
+    And one cause has CAUSE_SHARE of the calls' time. The text is of those that waited longest.
+    """
+    found = [one for one in (_victim(report, each) for each in report.callers) if one]
+    if not found:
+        return None
+    text, next_, figures = found[0]
+    return text, next_, {**figures, "others": [one for _, _, one in found[1:]]}
+
+
+def _victim(report: Report, caller: Caller) -> Found | None:
+    """Return the sentence of the calls of one name of one process; None: they did not wait so."""
+    causes = _causes(caller)
+    call = caller.call
+    took, waited = call.time.sum, sum(causes.values())
+    if waited < max(WAITED_OF_SPAN * report.span_ns, WAITED_OF_CALLS * took):
+        return None
+    shown = [(name, ns) for name, ns in causes.most_common() if ns >= CAUSE_SHARE * took]
+    if not shown:
+        return None
+    first, ns = shown[0]
+    pid, title = call.name["pid"], call.name.get("title")
+    who = f"{called(str(call.name['process']), None if title is None else str(title))} (pid {pid})"
+    mean = units.duration(call.time.mean)
+    name = call.call.removesuffix(WAIT_ONLY)
+    times = units.plural(call.count, "time" if call.call == name else "wait")
+    beside, meanwhile = _beside(caller)
+    device = next((one for one, _ in shown if _CAUSES[one].device), None)
+    parts = [
+        f"{percent(of / took)} for {_words(one, caller)}{beside if one == device else ''}"
+        for one, of in shown
+    ]
+    text = (
+        f"{name} of {who} took {units.duration(took)} of {units.duration(report.span_ns)} "
+        f"({times}, {mean} on average): {' and '.join(parts)}"
+    )
+    without = (took - ns) / call.count if _CAUSES[first].apart else None
+    if without is not None:
+        of_these = "that" if len(shown) == 1 else "the first"
+        text += f"; without {of_these} it would take {units.duration(without)} on average"
+    limits, limit_figures = _kept_from_cpus(report, pid, dict(shown).get("CPU", 0))
+    text += limits
+    next_ = _CAUSES[first].next
+    if first == "other I/O" and not caller.waits:
+        next_ = f"record the part fs, too, which says for what: {_PATH}"
+    if first == device and meanwhile.get("beside"):
+        victim = str(call.name["process"])
+        next_ = (
+            f"biotrail blame --by process --victim {shlex.quote(victim)}: what it costs; {next_}"
+        )
+    figures = {
+        **{"call": call.call, "process": call.name["process"], "pid": pid, "title": title},
+        **{"count": call.count, "took_ns": took, "waited_ns": waited},
+        "causes": [
+            {"cause": one, "wait_ns": of, "share": round(of / took, 6)}
+            for one, of in causes.most_common()
+        ],
+        "mean_ns": round(call.time.mean, 3),
+        "without_mean_ns": None if without is None else round(without, 3),
+        **{key: of for one, _ in shown for key, of in _whose(one, caller).items()},
+        **(meanwhile if device else {}),
+        **limit_figures,
+    }
+    return text, next_, figures
+
+
+def _causes(caller: Caller) -> Counter[str]:
+    """Return how long the calls waited, by cause, ns."""
+    parts = {part.stage: part.time.sum for part in caller.call.parts}
+    found: Counter[str] = Counter()
+    left = {"own I/O": parts.get("own_io", 0), "other I/O": parts.get("other_io", 0)}
+    for wait in caller.waits:
+        own = min(wait.own_io_ns, left["own I/O"])
+        other = min(wait.ns - wait.own_io_ns, left["other I/O"])
+        cause = _OF_NAME.get(wait.reason)
+        if cause is None and wait.reason in _WRITE_BACK:
+            found["write-back"] += other
+            left["other I/O"] -= other
+        if cause is None:
+            continue
+        found[cause] += own + other
+        left["own I/O"] -= own
+        left["other I/O"] -= other
+    found.update({"CPU": parts.get("runnable", 0), **left})
+    return +found
+
+
+def _of_cause(cause: str, caller: Caller) -> list[CallerWait]:
+    return [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
+
+
+def _words(cause: str, caller: Caller) -> str:
+    """Return the words of a cause, with whose it is where that is known."""
+    words = _CAUSES[cause].words
+    whose = _whose(cause, caller)
+    if whose.get("ran"):
+        who = "its own other threads" if whose["ran_own"] else whose["ran"]
+        return f"{words} ({percent(whose['ran_share'])} of that {who} ran instead)"
+    if whose.get("limit"):
+        return f"the limit of cgroup {whose['limit']}"
+    if whose.get("holder"):
+        return f"a lock that {whose['holder']} (pid {whose['holder_pid']}) had"
+    return words
+
+
+def _whose(cause: str, caller: Caller) -> dict[str, Any]:
+    """Return figures of whose limit or lock it was; empty: neither, or not known."""
+    of = _of_cause(cause, caller)
+    if cause == "CPU":
+        return _ran(caller)
+    if cause == "limit":
+        limits = Counter[str]()
+        for wait in of:
+            if wait.limit:
+                limits[wait.limit] += wait.ns
+        return {"limit": limits.most_common(1)[0][0]} if limits else {}
+    if cause != "lock":
+        return {}
+    held: list[Who] = [wait.waker for wait in of if wait.waker is not None]
+    if not held:
+        return {}
+    most = max(held, key=lambda who: who.ns)
+    return {"holder": called(most.process, most.title), "holder_pid": most.pid}
+
+
+def _kept_from_cpus(report: Report, pid: object, waited: int) -> tuple[str, dict[str, Any]]:
+    """Return what its cgroup's quota and the hypervisor may have of a process's waits for a CPU.
+
+    waited: ns of these. As a clause and figures; both empty: neither has QUOTA_SHARE of it.
+    """
+    text, figures = "", dict[str, Any]()
+    least = max(QUOTA_SHARE * waited, 1)
+    own = [group for group in report.throttled if pid in group.pids]
+    for group in own[:1] if waited else []:
+        if group.ns >= least:
+            at_most = min(group.ns, waited)
+            text += f"; at most {units.duration(at_most)} of that is "
+            text += f"the CPU quota of cgroup {group.cgroup}"
+            figures |= {"quota_cgroup": group.cgroup, "quota_at_most_ns": at_most}
+    if waited and report.steal_ns >= least:
+        at_most = min(report.steal_ns, waited)
+        text += f"; at most {units.duration(at_most)} is the hypervisor's (steal)"
+        figures["steal_at_most_ns"] = at_most
+    return text, figures
+
+
+def _ran(caller: Caller) -> dict[str, Any]:
+    """Return figures of who had the CPU meanwhile; empty: nobody is known for RAN_SHARE of it."""
+    whole = {part.stage: part.time.sum for part in caller.call.parts}.get("runnable", 0)
+    ns: Counter[tuple[bool, str]] = Counter()
+    for who in caller.ran:
+        ns[who.pid == caller.call.name["pid"], who.process] += who.ns
+    if not ns:
+        return {}
+    [((own, name), most)] = ns.most_common(1)
+    share = most / max(whole, most)
+    if share < RAN_SHARE:
+        return {}
+    return {"ran": name, "ran_own": own, "ran_share": round(share, 6)}
+
+
+def _beside(caller: Caller) -> tuple[str, dict[str, Any]]:
+    """Return what the device had meanwhile, as a clause and figures; both empty: nothing to name.
+
+    Named are others' I/Os of one process and operation that were in flight BESIDE_MEAN of the time
+    and are BESIDE_SHARE of all in flight there, and the process's own where they are OWN_DEPTH.
+    """
+    pid = caller.call.name["pid"]
+    means: dict[str, dict[tuple[bool, str, str], float]] = {}
+    size: Counter[tuple[str, tuple[bool, str, str]]] = Counter()
+    own: dict[str, float] = {}
+    for one in caller.beside:
+        party = one.party
+        key = party.pid == pid, party.process or "", party.operation
+        there = means.setdefault(party.device, {})
+        there[key] = there.get(key, 0.0) + one.mean
+        size[party.device, key] += one.bytes
+        own[party.device] = own.get(party.device, 0.0) + one.mean * (party.pid == pid)
+    if not means:
+        return "", {}
+    device = max(means, key=lambda name: (own[name], sum(means[name].values())))
+    mine, process, operation = first = max(means[device], key=lambda key: means[device][key])
+    mean = means[device][first]
+    share = mean / sum(means[device].values())
+    figures = {"device": device, "operation": operation, "in_flight": round(mean, 3)}
+    on = f"on {device}"
+    if mine:
+        if mean < OWN_DEPTH:
+            return f" {on}", {"device": device}
+        text = f", with {mean:.3g} of its own {ios_text(operation)} in flight {on} meanwhile"
+        return text, {**figures, "beside": None}
+    if not process or mean < BESIDE_MEAN or share < BESIDE_SHARE:
+        return f" {on}", {"device": device}
+    done = size[device, first]
+    text = f", beside {ios_text(operation)} of {process} {on} ({mean:.3g} in flight meanwhile"
+    text += f", {units.size(done)} done)" if done else ")"
+    carried = sum(of for party, of in caller.carried.items() if party.process == process)
+    if carried:
+        text += f"; commits wrote {units.size(carried)} of its data"
+    figures = {**figures, "beside": process, "beside_bytes": done, "carried_bytes": carried}
+    return text, figures
