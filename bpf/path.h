@@ -84,7 +84,8 @@ struct bt_call_slot {
 	__u32 fd; /* argument 0 of such a call */
 	__u32 length; /* argument 2 */
 	__s32 wait_number; /* its number, or BT_PAGE_FAULT and its like */
-	__u32 wait_foreign;
+	__u16 wait_foreign;
+	__s16 open; /* enum bt_open of what it has open; 0: not known */
 	__u32 tid; /* thread inside a timed call; 0: none */
 	__s32 number; /* of that call */
 	__u32 bios; /* that it queued */
@@ -97,7 +98,6 @@ struct bt_call_slot {
 	__u32 waker; /* thread that ran where it was woken */
 	__u32 context; /* enum bt_context of the wake-up */
 	__s32 stack; /* with which it left its CPU, if path.fs; negative: an errno */
-	__s32 open; /* enum bt_open of what such a call has open; 0: not known */
 };
 
 /* Why a wait is recorded: as its call has queued a bio; as it is for I/O, or in state D. */
