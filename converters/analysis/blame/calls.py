@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.company import Batch, Ios, beside
+from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
 from biotrail.converters.analysis.distributions.sums import sum_by
@@ -99,9 +100,10 @@ class _Vectors:
 class CallBlame:
     """Adds up the calls' time, window after window, as the I/O beside them settles."""
 
-    def __init__(self, context: Context, parties: Writers, slots: int) -> None:
-        """parties: of the victims. slots: of culprits."""
+    def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
+        """parties: of the victims. slots: of culprits. trial: of an experiment."""
         self._context, self._parties, self._slots = context, parties, slots
+        self._trial = trial
         width = slots + _OF_CELLS
         self._of_calls = _Vectors(width, MOST_OPEN)
         self._of_threads = _Vectors(width, MOST_OPEN)
@@ -122,6 +124,9 @@ class CallBlame:
         if path is None:
             return
         calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
+        if self._trial is not None:
+            self._trial.add_calls(calls)
+            calls = calls.take(self._trial.periods.running(calls.entry))
         waited = (calls.own_io > 0) | (calls.other_io > 0) | (calls.bios > 0)
         calls = calls.take(waited)
         waits = path.waits.take(path.waits.cause == WaitCause.OTHER_IO)
@@ -300,10 +305,7 @@ class CallBlame:
         """
         by_name: dict[tuple[str, str], tuple[int, I64]] = {}
         for key, cells in self.sums.items():
-            task, number, foreign = key
-            assert self._tasks is not None
-            call = name_of_call(number, foreign, self._context.machine) or "unknown"
-            name = self._parties.of_task(self._tasks, task), call
+            name = self.names(*key)
             count, before = by_name.get(name, (0, np.zeros_like(cells)))
             by_name[name] = count + self.count[key], before + cells
         found = [
@@ -312,6 +314,12 @@ class CallBlame:
             if wanted(name)
         ]
         return sorted(found, key=lambda one: (-one.wait_ns, one.name, one.call))
+
+    def names(self, task: int, number: int, foreign: bool) -> tuple[str, str]:
+        """Return the names of a thread's party and of the call."""
+        assert self._tasks is not None
+        call = name_of_call(number, foreign, self._context.machine) or "unknown"
+        return self._parties.of_task(self._tasks, task), call
 
 
 def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:
