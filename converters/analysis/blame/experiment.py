@@ -209,8 +209,8 @@ class Trial:
                 )
             )  # fmt: skip
         return Experiment(
-            suspect.name, suspect.label, suspect.parties, suspect.with_others, suspect.idle, self.periods.blocks,
-            self.periods.stood_ns, left_out, few, told, of_calls,
+            suspect.name, suspect.label, suspect.parties, suspect.with_others, suspect.idle,
+            self.periods.blocks, self.periods.stood_ns, left_out, few, told, of_calls,
         )  # fmt: skip
 
 
