@@ -4,8 +4,9 @@
     .venv/bin/python -m benchmarks.blame_truth DIRECTORY [LOAD ...]
 
 DIRECTORY is on a disk, without an encrypted or stacked device below it; files of 600 MiB are made
-there. Loads called ram-… use a loop device over /dev/shm. Prints the table of docs/blame.md: for
-each load the truth with its interval, blame's answer, and the error in points; logs stay in
+there. Loads called ram-… use a loop device over /dev/shm, journal-… a file system with a journal on
+a loop device over a file of DIRECTORY (/dev/shm: over memory). Prints a row for
+each load: the truth with its interval, blame's answer, and the error in points; logs stay in
 /dev/shm until the next run.
 """
 
@@ -44,7 +45,7 @@ LIGHT = "--rw=randread --bs=4k --direct=1 --ioengine=psync --thinktime=50000"
 BURN = "--ioengine=cpuio --cpuload=100 --numjobs=2"
 APPEND = """
 import os, sys, time
-open("/proc/self/comm", "w").write("app")
+open("/proc/self/comm", "w").write(sys.argv[2])
 with open(sys.argv[1], "wb", buffering=0) as file:
     for at in range(1 << 30):
         file.write(bytes(4096))
@@ -86,6 +87,10 @@ LOADS = {
     "disk-mq-deadline": Load(READER, BURSTS, scheduler="mq-deadline"),
     "disk-kyber": Load(READER, BURSTS, scheduler="kyber"),
     "disk-bfq": Load(READER, BURSTS, scheduler="bfq"),
+    "journal-append-bursts": Load("append", BURSTS),
+    "journal-append-spill": Load("append", SPILL),
+    "journal-append-syncers": Load("append", f"{SYNCERS} --rw=write --file_append=1"),
+    "journal-append-append": Load("append", "append"),
     "ram-none": Load(READER, BURSTS, scheduler="none"),
     "ram-mq-deadline": Load(READER, BURSTS, scheduler="mq-deadline", requests=4),
     "ram-kyber": Load(READER, DEEP, scheduler="kyber"),
@@ -103,11 +108,23 @@ def _fio(binaries: Path, name: str, options: str, target: list[str]) -> list[str
 
 
 @contextmanager
-def _loop() -> Iterator[str]:
-    backing = _RAM / f"blame-{os.getpid()}.img"
+def _journaled(directory: Path) -> Iterator[tuple[Path, str]]:
+    """Mount ext4 on a loop device over a file of a directory; yield both."""
+    with _loop(directory) as loop, tempfile.TemporaryDirectory(dir=_RAM) as mount:
+        subprocess.run(["mkfs.ext4", "-q", "-F", loop], check=True)
+        subprocess.run(["mount", loop, mount], check=True)
+        try:
+            yield Path(mount), loop
+        finally:
+            subprocess.run(["umount", mount], check=True)
+
+
+@contextmanager
+def _loop(directory: Path) -> Iterator[str]:
+    backing = directory / f"blame-{os.getpid()}.img"
     try:
         subprocess.run(["fallocate", "-l", str(1600 * _MIB), backing], check=True)
-        command = ["losetup", "--find", "--show", "--direct-io=on", backing]
+        command = ["losetup", "--find", "--show", "--direct-io=on", str(backing)]
         path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         try:
             yield path
@@ -134,9 +151,16 @@ def recorded(name: str, directory: Path, periods: str = "8x1s") -> Path:
     load, log = LOADS[name], _RAM / f"blame-{name}.biotrail"
     with ExitStack() as stack:
         binaries = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_RAM)))
-        loop = stack.enter_context(_loop()) if name.startswith("ram") else None
-        disk = os.stat(directory).st_dev
-        device = Path(loop).name if loop else _disk(disk)
+        loop = stack.enter_context(_loop(_RAM)) if name.startswith("ram") else None
+        below = os.stat(directory).st_dev
+        if name.startswith("journal"):
+            directory, loop = stack.enter_context(_journaled(directory))
+        device = (
+            _disk(below)
+            if os.major(below) and not name.startswith("ram")
+            else Path(loop or "").name
+        )
+        devices = ["-d", device, *(["-d", loop] if loop else [])]
         queue = Path(f"/sys/block/{device}/queue")
         if load.scheduler:
             stack.enter_context(_set(queue / "scheduler", load.scheduler))
@@ -149,26 +173,33 @@ def recorded(name: str, directory: Path, periods: str = "8x1s") -> Path:
             if not what:
                 continue
             file = [f"--filename={loop}", f"--offset={500 * place}m", "--size=500m"]
-            if loop is None:
+            if not name.startswith("ram"):
                 path = directory / f"blame-{party}.dat"
-                _filled(path)
-                file = [f"--filename={path}", "--size=600m"]
+                size = 300 if name.startswith("journal") else 600
+                _filled(path, size)
+                file = [f"--filename={path}", f"--size={size}m"]
             command = _fio(binaries, party, what, file)
             if what == "append":
-                command = [sys.executable, "-c", APPEND, str(directory / "blame-grows.dat")]
+                grows = directory / f"blame-{party}-grows.dat"
+                command = [sys.executable, "-c", APPEND, str(grows), party]
             none = subprocess.DEVNULL
             run = subprocess.Popen(
                 command, stdin=none, stdout=none, stderr=none, start_new_session=True
             )
-            stack.callback(lambda run=run: (run.kill(), run.wait()))
+            stack.callback(_end, run)
             pids[party] = run.pid
         time.sleep(2)
         subprocess.run(
-            [*_BIOTRAIL, "record", "-q", "-f", "--path", "--call-budget", "0", "-d", device,
-             "--pause", f"{pids['suspect']}={periods}", "-o", str(log)],
+            [*_BIOTRAIL, "record", "-q", "-f", "--path", "--call-budget", "0", *devices, "--pause",
+             f"{pids['suspect']}={periods}", "-o", str(log)],
             check=True,
         )  # fmt: skip
     return log
+
+
+def _end(run: subprocess.Popen[bytes]) -> None:
+    run.kill()
+    run.wait()
 
 
 def _disk(dev: int) -> str:
@@ -177,11 +208,11 @@ def _disk(dev: int) -> str:
     return place.parent.name if (place / "partition").exists() else place.name
 
 
-def _filled(path: Path) -> None:
+def _filled(path: Path, mib: int) -> None:
     if path.exists():
         return
     with path.open("wb") as stream:
-        for _ in range(600):
+        for _ in range(mib):
             stream.write(os.urandom(_MIB))
         os.fsync(stream.fileno())
 
