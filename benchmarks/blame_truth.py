@@ -13,6 +13,7 @@ each load: the truth with its interval, blame's answer, and the error in points;
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,7 @@ LOADS = {
     "disk-append-spill": Load("append", SPILL),
     "disk-append-syncers": Load("append", SYNCERS),
     "disk-mq-deadline": Load(READER, BURSTS, scheduler="mq-deadline"),
+    "disk-none": Load(READER, BURSTS, scheduler="none"),
     "disk-kyber": Load(READER, BURSTS, scheduler="kyber"),
     "disk-bfq": Load(READER, BURSTS, scheduler="bfq"),
     "journal-append-bursts": Load("append", BURSTS),
@@ -244,5 +246,6 @@ def _told(truth: dict[str, Any], blamed: float | None) -> list[str]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no load outlives this
     for one in sys.argv[2:] or LOADS:
         print(row(one, recorded(one, Path(sys.argv[1]))), flush=True)
