@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """For whom a journal's thread writes: for those who waited for the commit, by how long they did."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +53,7 @@ class Waiters:
         """by: parties of victims and of culprits."""
         self._by = by
         self._commits: list[I64] = []
-        self._waited: dict[tuple[int, int], Counter[int]] = {}
+        self._waited: dict[tuple[int, int], dict[int, int]] = {}
         """(device, transaction) → row of the thread → ns."""
 
     def add(self, window: Lifecycles) -> None:
@@ -69,7 +68,8 @@ class Waiters:
         waits = waits.take(waits.commit != NEVER)
         columns = waits.commit_dev, waits.commit, waits.task, waits.woken - waits.out
         for dev, transaction, task, ns in zip(*(c.tolist() for c in columns), strict=True):
-            self._waited.setdefault((dev, transaction), Counter())[task] += ns
+            of = self._waited.setdefault((dev, transaction), {})
+            of[task] = of.get(task, 0) + ns
 
     def _code(self, side: int, task: int) -> int:
         """Return the code of a thread's party; NEVER: it has done no I/O, or has no party."""
@@ -100,14 +100,14 @@ class Waiters:
             pairs[:, 1].copy(),
         )
 
-    def _of(self, dev: int, transaction: int) -> Counter[tuple[int, int]]:
+    def _of(self, dev: int, transaction: int) -> dict[tuple[int, int], int]:
         """Return the codes of the parties that waited for a commit → ns; never empty."""
-        found: Counter[tuple[int, int]] = Counter()
-        for task, ns in self._waited.get((dev, transaction), Counter()).items():
+        found: dict[tuple[int, int], int] = {}
+        for task, ns in self._waited.get((dev, transaction), {}).items():
             codes = self._code(0, task), self._code(1, task)
             if codes != (NEVER, NEVER) and ns > 0:
-                found[codes] += ns
-        return found or Counter({(NEVER, NEVER): 1})
+                found[codes] = found.get(codes, 0) + ns
+        return found or {(NEVER, NEVER): 1}
 
 
 def named(
