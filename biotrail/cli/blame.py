@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail blame`: whose I/O made whose I/O wait, and what would be without it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -112,17 +112,9 @@ def command(
 
 def _read(one: Given, cut: Cut, asked: Asked) -> tuple[Trace, Blamed]:
     """Read a recording twice and return what was found."""
-    trace = cut.limited(one.again())
-    for by in asked.by:
-        check_recorded(by, trace.context)
-    choice = cut.choice(trace.context)
-    first = First(trace.context, choice, asked)
-    with progress(trace, "learning") as windows:
-        for window in windows:
-            first.add(window)
-            del window
-    first.finish()
-    choice.check(first.company.devices)
+    first = _learn(one, cut, asked)
+    if (paused := first.again) is not None:  # its periods are known at their ends only
+        first = _learn(one, cut, asked, paused)
     learned = first.close()
     trace = cut.limited(one.again())
     second = Second(trace.context, cut.choice(trace.context), asked, learned)
@@ -132,6 +124,22 @@ def _read(one: Given, cut: Cut, asked: Asked) -> tuple[Trace, Blamed]:
             del window
     second.finish()
     return trace, close(second)
+
+
+def _learn(one: Given, cut: Cut, asked: Asked, paused: Sequence[Mapping[str, Any]] = ()) -> First:
+    """Read a recording for the first time. paused: notes of an experiment that it holds."""
+    trace = cut.limited(one.again())
+    for by in asked.by:
+        check_recorded(by, trace.context)
+    choice = cut.choice(trace.context)
+    first = First(trace.context, choice, asked, paused)
+    with progress(trace, "learning") as windows:
+        for window in windows:
+            first.add(window)
+            del window
+    first.finish()
+    choice.check(first.company.devices)
+    return first
 
 
 def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from biotrail.converters.analysis.blame.bases import ENOUGH
 from biotrail.converters.analysis.blame.blame import TELLING_NS
 from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, CallVictim, Kind, Part, Victim
+from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more
 from biotrail.text.rows import first
@@ -96,6 +97,8 @@ def parts(
         )
         yield with_more(_matrix("Where the time of calls went", heads, of_calls, width), more)
         yield block(_call_sentences(calls))
+    if blamed.experiment is not None:
+        yield from experiment_text.parts(blamed.experiment, width, most)
     yield block(_notes(blamed, path_parts))
 
 

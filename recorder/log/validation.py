@@ -292,7 +292,18 @@ _NOTES: dict[str, Shape] = {
         {"until": _ns, "percent": _seconds, "budget": _seconds},
         "until",
     ),
-    "paused": fields({"name": text, "label": text, "from": _ns, "to": _ns}, "from", "to"),
+    "paused": fields(
+        {
+            "name": text,
+            "label": text,
+            "cgroup": text,
+            "pids": each(_count),
+            "from": _ns,
+            "to": _ns,
+        },
+        "from",
+        "to",
+    ),
     "cpus": fields(
         {
             "from": _ns,

@@ -21,6 +21,8 @@ _CHILD = Path(__file__).with_name("guard_child.py")
 LEAST_TIMES, MOST_TIMES = 8, 1000
 SHORTEST, LONGEST = 0.5, 5.0
 """Seconds that a suspect stands at once."""
+MOST_PIDS = 1000
+"""Processes that a note lists."""
 _LATE = 2 * PATIENCE
 
 
@@ -87,7 +89,14 @@ class Guard:
     def take_periods(self) -> list[PausedNote]:
         """Return the periods that ended since the last call: notes for the log."""
         notes: list[PausedNote] = [
-            {"from": began, "to": ended, "name": self._name, "label": self._suspect.label}
+            {
+                "from": began,
+                "to": ended,
+                "name": self._name,
+                "label": self._suspect.label,
+                "cgroup": self._suspect.cgroup,
+                "pids": list(self._suspect.processes[:MOST_PIDS]),
+            }
             for began, ended in self._periods
         ]
         self._periods.clear()

@@ -32,6 +32,8 @@ class Suspect:
     stop: Stop
     """Open; nothing is stopped."""
     processes: tuple[int, ...]
+    cgroup: str = ""
+    """Its path, where a cgroup is to be stopped."""
 
     def lines(self) -> list[str]:
         """Return its processes, for people."""
@@ -100,9 +102,9 @@ def _cgroup(path: str) -> Suspect:
         raise ProbeError(f"--pause {path}: no cgroup with processes has this path")
     for kind, place, pids in found:
         if kind == "cgroup2":
-            return Suspect(label, FrozenV2(str(place)), pids)
+            return Suspect(label, FrozenV2(str(place)), pids, f"/{inside}")
     _, _, pids = found[0]
-    return Suspect(label, FrozenV1(_freezer_of(path, pids)), pids)
+    return Suspect(label, FrozenV1(_freezer_of(path, pids)), pids, f"/{inside}")
 
 
 def _freezer_of(path: str, pids: tuple[int, ...]) -> str:

@@ -327,6 +327,10 @@ class PausedNote(TypedDict("_Paused", {"from": int})):
     """As it was given to --pause."""
     label: str
     """For people: a process with its number, or a cgroup's path."""
+    cgroup: str
+    """The cgroup's path, with all below it; "": a process was stopped."""
+    pids: list[int]
+    """The suspect's processes when recording began; at most 1,000."""
 
 
 class DevicesNote(TypedDict):

@@ -127,6 +127,40 @@ def test_a_reader_alone_has_no_culprit(place: Path) -> None:
             assert victims[culprit]["wait_ns"] >= ns / 4, culprit
 
 
+def test_the_truth_stands_beside_blames_answer(place: Path) -> None:
+    # GIVEN a reader, and a writer that is stopped eight times while recording
+    log, endless = place / "log", READER.replace(f"range({READS})", "range(10**9)")
+    none = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with (
+        started([sys.executable, "-c", LOAD + endless, place], **none),
+        started([sys.executable, "-c", LOAD + WRITER, place], **none) as writer,
+    ):
+        pausing = ("--pause", f"{writer.pid}=8x500ms")
+        biotrail("record", "--path", "--call-budget", "0", "-o", log, *pausing)
+    # WHEN the reader's time is blamed
+    told = json.loads(biotrail("blame", "--json", "--by", "process", log).stdout)
+    found = told["experiment"]
+    # THEN the writer is the suspect, and the truth stands beside blame's answer
+    assert found["culprits"] == ["backup"]
+    assert found["periods"] >= 4  # others may stop it, or have it stand late
+    [app] = [one for one in found["victims"] if one["name"] == "app"]
+    low, high = app["share_between"]
+    assert high > 0
+    assert low <= app["share"] <= high
+    assert app["running"]["mean_ns"] > app["standing"]["mean_ns"] > 0
+    # AND the answer is in the interval, or near it, where that is narrow
+    if high - low < 0.35:
+        assert low - 0.15 <= app["blamed"] <= high + 0.15
+    # AND of calls the CPU's share is told apart
+    [reads] = [one for one in found["calls"] if one["name"] == "app" and "read" in one["call"]]
+    assert reads["cpu"]["share"] + reads["waits"]["share"] == pytest.approx(
+        reads["share"], abs=0.001
+    )
+    # AND the matrix is of the running periods
+    [victim] = [one for one in told["victims"] if one["name"] == "app"]
+    assert victim["ios"] == app["running"]["ios"]
+
+
 def test_calls_add_up_beside_a_writer(place: Path) -> None:
     # GIVEN the same load, recorded with its path
     log = place / "log"

@@ -50,8 +50,18 @@ def _events(io: Io, index: int) -> list[dict[str, Any]]:
     ]
 
 
-def write(path: Path, ios: Sequence[Io], chunk: int = 50, **notes: Any) -> Path:
-    """Write the log, with `chunk` events in each chunk. notes: written first."""
+def write(
+    path: Path,
+    ios: Sequence[Io],
+    chunk: int = 50,
+    paused: Sequence[dict[str, Any]] = (),
+    **notes: Any,
+) -> Path:
+    """Write the log, with `chunk` events in each chunk.
+
+    notes: written first. paused: notes of an experiment, written last; its times are ns since
+    recording began.
+    """
     rows = [event for index, io in enumerate(ios) for event in _events(io, index)]
     rows.sort(key=lambda event: (event["ns"], "QGsDC".index(event["letter"])))
     encoder, rings = captures.encoding()
@@ -62,6 +72,9 @@ def write(path: Path, ios: Sequence[Io], chunk: int = 50, **notes: Any) -> Path:
         for at in range(0, len(rows), chunk):
             piece = [(row["cpu"], encoder.encode(row)) for row in rows[at : at + chunk]]
             log.write_chunk(rings.segments(piece), captures.clock(rows[at + len(piece) - 1]["ns"]))
+        for one in paused:
+            begin, end = (captures.BASE_NS + one[key] for key in ("from", "to"))
+            log.write_note("paused", {**one, "from": begin, "to": end})
         log.close({"clocks": captures.clock(rows[-1]["ns"] if rows else 0)})
     return path
 
@@ -89,3 +102,28 @@ def beside_a_writer(rounds: int = 60) -> list[Io]:
             made.append(Io("backup", begin, begin, begin + 2 * MS, "W", 2048))
         made.append(io)
     return made
+
+
+def experiment(rounds: int = 8, suspect: str = "backup") -> tuple[list[Io], list[dict[str, Any]]]:
+    """A reader, and a writer that is stopped each other second; with the notes of that.
+
+    Reads take 50 µs, and 550 µs beside a write, which 2 of 10 are while the writer runs.
+    """
+    ios, notes = [], []
+    for at, read in enumerate(alone("app", 200 * rounds, 10 * MS)):
+        runs = at % 200 < 100
+        made = read
+        if runs and at % 10 in (3, 4):
+            made = Io("app", read.queue, read.issue, read.queue + 550 * US)
+            begin = read.queue - US
+            ios.append(Io(suspect, begin, begin, begin + 2 * MS, "W", 2048))
+        if runs and at % 10 == 5:
+            begin = read.queue + 3 * MS
+            ios.append(Io(suspect, begin, begin, begin + 2 * MS, "W", 2048))
+        ios.append(made)
+    tid = 100 + sum(map(ord, suspect))
+    for at in range(rounds):
+        period = {"from": (2 * at + 1) * S, "to": (2 * at + 2) * S}
+        who = {"name": suspect, "label": f"{suspect} ({tid})", "cgroup": "", "pids": [tid]}
+        notes.append({**period, **who})
+    return ios, notes

@@ -7,7 +7,9 @@ meanwhile. A request's work is the time that its class takes without company.
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from biotrail.converters.analysis.blame.bases import (
 )
 from biotrail.converters.analysis.blame.calls import CallBlame
 from biotrail.converters.analysis.blame.company import Batch, Company, Ios, Served, beside
+from biotrail.converters.analysis.blame.experiment import Periods, Suspect, Trial, suspect_of
 from biotrail.converters.analysis.blame.journals import Waiters
 from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
 from biotrail.converters.analysis.blame.tree import OTHERS
@@ -33,7 +36,7 @@ from biotrail.converters.analysis.distributions.sketch import Distribution, buck
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles
+from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks
 from biotrail.recorder.schema.errors import ConversionError
 
 MOST_VICTIMS = 31
@@ -104,10 +107,12 @@ class Tally:
         """Add how long a device had I/O of parties: codes and ns, (n,) each."""
         _count_up(self.had, (victim, culprit), ns)
 
-    def names(self, by: tuple[Parties, Parties], asked: Asked) -> Names:
+    def names(
+        self, by: tuple[Parties, Parties], asked: Asked, suspects: tuple[str, ...] = ()
+    ) -> Names:
         """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
 
-        by: parties of victims and of culprits.
+        by: parties of victims and of culprits. suspects: culprits that come first.
         """
         name_of = {code: by[0].name(code) for code in self.waited}
         waited: Counter[str] = Counter()
@@ -123,7 +128,7 @@ class Tally:
         row_of = {
             code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
         }
-        return self._with_slots(victims, row_of, by, asked)
+        return self._with_slots(victims, row_of, by, asked, suspects)
 
     def _with_slots(
         self,
@@ -131,8 +136,9 @@ class Tally:
         row_of: dict[int, int],
         by: tuple[Parties, Parties],
         asked: Asked,
+        suspects: tuple[str, ...],
     ) -> Names:
-        """Return the names with the slots of culprits."""
+        """Return the names with the slots of culprits, the suspects' first."""
         of_code: dict[tuple[int, int], tuple[str, str]] = {}
         had: Counter[tuple[str, str]] = Counter()
         for (victim, culprit), ns in self.had.items():
@@ -142,7 +148,12 @@ class Tally:
         found = sorted({name for _, name in had})
         _check(asked.culprits, found, "had a device", asked.by[1])
         order = sorted(
-            had, key=lambda pair: (not matches(pair[1], asked.culprits), -had[pair], pair)
+            had,
+            key=lambda pair: (
+                not (pair[1] in suspects or matches(pair[1], asked.culprits)),
+                -had[pair],
+                pair,
+            ),
         )
         slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
         at = {pair: slot for slot, pair in enumerate(slots)}
@@ -154,13 +165,18 @@ class Tally:
         return Names(victims, slots, row_of, slot_of, own)
 
 
-def learn(learner: Learner, batch: Batch) -> None:
-    """Add the batch's I/Os, and which of them are without company."""
+def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
+    """Add the batch's I/Os, and which of them are without company.
+
+    runs: marks those of which bases may be made, (n,); None: all.
+    """
     ios, served = batch.ios, batch.served
     nobody = np.zeros(len(served), np.int64)
     for found in beside(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
         rows = found.rows
         alone = np.stack([found.queue[:, 0] == 0, found.device[:, 0] == 0])
+        if runs is not None:
+            alone &= runs[rows]
         issue, complete = ios.issue[rows], ios.complete[rows]
         ends = served.end[served.dev == ios.dev[rows[0]]]
         ends = np.sort(ends, kind="stable")
@@ -220,6 +236,8 @@ class _Pass:
         same = asked.by[0] == asked.by[1]
         self.by = (victims, victims if same else parties(asked.by[1], context))
         self.company = Company(context, choice, self.by, long, commits)
+        self.periods: Periods | None = None
+        """Of the experiment, whose running periods alone are blamed; None: there was none."""
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window."""
@@ -237,12 +255,27 @@ class _Pass:
     def _use(self, batch: Batch) -> None:
         raise NotImplementedError
 
+    def _runs(self, ios: Ios) -> Bool:
+        """Mark the I/Os that are blamed: all, or those of the experiment's running periods."""
+        if self.periods is None:
+            return np.ones(len(ios), np.bool_)
+        return self.periods.running(ios.queue)
+
 
 class First(_Pass):
     """Learns the bases, and who has most time."""
 
-    def __init__(self, context: Context, choice: Choice, asked: Asked) -> None:
+    def __init__(
+        self,
+        context: Context,
+        choice: Choice,
+        asked: Asked,
+        paused: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """paused: the notes of an experiment, which stand behind what they speak of."""
         super().__init__(context, choice, asked)
+        self._paused = list(paused)
+        self.periods = Periods(paused) if paused else None
         self.learner = Learner()
         self.waiters = Waiters(self.by)
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
@@ -251,28 +284,38 @@ class First(_Pass):
         """(code of the culprit, class) → likewise."""
         self.of_class: Counter[tuple[int, int]] = Counter()
         """(code of the victim, class) → ns of its chosen I/Os."""
+        self._tasks: Tasks | None = None
+
+    @property
+    def again(self) -> list[dict[str, Any]] | None:
+        """Notes of an experiment with which a new pass has to begin, after this one; None: none."""
+        paused = self.context.paused
+        return None if paused == self._paused else list(paused)
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window."""
         super().add(window)
         self.waiters.add(window)
+        self._tasks = window.tasks
 
     def _use(self, batch: Batch) -> None:
         """Count who had how much time, and learn of I/Os without company."""
         ios = batch.ios
         self.blocks.reach(ios.queue)
-        chosen = ios.take(ios.chosen)
+        runs = self._runs(ios)
+        chosen = ios.take(ios.chosen & runs)
         self.tally.add(chosen)
         self.tally.add_had(ios.victim, ios.culprit, ios.complete - ios.issue)
         _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
         _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
-        learn(self.learner, batch)
+        learn(self.learner, batch, runs)
 
     def close(self) -> "Learned":
         """Return what the second pass needs, after the last window."""
         long = Served.concatenate(self.company.long) if self.company.long else None
         bases = self.learner.close()
-        names = self.tally.names(self.by, self.asked)
+        suspect = self._suspect() if self.periods is not None else None
+        names = self.tally.names(self.by, self.asked, suspect.parties if suspect else ())
         rows = Counter[tuple[int, int]]()
         for (victim, kind), ns in self.of_class.items():
             row = names.row_of.get(victim, NEVER)
@@ -283,8 +326,23 @@ class First(_Pass):
         for (culprit, kind), ns in self.doing.items():
             doing.setdefault(self.by[1].name(culprit), Counter())[kind] += ns
         return Learned(
-            bases, names, pairs[:MOST_PAIRS], long, self.blocks, doing, self.waiters.close()
-        )
+            bases, names, pairs[:MOST_PAIRS], long, self.blocks, doing, self.waiters.close(),
+            self.periods, suspect,
+        )  # fmt: skip
+
+    def _suspect(self) -> Suspect:
+        """Return who stood in the experiment, among the culprits."""
+        by, note = self.by[1], self._paused[0]
+        its: set[int] = set()
+        shared: set[int] = set()
+        told = isinstance(by, Writers)
+        if isinstance(by, Writers) and self._tasks is not None:
+            pids = {int(pid) for one in self._paused for pid in one.get("pids", [])}
+            its, shared = by.suspects(self._tasks, pids, str(note.get("cgroup", "")))
+        had: Counter[tuple[str, bool]] = Counter()
+        for (_, culprit), ns in self.tally.had.items():
+            had[by.name(culprit), culprit in its] += ns
+        return suspect_of(self._paused, had, {by.name(code) for code in shared}, told)
 
 
 def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None:
@@ -321,6 +379,9 @@ class Learned:
     """Name of the culprit → class → ns of its I/Os with a device."""
     commits: journals.Asked
     """Who waited for each commit of a journal."""
+    periods: Periods | None
+    suspect: Suspect | None
+    """Of an experiment; None: there was none."""
 
 
 @dataclass
@@ -353,6 +414,7 @@ class Second(_Pass):
         long = _none() if learned.long is None else learned.long
         super().__init__(context, choice, asked, long, learned.commits)
         self.learned = learned
+        self.periods = learned.periods
         bases, names = learned.bases, learned.names
         rows, slots = len(names.victims) + 1, len(names.slots)  # the last one: not asked for
         classes = max(bases.of_log, default=-1) + 1
@@ -369,13 +431,16 @@ class Second(_Pass):
         self._own = np.zeros((rows, slots), np.uint8)
         self._own[:-1] = names.own
         self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
+        self.trial = None if self.periods is None else Trial(self.periods, rows)
+        self.left_out = 0
+        """I/Os asked for that are in none of the experiment's running periods."""
         self.shared: set[int] = set()
         """Devices that are programs on the same CPUs."""
         self.calls: CallBlame | None = None
         """None: the log has no timed calls, or I/Os are chosen by what calls do not have."""
         whole = choice.all or choice.by_thread_alone
         if "time" in context.path_parts and whole and isinstance(self.by[0], Writers):
-            self.calls = CallBlame(context, self.by[0], slots)
+            self.calls = CallBlame(context, self.by[0], slots, self.trial)
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window."""
@@ -392,19 +457,31 @@ class Second(_Pass):
         weight = weights(self.learned.bases, served)
         row = looked_up(names.row_of, ios.victim, NEVER)
         row[~ios.chosen] = NEVER
-        for one in beside(batch, np.arange(len(ios)), slot, weight, slots):
-            self._share(batch, one.rows, row, one.queue, one.device)
+        runs = self._runs(ios)
+        if self.trial is not None:
+            self.trial.add_ios(ios.queue, row, ios.complete - ios.queue)
+            self.left_out += int((~runs & (row >= 0)).sum())
+            row[~runs] = NEVER
+        # Calls wait for I/O of all, also for what began while the suspect stood.
+        rows = np.flatnonzero(runs) if self.calls is None else np.arange(len(ios))
+        for one in beside(batch, rows, slot, weight, slots):
+            self._share(batch, one.rows, row, runs, one.queue, one.device)
         if self.calls is not None:
             self.calls.settle(batch.until, batch, slot, weight)
 
-    def _share(self, batch: Batch, rows: I64, row: I64, queue: I64, device: I64) -> None:
-        """Share the time of I/Os `rows` of one device. row: of all I/Os, that of their victims."""
+    def _share(
+        self, batch: Batch, rows: I64, row: I64, runs: Bool, queue: I64, device: I64
+    ) -> None:
+        """Share the time of I/Os `rows` of one device.
+
+        row, runs: of all I/Os: that of their victims; whether they count for bases.
+        """
         ios, sums, bases = batch.ios, self.sums, self.learned.bases
         kind, begun = ios.kind[rows], ios.queue[rows]
         times = np.stack([ios.issue[rows] - begun, ios.complete[rows] - ios.issue[rows]])
         block = self.learned.blocks.place(begun)
         alone = np.stack([(queue <= 0).all(axis=1), (device <= 0).all(axis=1)])
-        counted = bases.counts(kind, times, alone)
+        counted = bases.counts(kind, times, alone & runs[rows])
         _, classes, *_ = sums.block_bases.shape
         for part in (QUEUE, DEVICE):
             at = (block * classes + kind)[counted[part]]

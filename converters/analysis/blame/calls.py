@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.company import Batch, Ios, beside
+from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
 from biotrail.converters.analysis.distributions.sums import sum_by
@@ -24,6 +25,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.path_tables import Calls, Commits, HeldBios, Waits, no_commits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks, WaitCause
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 
 MOST_OPEN = 200_000
 """Calls whose bios are remembered until they return."""
@@ -99,9 +101,10 @@ class _Vectors:
 class CallBlame:
     """Adds up the calls' time, window after window, as the I/O beside them settles."""
 
-    def __init__(self, context: Context, parties: Writers, slots: int) -> None:
-        """parties: of the victims. slots: of culprits."""
+    def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
+        """parties: of the victims. slots: of culprits. trial: of an experiment."""
         self._context, self._parties, self._slots = context, parties, slots
+        self._trial = trial
         width = slots + _OF_CELLS
         self._of_calls = _Vectors(width, MOST_OPEN)
         self._of_threads = _Vectors(width, MOST_OPEN)
@@ -111,6 +114,10 @@ class CallBlame:
         self._tasks: Tasks | None = None
         """Of the newest window: rows of former ones stay."""
         self._commits = no_commits()
+        self._ready = np.zeros((0, 3), np.int64)
+        """Waits of journals' threads: thread, when woken, when it ran again (ns)."""
+        self._begun = _Vectors(1, MOST_COMMITS)
+        """When each commit began, ns."""
         self._journal: list[tuple[Ios, I64]] = []
         self.sums: dict[tuple[int, int, bool], I64] = {}
         """(row of the thread, number of the call, whether a 32-bit program's) → ns by column."""
@@ -122,13 +129,37 @@ class CallBlame:
         if path is None:
             return
         calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
+        if self._trial is not None:
+            self._trial.add_calls(calls)
+            calls = calls.take(self._trial.periods.running(calls.entry))
         waited = (calls.own_io > 0) | (calls.other_io > 0) | (calls.bios > 0)
         calls = calls.take(waited)
         waits = path.waits.take(path.waits.cause == WaitCause.OTHER_IO)
         self._calls.append((calls, waits))
         self._tasks = window.tasks
         self._commits = Commits.concatenate([self._commits, path.commits])
+        self._add_ready(path.waits, window.tasks)
         self._add_held(path.held)
+
+    def _add_ready(self, waits: Waits, tasks: Tasks) -> None:
+        """Add when journals' threads were ready to run, without a CPU."""
+        jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in tasks.comm.tolist()]
+        rows = waits.take(np.append(np.array(jbd2, np.bool_), False)[waits.task])
+        new = np.stack([rows.tid.astype(np.int64), rows.woken, rows.run], axis=1)
+        self._ready = np.concatenate([self._ready, new])
+
+    def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
+        """Return for how many ns a commit's thread was ready to run while it committed: (n,)."""
+        ready = self._ready[np.lexsort((self._ready[:, 2], self._ready[:, 0]))]
+        found = np.zeros(len(commits), np.int64)
+        tids = commits.tid.astype(np.int64)
+        for tid in np.unique(tids).tolist():
+            mine, rows = ready[ready[:, 0] == tid], np.flatnonzero(tids == tid)
+            until = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
+            first, last = (np.searchsorted(mine[:, 2], at[rows]) for at in (begun, commits.end))
+            found[rows] = until[last] - until[first]
+        self._ready = ready[ready[:, 2] > int(commits.end.min(initial=0))]
+        return found
 
     def _add_held(self, held: HeldBios) -> None:
         """Add how long a limit held the bios of calls."""
@@ -187,10 +218,14 @@ class CallBlame:
             work = self._beside(commits, batch, slot, weight)
             cells[:, : self._slots] = _divided(phase, work)[0]
         self._add_journal(commits, cells)
-        rest = commits.end - begun - cells.sum(axis=1)
-        cells[:, self._slots + _KINDS.index(Kind.JOURNAL)] += np.maximum(rest, 0)
+        rest = np.maximum(commits.end - begun - cells.sum(axis=1), 0)
+        cpu = np.minimum(self._without_a_cpu(commits, begun), rest)
+        cells[:, self._slots + _KINDS.index(Kind.CPU)] += cpu
+        cells[:, self._slots + _KINDS.index(Kind.JOURNAL)] += rest - cpu
         dev, number = commits.dev.astype(np.int64), commits.transaction.astype(np.int64)
         self._of_commits.add(dev, number, cells)
+        self._begun.add(dev, number, begun[:, None])
+        self._begun.forget(int(number.max(initial=0)) - MOST_COMMITS)
         self._of_commits.forget(int(number.max(initial=0)) - MOST_COMMITS)
 
     def _beside(self, commits: Commits, batch: Batch, slot: I64, weight: I64) -> I64:
@@ -266,11 +301,10 @@ class CallBlame:
         blocked = ended.woken - ended.out
         known = np.flatnonzero(ended.commit != NEVER)
         if len(known):
-            keys = ended.commit_dev[known].astype(np.int64), ended.commit[known]
             by_commit = sum_by(row[known], blocked[known], len(calls))
             by_commit = np.minimum(by_commit, left)
             vector = np.zeros((len(calls), width), np.int64)
-            np.add.at(vector, row[known], self._of_commits.of(*keys))
+            np.add.at(vector, row[known], self._of_waits(ended.take(known)))
             shares, rest = _divided(by_commit, vector)
             cells += shares
             left -= by_commit - rest
@@ -291,6 +325,18 @@ class CallBlame:
             self.sums[key] = self.sums[key] + one if key in self.sums else one
             self.count[key] += count
 
+    def _of_waits(self, waits: Waits) -> I64:
+        """Divide waits for commits: as theirs, and before they began as the commits before them."""
+        dev, number = waits.commit_dev.astype(np.int64), waits.commit
+        blocked = waits.woken - waits.out
+        begun = self._begun.of(dev, number)[:, 0]
+        before = np.where(begun > 0, np.clip(begun - waits.out, 0, blocked), 0)
+        found, rest = _divided(blocked - before, self._of_commits.of(dev, number))
+        former, more = _divided(before, self._of_commits.of(dev, number - 1))
+        found += former
+        found[:, self._slots + _KINDS.index(Kind.JOURNAL)] += rest + more
+        return found
+
     def close(
         self, slots: list[tuple[str, str]], wanted: Callable[[str], bool]
     ) -> list[CallVictim]:
@@ -300,10 +346,7 @@ class CallBlame:
         """
         by_name: dict[tuple[str, str], tuple[int, I64]] = {}
         for key, cells in self.sums.items():
-            task, number, foreign = key
-            assert self._tasks is not None
-            call = name_of_call(number, foreign, self._context.machine) or "unknown"
-            name = self._parties.of_task(self._tasks, task), call
+            name = self.names(*key)
             count, before = by_name.get(name, (0, np.zeros_like(cells)))
             by_name[name] = count + self.count[key], before + cells
         found = [
@@ -312,6 +355,12 @@ class CallBlame:
             if wanted(name)
         ]
         return sorted(found, key=lambda one: (-one.wait_ns, one.name, one.call))
+
+    def names(self, task: int, number: int, foreign: bool) -> tuple[str, str]:
+        """Return the names of a thread's party and of the call."""
+        assert self._tasks is not None
+        call = name_of_call(number, foreign, self._context.machine) or "unknown"
+        return self._parties.of_task(self._tasks, task), call
 
 
 def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:

@@ -39,7 +39,8 @@ def close(second: Second) -> Blamed:
     drawn = _Draws(second)
     others = len(learned.names.victims) - 1
     order = np.argsort(-sums.cells.sum(axis=1)[:others], kind="stable").tolist()
-    victims = [_victim(second, drawn, row) for row in [*order, others] if sums.ios[row]]
+    rows = [row for row in [*order, others] if sums.ios[row]]
+    victims = [_victim(second, drawn, row) for row in rows]
     wanted = second.asked.victims
     calls: list[CallVictim] = []
     if second.calls is not None:
@@ -47,6 +48,11 @@ def close(second: Second) -> Blamed:
         calls = second.calls.close(
             learned.names.slots, lambda name: not wanted or matches(name, wanted)
         )
+    experiment = None
+    if second.trial is not None and learned.suspect is not None:
+        of_rows = [one for one in zip(rows, victims, strict=True) if one[0] != others]
+        name_of = (lambda *_: ("", "")) if second.calls is None else second.calls.names
+        experiment = second.trial.close(learned.suspect, of_rows, calls, name_of, second.left_out)
     context = second.context
     return Blamed(
         by=second.asked.by,
@@ -61,6 +67,7 @@ def close(second: Second) -> Blamed:
         stretch_ns=learned.bases.stretches.width,
         based=dict(sums.based),
         shared=sorted(context.device_name(dev) for dev in second.shared),
+        experiment=experiment,
     )
 
 

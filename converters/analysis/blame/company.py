@@ -12,7 +12,7 @@ import numpy as np
 
 from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.journals import Asked, named
-from biotrail.converters.analysis.blame.parties import Parties
+from biotrail.converters.analysis.blame.parties import Parties, Writers
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.calls.keys import rows_of
@@ -228,6 +228,7 @@ class Company:
         bios = window.bios
         self.devices.update(distinct_values(bios.dev)[0].tolist())
         samples = of_bios(bios, window.bio_stages, self._context)
+        no_rows = np.zeros(0, np.int64)
         victim = self._by[0].codes(window, samples)
         culprit = victim if self._by[1] is self._by[0] else self._by[1].codes(window, samples)
         jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in window.tasks.comm.tolist()]
@@ -236,7 +237,22 @@ class Company:
             own = journal & (bios.page != PageKind.FILE)
             if culprit is victim:
                 culprit = victim.copy()
-            named(self._asked, bios.tid.astype(np.int64), bios.queue, own, (victim, culprit))
+            named(
+                self._asked,
+                bios.number,
+                bios.tid.astype(np.int64),
+                bios.queue,
+                own,
+                (victim, culprit),
+            )
+        # What lower devices do for a bio is of whoever queued that, not of a worker (loop, dm).
+        top, has_top = rows_of(bios.number, bios.family) if len(bios) else (no_rows, no_rows > 0)
+        top = np.where(has_top, top, np.arange(len(bios)))
+        if isinstance(self._by[0], Writers):
+            victim = victim[top]
+        if isinstance(self._by[1], Writers):
+            culprit = culprit[top]
+        journal = journal[top]
         kind, flushes = self.classes.of(bios)
         parents = np.concatenate([bios.parent, window.open_bios.parent])
         parents = np.sort(parents[parents != NEVER], kind="stable")
@@ -244,9 +260,8 @@ class Company:
         if len(parents):
             leaf = ~rows_of(parents, bios.number)[1]
         chosen = self._choice.mask(bios, window.tasks)
-        if not self._choice.all and len(bios):
-            top, has_top = rows_of(bios.number, bios.family)
-            chosen |= has_top & chosen[top]
+        if not self._choice.all:
+            chosen |= chosen[top]
         known = (samples.latency != NEVER) & leaf
         tried = samples.counters.get("tries", np.zeros(len(bios), np.bool_))
         self.counts.ios += int((leaf & chosen & ~tried).sum())
@@ -256,17 +271,8 @@ class Company:
         issue = np.where((bios.issue == NEVER) | (bios.issue < bios.queue), bios.queue, bios.issue)
         op_flush = flushes & (bios.bytes == 0)
         issue = np.where(op_flush | (issue > bios.complete), bios.queue, issue)
-        entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
-        submitted = np.zeros(len(bios), np.bool_)
-        if window.path is not None:
-            row, there = rows_of(window.path.bios.number, bios.number)
-            entry[there] = window.path.bios.entry[row[there]]
-            for number in self._submitting:
-                submitted[there] |= window.path.bios.call[row[there]] == number
-            held = window.path.held
-            row, there = rows_of(held.number, bios.number)
-            there &= held.entry[row] != NEVER if len(held) else False
-            entry[there], tid[there] = held.entry[row[there]], held.tid[row[there]]
+        entry, tid, submitted = self._calls_of(window)
+        entry, tid, submitted = entry[top], tid[top], submitted[top]
         ios = Ios(
             bios.number,
             bios.dev.astype(np.int64),
@@ -301,6 +307,22 @@ class Company:
             )
         )
         self._pieces.append(Pieces(alone.number, alone.number))
+
+    def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
+        """Return (entry of the call, thread, whether another call reaps it) of each bio, (n,)."""
+        bios = window.bios
+        entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
+        submitted = np.zeros(len(bios), np.bool_)
+        if window.path is not None:
+            row, there = rows_of(window.path.bios.number, bios.number)
+            entry[there] = window.path.bios.entry[row[there]]
+            for number in self._submitting:
+                submitted[there] |= window.path.bios.call[row[there]] == number
+            held = window.path.held
+            row, there = rows_of(held.number, bios.number)
+            there &= held.entry[row] != NEVER if len(held) else False
+            entry[there], tid[there] = held.entry[row[there]], held.tid[row[there]]
+        return entry, tid, submitted
 
     def _requests(self, window: Lifecycles, victim: I64, culprit: I64) -> Served:
         """Return the window's requests with D and C, with the parties of their first bios."""

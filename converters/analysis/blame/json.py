@@ -4,7 +4,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Part, Victim, Waited
+from biotrail.converters.analysis.blame.tree import (
+    Blamed,
+    CallVictim,
+    Experiment,
+    Part,
+    Share,
+    State,
+    Victim,
+    Waited,
+)
 
 
 def as_dict(blamed: Blamed) -> dict[str, Any]:
@@ -23,7 +32,58 @@ def as_dict(blamed: Blamed) -> dict[str, Any]:
         "everybody_recorded": blamed.named,
         "bases": {"stretch_ns": blamed.stretch_ns, **based(blamed.based)},
         "devices_on_the_cpus": blamed.shared,
+        "experiment": None if blamed.experiment is None else _experiment(blamed.experiment),
     }
+
+
+def _experiment(one: Experiment) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "label": one.label,
+        "culprits": list(one.parties),
+        "culprits_with_others": list(one.with_others),
+        "idle": one.idle,
+        "periods": one.periods,
+        "stood_ns": one.stood_ns,
+        "left_out_ios": one.left_out,
+        "too_few": one.few,
+        "victims": [
+            {
+                "name": victim.name,
+                "running": _state(victim.running, "ios"),
+                "standing": _state(victim.standing, "ios"),
+                **_share(victim.truth),
+                "blamed": _rounded(victim.blamed),
+            }
+            for victim in one.victims
+        ],
+        "calls": [
+            {
+                "name": call.name,
+                "call": call.call,
+                "running": _state(call.running, "calls"),
+                "standing": _state(call.standing, "calls"),
+                **_share(call.truth),
+                "cpu": _share(call.cpu),
+                "waits": _share(call.waits),
+                "blamed": _rounded(call.blamed),
+            }
+            for call in one.calls
+        ],
+    }
+
+
+def _state(one: State, what: str) -> dict[str, Any]:
+    return {what: one.count, "mean_ns": round(one.mean_ns, 1)}
+
+
+def _share(one: Share) -> dict[str, Any]:
+    between = None if one.between is None else [_rounded(end) for end in one.between]
+    return {"share": _rounded(one.share), "share_between": between}
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def based(counts: Mapping[str, int]) -> dict[str, int]:

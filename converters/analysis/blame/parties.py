@@ -84,6 +84,23 @@ class Writers:
         """See Parties."""
         return self._named(self._context, *self._parties[code])
 
+    def suspects(self, tasks: Tasks, pids: set[int], cgroup: str) -> tuple[set[int], set[int]]:
+        """Return (codes of a suspect's I/O, those of them that other processes have, too).
+
+        tasks: of the last window. cgroup: path of the suspect's, with all below it; "": none.
+        """
+        its = {
+            code
+            for code, (_, group) in enumerate(self._parties)
+            if cgroup and f"{self._context.cgroups.get(group, '')}/".startswith(f"{cgroup}/")
+        }
+        by_pid: set[int] = set()
+        others: set[int] = set()
+        for row, code in self.code_of_task.items():
+            if row >= 0 and code not in its:
+                (by_pid if tasks.pid(row) in pids else others).add(code)
+        return its | by_pid, by_pid & others
+
     def _code(self, comm: str, cgroup: int) -> int:
         """Return the code of a party; a new party gets the next code."""
         code = self._known.setdefault((comm, cgroup), len(self._parties))

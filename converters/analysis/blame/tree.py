@@ -119,6 +119,74 @@ class CallVictim:
 
 
 @dataclass
+class State:
+    """A victim's I/Os, or calls, while the suspect of an experiment ran, or stood."""
+
+    count: int
+    mean_ns: float
+
+
+@dataclass
+class Share:
+    """A share of the time that a victim took while the suspect ran, by how much less there is."""
+
+    share: float
+    between: tuple[float, float] | None
+    """95 % interval; None: too few periods for one."""
+
+
+@dataclass
+class Truth:
+    """What stopping the suspect gave a victim, and what blame says of it."""
+
+    name: str
+    running: State
+    standing: State
+    truth: Share
+    blamed: float | None
+    """Share that blame gives the suspect; None: it names nobody who is the suspect, or cannot tell
+    of a hundredth of the victim's time or more."""
+
+
+@dataclass
+class CallTruth:
+    """What stopping the suspect gave a victim's calls; CPU: running and waiting for a CPU."""
+
+    name: str
+    call: str
+    running: State
+    standing: State
+    truth: Share
+    cpu: Share
+    waits: Share
+    """All but the CPU, which blame's answer is to be compared with."""
+    blamed: float | None
+
+
+@dataclass
+class Experiment:
+    """What `record --pause` found."""
+
+    name: str
+    label: str
+    parties: tuple[str, ...]
+    """Culprits that are the suspect."""
+    with_others: tuple[str, ...]
+    """Those of them that others are, too."""
+    idle: bool
+    """The suspect had no I/O: nobody can be blamed for what it costs others."""
+    periods: int
+    stood_ns: int
+    left_out: int
+    """I/Os asked for that are not in the matrix: the suspect stood, or had just begun or stopped
+    to."""
+    few: int
+    """Victims, and their calls, with too few I/Os or calls in one of the states."""
+    victims: list[Truth]
+    calls: list[CallTruth]
+
+
+@dataclass
 class Blamed:
     """What was found in a log."""
 
@@ -139,3 +207,5 @@ class Blamed:
     """How many I/Os have a base of their stretch of time, of the log, and of a substitute."""
     shared: list[str]
     """Devices that are programs on the same CPUs, of which blame cannot tell."""
+    experiment: Experiment | None = None
+    """None: nobody was stopped while recording."""

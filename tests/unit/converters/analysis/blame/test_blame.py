@@ -4,6 +4,7 @@
 import json
 import random
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,18 @@ def blamed(
     path: Path, window: int = WINDOW_EVENTS, by: tuple[str, str] = BY_PROCESS, **more: Any
 ) -> Blamed:
     asked = Asked(by, **more)
-    trace = Trace(path)
-    first = First(trace.context, Choice(trace.context), asked)
-    for one in trace.lifecycles(window, small=True):
-        first.add(one)
-    first.finish()
+
+    def learn(paused: Sequence[dict[str, Any]] = ()) -> First:
+        trace = Trace(path)
+        found = First(trace.context, Choice(trace.context), asked, paused)
+        for one in trace.lifecycles(window, small=True):
+            found.add(one)
+        found.finish()
+        return found
+
+    first = learn()
+    if (paused := first.again) is not None:
+        first = learn(paused)
     trace = Trace(path)
     second = Second(trace.context, Choice(trace.context), asked, first.close())
     for one in trace.lifecycles(window, small=True):

@@ -193,3 +193,67 @@ def test_a_journals_writes_are_of_those_who_wait_for_the_commit(
     assert {one.name for one in victims} == {"app", "backup"}
     [app] = [one for one in victims if one.name == "app"]
     assert {part.culprit for part in app.parts} == {None, "backup"}
+
+
+@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
+def test_a_journals_writes_are_dealt_to_all_who_wait_by_how_long(
+    tmp_path: Path, window: int
+) -> None:
+    # GIVEN commits that one program waits for three times as long as another, and reads beside
+    log, other, rounds = made(), 44, 200
+    log.task(other, b"logger")
+    for at in range(rounds):
+        begin, end = at * 10 * MS, at * 10 * MS + MS
+        log.request(begin + 5 * US, begin + 100 * US, tid=WRITER, entry=begin, opf=WRITE)
+        late = begin + 709 * US
+        log.request(begin + 6 * US, begin + 99 * US, tid=other, entry=begin + US, opf=WRITE)
+        log.request(begin + 200 * US, end - 10 * US, tid=JOURNAL, opf=WRITE)
+        phases = (begin + 110 * US, begin + 120 * US, begin + 130 * US, begin + 140 * US)
+        log.commit(at, *phases, end, tid=JOURNAL)
+        for tid, entry, out in ((WRITER, begin, begin + 103 * US), (other, begin + US, late)):
+            log.waits(entry, out, end + 5 * US - US, end + 6 * US, tid, stack=8, waker=JOURNAL)
+            log.returns(entry, end + 9 * US, tid, number=FSYNC, blocked=end + 4 * US - out,
+                        runnable=2 * US, queued=1)  # fmt: skip
+        log.request(begin + 300 * US, begin + 450 * US, tid=READER)
+        log.request(begin + 5 * MS, begin + 5 * MS + 50 * US, tid=READER)
+    # WHEN I/O is blamed
+    found = blamed(written(log, tmp_path), window)
+    # THEN the journal's writes are of both, and what they cost the reads, in that proportion
+    [app] = [one for one in found.victims if one.name == "app"]
+    parts = {one.culprit: one.wait_ns for one in app.parts if one.culprit}
+    longer, shorter = 1000 + 4 - 103, 1000 + 4 - 709
+    share = longer / (longer + shorter)
+    assert set(parts) == {"backup", "logger"}
+    assert parts["backup"] / sum(parts.values()) == pytest.approx(share, abs=0.02)
+    ios = {one.name: one.ios for one in found.victims}
+    assert "jbd2/vda-8" not in ios
+    assert ios["backup"] - rounds == pytest.approx(share * rounds, abs=4)
+    assert ios["backup"] + ios["logger"] == 3 * rounds
+
+
+def test_a_wait_that_begins_before_its_commit_is_also_of_the_one_before(tmp_path: Path) -> None:
+    # GIVEN an fsync that waits 4 ms for a commit that carries one program's data, then 2 ms for
+    # its own commit, which carries another's
+    log, other = made(), 44
+    log.task(other, b"logger")
+    for at, (writer, begin, ms) in enumerate(
+        one
+        for round in range(30)
+        for one in ((other, 20 * round * MS, 4), (WRITER, (20 * round + 4) * MS, 2))
+    ):
+        begun, end = begin + 20 * US, begin + ms * MS
+        log.request(begun + 30 * US, end - 40 * US, tid=writer, opf=WRITE)
+        phases = (begun, begun + 10 * US, begun + 20 * US, end - 30 * US)
+        log.request(end - 25 * US, end - 5 * US, tid=JOURNAL, opf=WRITE)
+        log.commit(at, *phases, end, tid=JOURNAL)
+        if writer == WRITER:
+            entry, woken = begin - 4 * MS, end + 5 * US
+            log.waits(entry, entry + 30 * US, woken, woken + US, READER, stack=8, waker=JOURNAL)
+            log.returns(entry, woken + 2 * US, READER, number=FSYNC,
+                        blocked=woken - entry - 30 * US, runnable=US, queued=0)  # fmt: skip
+    # WHEN its calls are blamed
+    one = calls_of(written(log, tmp_path))["app", "fsync"]
+    # THEN both programs have what their commits took of it
+    assert one.calls == 30
+    assert part(one, Kind.OTHER, "logger") == pytest.approx(30 * 3.9 * MS, rel=0.05)
+    assert part(one, Kind.OTHER, "backup") == pytest.approx(30 * 1.9 * MS, rel=0.05)
