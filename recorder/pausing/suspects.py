@@ -193,7 +193,8 @@ def _refused(pid: int, protected: set[int], written: set[str]) -> str:
     for number, target in _open_files(pid):
         if _SERVES.match(target):
             return f"it has {target} open: others may wait for what it serves"
-        if target in written or (target.endswith("/ptmx") and _terminal(pid, number) in written):
+        pipe = target in written and _reads(pid, number)
+        if pipe or (target.endswith("/ptmx") and _terminal(pid, number) in written):
             return "it reads what the recorder writes"
     return ""
 
@@ -207,6 +208,15 @@ def _written(descriptors: Collection[int]) -> set[str]:
             if target.startswith(("pipe:", "/dev/pts/")):
                 found.add(target)
     return found
+
+
+def _reads(pid: int, number: int) -> bool:
+    """Return whether a process can read from its descriptor `number`; True: it is not known."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+        if found := re.search(r"^flags:\s*([0-7]+)", text, re.MULTILINE):
+            return int(found[1], 8) & os.O_ACCMODE != os.O_WRONLY
+    return True
 
 
 def _terminal(pid: int, number: int) -> str:
