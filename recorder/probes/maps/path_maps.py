@@ -32,7 +32,7 @@ MEANINGS = {
 """What each part of PATH_PARTS records."""
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
-_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 136
+_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 144
 _DIRTY_BITS, _DIRTY_SLOT_BYTES = 18, 64
 LEAST_DIRTY_BYTES = 1 << 20
 """The smallest table of who dirtied pages: of 64 MiB of pages in order, at best."""
