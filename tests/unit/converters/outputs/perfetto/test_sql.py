@@ -55,7 +55,7 @@ def path_trace(tmp_path_factory):
     """A recording with system calls, waits and interrupts."""
     out = tmp_path_factory.mktemp("path") / "a.pftrace"
     with pytest.raises(SystemExit, match="0"):
-        main(["convert", str(PATH_LOG), "-o", str(out)])
+        main(["convert", "--flows", str(PATH_LOG), "-o", str(out)])
     return perfetto_check.read(out.read_bytes(), boottime=True)
 
 
@@ -92,11 +92,11 @@ def database_of(trace):
             database.execute("INSERT INTO thread VALUES (?, ?, ?)", row)
         for s in track.slices:
             ids[id(s)] = outer = insert(database, s, str(uuid), None)
-            for stage in s.children:
+            for stage in (*s.children, *s.marks):
                 ids[id(stage)] = insert(database, stage, str(uuid), outer)
         for at, value in track.samples:
             database.execute("INSERT INTO counter VALUES (?, ?, ?)", (at, value, str(uuid)))
-    for one, other in trace.arrows():
+    for one, other in trace.arrows(marks=True):
         database.execute("INSERT INTO flow VALUES (?, ?)", (ids[id(one)], ids[id(other)]))
     for name, value in trace.attributes.items():
         values = (None, value) if isinstance(value, int) else (value, None)
@@ -200,7 +200,7 @@ def test_the_slowest_are_a_list(trace, tables):
     # GIVEN traces of two hosts / WHEN the slowest are asked for / THEN each bio there is one
     rows = tables.execute(query("perfetto.md", "The slowest, as their track")).fetchall()
     bios = {(s.start, s.dur) for s in trace.slices("bio")}
-    assert len(rows) > 20
+    assert len(rows) > 5
     assert {(row["ts"], row["dur"]) for row in rows} <= bios
     assert [row["dur"] for row in rows] == sorted((row["dur"] for row in rows), reverse=True)
 
