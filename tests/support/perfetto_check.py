@@ -139,8 +139,8 @@ class Read:
 
     def arrows(self, *, marks: bool = False) -> list[tuple[Slice, Slice]]:
         """The slices that an arrow joins, as the importer finds them: of each flow in the order of
-        their begins, one to the next. What a mark is in stands for it, unless `marks`. Raises Unsound if an arrow
-        leads back: the UI draws it from the end of its source."""
+        their begins, one to the next. What a mark is in stands for it, unless `marks`.
+        Raises Unsound if an arrow leads back: the UI draws it from the end of its source."""
         of_flow: dict[int, list[Slice]] = {}
         outer = [s for t in self.tracks.values() for s in t.slices]
         inner = [c for s in outer for c in (*s.children, *s.marks)]

@@ -169,9 +169,9 @@ def encode(
     sequence ids) and `last` (ns of the last packet; changed). family, callstack: per slice,
     or empty: none has one; in_family: which have a family, or empty: all. arguments_end: per slice,
     where its arguments end in `arguments` (interned id of the name, and from bit 8 on the first
-    byte of the value's tag: 0x88, of an interned string, is followed by 1) and `values`; they begin where those of the slice
-    before end. flow_…: ids of flows, stage_…: stages, as in Flows and StageColumns; empty where no
-    slice has any. out: has room.
+    byte of the value's tag: 0x88, of an interned string, is followed by 1) and `values`; they begin
+    where those of the slice before end. flow_…: ids of flows, stage_…: stages, as in Flows
+    and StageColumns; empty where no slice has any. out: has room.
     """
     at: cython.longlong = 0
     i: cython.longlong
