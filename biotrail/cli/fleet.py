@@ -182,8 +182,8 @@ def _write_page(made: "FleetReport", target: str, force: bool) -> None:
     from biotrail import __version__
     from biotrail.converters.analysis.page.fleet_data import fleet_data
     from biotrail.converters.analysis.page.html import fleet_page
+    from biotrail.converters.lifecycles.meanings import MEANINGS
     from biotrail.text.fleet import head
-    from biotrail.text.slow.stages import MEANINGS
 
     title = f"{units.plural(len(made.hosts), 'host')}: biotrail fleet report"
     about = "; ".join(head(made))

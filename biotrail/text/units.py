@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from biotrail.converters.events import durations
+
 if TYPE_CHECKING:  # generic in click 8.2 and later only
     _FloatType = click.ParamType[float]
     _IntType = click.ParamType[int]
 else:
     _FloatType = _IntType = click.ParamType
 
+duration = durations.duration
 _NS = {
     "ns": 1,
     "us": 1_000,
@@ -129,18 +132,6 @@ def size(count: float) -> str:
 def count(number: int) -> str:
     """Return a number as text: `1,234,567`."""
     return f"{number:,}"
-
-
-def duration(nanoseconds: float) -> str:
-    """Return ns as text: `850 ns`, `12.3 µs`, `4.56 ms`, `1.23 s`, `2 min 5 s`."""
-    for unit, scale in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6)):
-        if nanoseconds < scale * 999.5:
-            return f"{nanoseconds / scale:.3g} {unit}"
-    seconds = nanoseconds / 1e9
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s"
 
 
 def since(nanoseconds: int) -> str:

@@ -48,10 +48,21 @@ class Slice:
     children: list["Slice"] = field(default_factory=list)
     flows: list[int] = field(default_factory=list)
     """Ids of its flows."""
+    marks: list["Slice"] = field(default_factory=list)
+    """Slices of no length in it, from or to which arrows lead."""
+    above: "Slice | None" = field(default=None, repr=False, compare=False)
+    """The slice that it lies in."""
+    order: int = field(default=0, compare=False)
+    """Place of its BEGIN in the file."""
 
     @property
     def dur(self) -> int:
         return self.end - self.start
+
+
+def _shown(one: Slice) -> Slice:
+    """The slice that an arrow is drawn at: what a mark is in."""
+    return one.above if one.category == "arrow" and one.above is not None else one
 
 
 @dataclass
@@ -94,6 +105,8 @@ class _Sequence:
     mappings: dict[int, str] = field(default_factory=dict)
     frames: dict[int, tuple[str, str]] = field(default_factory=dict)
     callstacks: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    place: int = 0
+    """Of the packet that is read, in the file."""
 
 
 @dataclass
@@ -125,15 +138,20 @@ class Read:
         ]
         return found.samples
 
-    def arrows(self) -> list[tuple[Slice, Slice]]:
+    def arrows(self, *, marks: bool = False) -> list[tuple[Slice, Slice]]:
         """The slices that an arrow joins, as the importer finds them: of each flow in the order of
-        their begins, one to the next."""
+        their begins, one to the next. What a mark is in stands for it, unless `marks`.
+        Raises Unsound if an arrow leads back: the UI draws it from the end of its source."""
         of_flow: dict[int, list[Slice]] = {}
         outer = [s for t in self.tracks.values() for s in t.slices]
-        for one in sorted([*outer, *(c for s in outer for c in s.children)], key=lambda s: s.start):
+        inner = [c for s in outer for c in (*s.children, *s.marks)]
+        for one in sorted([*outer, *inner], key=lambda s: (s.start, s.order)):
             for flow in one.flows:
                 of_flow.setdefault(flow, []).append(one)
-        return [pair for slices in of_flow.values() for pair in pairwise(slices)]
+        pairs = [pair for slices in of_flow.values() for pair in pairwise(slices)]
+        for one, other in pairs:
+            require(one.end <= other.start, f"an arrow leads back: {one.name} → {other.name}")
+        return pairs if marks else [(_shown(one), _shown(other)) for one, other in pairs]
 
     def instants(self) -> list[Instant]:
         return [i for t in self.tracks.values() for i in t.instants]
@@ -143,7 +161,7 @@ def read(data: bytes, *, boottime: bool = False) -> Read:
     """The trace's content; raises Unsound. boottime: times are the trace's, not the logs'."""
     trace = Trace()
     trace.ParseFromString(data)
-    result = Read({}, [], {}, len(trace.packet), set())
+    result = Read({}, [], {}, 0, set())
     sequences: dict[int, _Sequence] = {}
     for packet in trace.packet:
         _packet(packet, result, sequences, boottime)
@@ -163,8 +181,10 @@ def _packet(
         require(not len(UnknownFieldSet(message)), "a field that does not exist", message)
     result.sequences.add(number)
     sequence = sequences.setdefault(number, _Sequence())
+    place = result.packets = result.packets + 1
     if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
         sequences[number] = sequence = _Sequence(valid=True, clock=sequence.clock)
+    sequence.place = place
     # A packet without the flag is never skipped, so it must not depend on one that can be.
     needs = packet.sequence_flags & 2 or packet.HasField("track_event")
     require(needs and sequence.valid, f"sequence {number}: state not cleared")
@@ -303,7 +323,14 @@ def _begin(event: TrackEvent, track: Track, at: int, sequence: _Sequence, where:
         flows=list(event.flow_ids),
     )
     require(len(set(new.flows)) == len(new.flows), f"{where}: a flow twice")
-    (track._open[-1].children if depth else track.slices).append(new)
+    new.order = sequence.place
+    if depth:
+        new.above = track._open[-1]
+    if new.category == "arrow":
+        require(depth and new.flows, f"{where}: a mark without a slice or an arrow")
+        track._open[-1].marks.append(new)
+    else:
+        (track._open[-1].children if depth else track.slices).append(new)
     track._open.append(new)
 
 

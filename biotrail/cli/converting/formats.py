@@ -83,6 +83,8 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:
         raise click.UsageError("--colour is for Perfetto traces")
+    if form != PERFETTO and (drawing.flows or drawing.all_calls):
+        raise click.UsageError("--flows and --all-calls are for Perfetto traces")
     max_size = drawing.max_size
     if max_size is None:
         return

@@ -156,10 +156,9 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
                 trace.context,
                 out,
                 stacks=trace.stacks,
-                detail=drawing.detail,
-                colour=drawing.colour,
                 place=place,
                 blame=blame,
+                **drawing.choices,
             )
         total.sequences += part.sequences
         total.families += part.families

@@ -115,8 +115,7 @@ def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
         "stacks": trace.stacks,
         "facts": facts,
         "to_end": trace.span is not None,
-        "detail": drawing.detail,
-        "colour": drawing.colour,
+        **drawing.choices,
     }
 
 

@@ -27,6 +27,18 @@ class Drawing:
     max_size: int | None = None
     detail: Detail = Detail.STANDARD
     colour: Colour = Colour.AUTO
+    flows: bool = False
+    all_calls: bool = False
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Return the keyword arguments of the converter that say what is drawn."""
+        return {
+            "detail": self.detail,
+            "colour": self.colour,
+            "every_arrow": self.flows,
+            "every_call": self.all_calls,
+        }
 
     @property
     def window_events(self) -> int | None:
@@ -65,11 +77,22 @@ _OPTIONS = (
         "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
         "devices.",
     ),
+    click.option(
+        "--flows",
+        is_flag=True,
+        help="Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone.",
+    ),
+    click.option(
+        "--all-calls",
+        is_flag=True,
+        help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
+        "pipe.",
+    ),
 )
 
 
 def drawing_options(command: Command) -> Command:
-    """Add --max-size, --detail and --colour; pass their values to the command as `drawing`."""
+    """Add --max-size and the other options; pass their values to the command as `drawing`."""
     command = gathered(Drawing, "drawing")(command)
     for option in reversed(_OPTIONS):
         command = option(command)

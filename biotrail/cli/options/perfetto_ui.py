@@ -13,22 +13,46 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from biotrail.cli.options import compressing
-from biotrail.converters.outputs.perfetto.names import IN_DEVICE, QUEUED, SLOWEST_TRACK
+from biotrail.converters.outputs.perfetto.names import (
+    IN_DEVICE,
+    QUEUED,
+    SLOW_CALLS_TRACK,
+    SLOWEST_TRACK,
+)
 from biotrail.converters.outputs.perfetto.summary import View
 
 UI = "https://ui.perfetto.dev"
-_GROUPS = "^(?!System( > |$))[^>]+( > [^>]+){0,2}$"
-"""Regular expression of the paths of a trace's groups, up to three deep: host, log, device."""
+_WORKSPACE = "biotrail"
+_TRACKS = f"^({SLOWEST_TRACK}|{SLOW_CALLS_TRACK}|journal of .*|{QUEUED}|{IN_DEVICE}|bios)$"
+"""Regular expression of the names of the tracks to look at first."""
+_OTHERS = "^(.*: block I/O|.*: kernel events|pairs: .*)$"
+"""Of the groups that are expanded in a trace without I/O."""
+_SLOWEST = """
+SELECT one.id, one.ts, one.dur, one.track_id, one.name AS io,
+  round(one.dur / 1e6, 3) AS ms,
+  round((SELECT sum(dur) FROM slice WHERE parent_id = one.id AND name = 'D2C') / 1e6, 3) AS device,
+  round((SELECT sum(dur) FROM slice WHERE parent_id = one.id
+    AND name IN ('pre-flush', 'post-flush', 'flushing')) / 1e6, 3) AS flush,
+  EXTRACT_ARG(one.arg_set_id, 'debug.why') AS why,
+  EXTRACT_ARG(one.arg_set_id, 'debug.purpose') AS purpose,
+  EXTRACT_ARG(one.arg_set_id, 'debug.call') AS call,
+  EXTRACT_ARG(one.arg_set_id, 'debug.process') AS process,
+  EXTRACT_ARG(one.arg_set_id, 'debug.file') AS file,
+  EXTRACT_ARG(one.arg_set_id, 'debug.device') AS disk,
+  EXTRACT_ARG(one.arg_set_id, 'debug.host') AS host
+FROM slice AS one WHERE one.category IN ('slowest', 'slowest call') ORDER BY one.dur DESC
+"""
+"""The slowest I/Os and calls, with the columns by which the UI makes a row lead to its slice."""
 _TAIL = 4096
 """Bytes at a trace's end within which its attribute `view` is found, with the longest names."""
-_VIEW = re.compile(rb"biotrail(?:\.\d+)?\.view\x1a.(\d+) (\d+) ([^\x00-\x1f]+)$", re.DOTALL)
+_VIEW = re.compile(rb"biotrail(?:\.\d+)?\.view\x1a.(\d+) (\d+) ([^\x00-\x1f]*)$", re.DOTALL)
 
 
 def address(ui: str, url: str = "", view: View | None = None) -> str:
     """Return the UI's address.
 
-    url: of the trace to load; empty: the user drops a trace. view: the time that is shown and the
-    device whose tracks are pinned; None: the whole trace and every device.
+    url: of the trace to load; empty: the user drops a trace. view: the time that is shown; None:
+    the whole trace.
     """
     parts = [f"url={url}"] if url else []
     parts.append("startupCommands=" + quote(json.dumps(_commands(view), separators=(",", ":"))))
@@ -38,25 +62,25 @@ def address(ui: str, url: str = "", view: View | None = None) -> str:
 
 
 def _commands(view: View | None) -> list[dict[str, object]]:
-    """Return commands that expand the groups and pin the tracks to look at first.
+    """Return commands that show the tracks to look at first, and a table of the slowest.
 
-    Those are the slowest I/Os, and the queue depths of the view's device (None: of all devices).
+    The tracks are in a workspace of their own, so that nothing of another program's trace, and no
+    followed life, is expanded. Regular expressions are of names: older UIs know no other. Without a
+    view, or a device in it, there is no I/O: groups are expanded where they are.
     """
-    device = "[^>]+" if view is None else _literal(view.device)
+    if view is None or not view.device:
+        return [_command("ExpandTracksByRegex", _OTHERS)]
     return [
-        _command("ExpandTracksByRegex", _GROUPS, "path"),
-        _command("PinTracksByRegex", f"^{_literal(SLOWEST_TRACK)}$", "name"),
-        _command("PinTracksByRegex", f"(^| > ){device} > ({QUEUED}|{IN_DEVICE})$", "path"),
+        _command("CreateWorkspace", _WORKSPACE),
+        _command("CopyTracksToWorkspaceByRegexWithAncestors", _TRACKS, _WORKSPACE),
+        _command("SwitchWorkspace", _WORKSPACE),
+        _command("ExpandTracksByRegex", ".*"),
+        _command("RunQueryAndShowTab", " ".join(_SLOWEST.split()), "Slowest, and why"),
     ]
 
 
 def _command(name: str, *arguments: str) -> dict[str, object]:
     return {"id": f"dev.perfetto.{name}", "args": list(arguments)}
-
-
-def _literal(text: str) -> str:
-    """Return a JavaScript regular expression that matches exactly `text`."""
-    return re.sub(r"([][\\^$.|?*+(){}])", r"\\\1", text)
 
 
 def view_of(trace: BinaryIO) -> View | None:

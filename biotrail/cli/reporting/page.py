@@ -19,12 +19,12 @@ from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.analysis.report.timeline import Timeline
 from biotrail.converters.analysis.slow.each import SlowestEach
 from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.converters.lifecycles.meanings import MEANINGS
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
 from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
-from biotrail.text.slow.stages import MEANINGS
 
 if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.figures import Figures

@@ -13,8 +13,9 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import Lifecycles, LossWindows
+from biotrail.converters.events.tables import I64, Lifecycles, LossWindows, Tasks
 from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
 from biotrail.converters.outputs.perfetto.counters.writer import CounterWriter
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
@@ -26,11 +27,13 @@ from biotrail.converters.outputs.perfetto.packets.metadata import (
     attributes,
     instant,
     recording_facts,
+    system_info,
 )
 from biotrail.converters.outputs.perfetto.path.calls import CallMaker
 from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
+from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
 from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
 from biotrail.converters.outputs.perfetto.sites.crossing import mark_crossing
 from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
@@ -73,6 +76,8 @@ def convert(
     to_end: bool = False,
     detail: Detail = Detail.STANDARD,
     colour: Colour = Colour.AUTO,
+    every_arrow: bool = False,
+    every_call: bool = False,
     place: Place | None = None,
     blame: Blame | None = None,
     on_progress: Progress | None = None,
@@ -83,12 +88,16 @@ def convert(
     order of time. stacks: the log's call stacks; None: bios get none. facts: further trace
     attributes (name → text or number). to_end: draw the trace up to the last window's end, as for a
     cut, instead of up to its last event. detail: how much of each bio is drawn. colour: what slices
-    of one colour have in common. place: where the log stands in a trace of several logs; None:
-    alone. blame: who slowed whom, which takes in the windows as they come; None: is not drawn.
-    on_progress: called after every window with a copy of the summary so far. Raises
-    OutputError when `out` cannot be written.
+    of one colour have in common. every_arrow: draw arrows of all I/O, not of the slowest alone.
+    every_call: draw calls that neither queued nor waited for I/O, too. place: where the log stands
+    in a trace of several logs; None: alone. blame: who slowed whom, which takes in the windows as
+    they come; None: is not drawn. on_progress: called after every window with a copy of the summary
+    so far. Raises OutputError when `out` cannot be written.
     """
-    converter = Converter(context, out, stacks, facts, to_end, detail, colour, place, None, blame)
+    converter = Converter(
+        context, out, stacks, facts, to_end, detail, colour, place, None, every_arrow, every_call,
+        blame,
+    )  # fmt: skip
     for window in lifecycles:
         converter.write_window(window)
         del window  # not kept while the next is made
@@ -112,6 +121,8 @@ class Converter:
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
         lives: LifeReader | None = None,
+        every_arrow: bool = False,
+        every_call: bool = False,
         blame: Blame | None = None,
     ) -> None:
         """Take the parameters of `convert`; nothing is written before the first window.
@@ -132,22 +143,36 @@ class Converter:
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
         self._stacks = CallStacks(stacks)
         self._maker = slice_maker(detail, context, names, strings, self._stacks, place, colour)
-        self._streams = Streams(identity, self._clocks, names, strings, self._stacks)
+        self._streams = Streams(
+            identity, self._clocks, names, strings, self._stacks, arrows=detail.requests
+        )
         self._tree = Tree(identity, context, place)
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
         full = detail.requests
-        self._flows = FlowMaker(identity.flow()) if full else None
-        self._calls = CallMaker(context, names, strings, self._tree.threads, flows=self._flows)
-        self._commits = CommitMaker(names)
+        self._flows = FlowMaker(identity.flow(), names, every=every_arrow) if full else None
+        self._slow_calls = SlowCalls(context, names)
+        self._calls = CallMaker(
+            context,
+            names,
+            strings,
+            self._tree.threads,
+            self._flows,
+            detail,
+            every_call,
+            self._slow_calls,
+        )
+        self._commits = CommitMaker(names, self._flows)
         self._submissions = SubmissionMaker(names, strings, self._tree.processes)
         self._pairs = PairMaker(context, names, strings, self._tree.pairs)
-        self._interrupts = InterruptMaker(names)
+        self._interrupts = InterruptMaker(names, detail == Detail.FULL)
         self._identity = identity
         self._lives = LifeWriter(context, identity, self._tree, lives)
         self._counters = CounterWriter(context, *parts, fine=full)
-        self._slowest = Slowest(context, names, self._clocks)
+        self._slowest = Slowest(context, names)
         self._blame = blame
+        self._longest = 0, 0
+        """Begin and end (ns) of the longest pair of events or life, for a log without I/O."""
         self._last_window: Lifecycles | None = None
         self._begin: int | None = None
         self._shown_from = 0
@@ -171,30 +196,34 @@ class Converter:
         self._stacks.refresh()
         self._maker.note_stacked(window)
         self._maker.path = window.path
+        if window.path is not None:
+            note_processes(self._tree.process_names, window.tasks, self.context)
         bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
         requests = self._maker.requests(window.requests, window.request_stages)
         open_bios = self._maker.in_flight(window.open_bios)
         open_requests = self._maker.in_flight(window.open_requests)
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
+        slowest, shown = self._slowest.add(bios, window)
         if self._flows is not None:
-            self._flows.add(window, bios, requests)
-            mark_lives(window, self._lives.kind, bios, requests, self._identity)
-            mark_crossing(self._place.crossing, bios, requests)
+            self._flows.add(window, bios, requests, slowest, shown)
+            names = self._maker.names
+            mark_lives(window, self._lives.kind, bios, requests, self._identity, names)
+            mark_crossing(self._place.crossing, bios, requests, names)
         beside = [
             self._calls.calls(window.path, window.tasks),
             self._commits.commits(window.path),
-            self._submissions.submissions(window.path, window.tasks),
+            self._submissions.submissions(self._submitted(window), window.tasks),
             self._pairs.pairs(window),
         ]
         if self._detail.requests:
             beside.append(self._interrupts.interrupts(window))
+        self._note_longest(beside[3].start, beside[3].end)
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()
         self._write_lives(self._lives.packets(window))
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
-        self._slowest.add(bios, window.bios, window.tasks)
         self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
         self._write_losses(window.loss, losses)
@@ -204,6 +233,10 @@ class Converter:
             fresh = self._streams.forget_strings()
             self._maker.strings = self._calls.strings = self._submissions.strings = fresh
             self._pairs.strings = fresh
+
+    def _submitted(self, window: Lifecycles) -> PathTables | None:
+        """Return the window's path where submissions are drawn."""
+        return None if self._detail == Detail.BIOS else window.path
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
@@ -241,7 +274,9 @@ class Converter:
         if self._blame is not None:
             self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
-        self._file.packets(self._slowest.packets(self._tree, self._place.host, self._blame))
+        flow = self._flows.to_slowest if self._flows is not None else _no_flow
+        self._file.packets(self._slowest.packets(self._tree, self._place.host, flow, self._blame))
+        self._file.packets(self._slow_calls.packets(self._tree, self._place.host))
         self.summary.lanes = self._slices.lanes
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)
@@ -254,20 +289,23 @@ class Converter:
         """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
 
         It begins one latency before that I/O, ends one latency after it, and is clipped to the
-        trace; its device is the I/O's. The attribute, `BEGIN END DEVICE`, is the log's last
-        packet, where readers look for it. Where no bio without a parent has both queue and
-        completion, nothing is written and `summary.view` stays None. Raises OutputError where
-        writing fails.
+        trace; its device is the I/O's. Without I/O it is around the longest pair of events or
+        life, and has no device. The attribute, `BEGIN END DEVICE`, is the log's last
+        packet, where readers look for it. Where there is none of these either, nothing is written
+        and `summary.view` stays None. Raises OutputError where writing fails.
         """
         slowest = self._slowest.slowest()
-        if slowest is None:
+        begin, end = self._longest
+        if slowest is not None:
+            begin, end = slowest.start, slowest.start + slowest.latency
+        if begin == end:
             return
-        last = self._clocks.at(self._end)[-1][1]
+        last, at = (self._clocks.at(time)[-1][1] for time in (self._end, begin))
         self.summary.view = View(
-            slowest.latency,
-            max(slowest.at - slowest.latency, self._shown_from),
-            min(slowest.at + 2 * slowest.latency, last),
-            self.context.device_label(slowest.dev),
+            end - begin,
+            max(at - (end - begin), self._shown_from),
+            min(at + 2 * (end - begin), last),
+            "" if slowest is None else self.context.device_label(slowest.io.dev),
         )
         self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
@@ -301,6 +339,8 @@ class Converter:
         self._write_clock_readings()
         self._shown_from = self._clocks.at(self._begin)[-1][1]
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
+        if self._place.beside is None and self._place.number == 1:
+            self._file.packets([system_info(self.context)])
         self._file.packets([attributes(facts, self._place.number), *self._tree.announcements()])
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
@@ -335,13 +375,41 @@ class Converter:
         """Write packets of lives of followed objects. Raises OutputError where writing fails."""
         self._file.packets(packets)
         self._end = max(self._end, self._lives.end)
+        begin, end = self._lives.longest
+        self._note_longest(np.array([begin]), np.array([end]))
         self.summary.lives = self._lives.lives
+
+    def _note_longest(self, start: I64, end: I64) -> None:
+        """Keep the longest of some slices, if it is longer than the one that is kept."""
+        if len(start):
+            at = int(np.argmax(end - start))
+            found = int(start[at]), int(end[at])
+            self._longest = max(self._longest, found, key=lambda span: span[1] - span[0])
 
     def _write_losses(self, table: LossWindows, losses: Slices) -> None:
         """Add loss windows to the counter of lost records, and write their slices."""
         self._counters.add_losses(table)
         self.summary.loss_windows += len(losses)
         self._write_beside([losses])
+
+
+def note_processes(names: dict[int, str], tasks: Tasks, context: Context) -> None:
+    """Add the processes of a window's threads to `names`, by id, with what people call them.
+
+    That is the name of a process's first thread, or where that is not known the title.
+    """
+    for row in np.flatnonzero(tasks.tid == tasks.tgid).tolist():
+        names[int(tasks.tgid[row])] = str(tasks.comm[row])
+    for row in range(len(tasks)):
+        pid = tasks.pid(row)
+        if pid is not None and pid not in names:
+            title = context.titles.title(pid, str(tasks.comm[row]))
+            if title:
+                names[pid] = title
+
+
+def _no_flow(_: int) -> int:
+    return 0
 
 
 def _beyond(slices: Slices) -> int:

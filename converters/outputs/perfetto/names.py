@@ -85,6 +85,7 @@ LOSS_ARGUMENTS = (
 )
 
 PATH_BIO_ARGUMENTS = (
+    Argument("what", "size, process and call: 4 KiB fio pread64", "it has these themselves"),
     Argument("call", "system call that queued it, or page fault", "not known, or not recorded"),
     Argument("fd", "the call's first argument: mostly a file descriptor", "no call is known"),
     Argument("dirtied_by", "thread that dirtied its first page", "not known, or not recorded"),
@@ -175,16 +176,18 @@ STAGE_ARGUMENTS = tuple(
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
 CALL, INTERRUPT, COMMIT, SUBMISSION = "call", "interrupt", "commit", "submission"
-PAIR = "pair"
-"""Categories."""
+PAIR, ARROW, SLOW_CALL = "pair", "arrow", "slowest call"
+"""Categories. An ARROW is a slice of no length in another one, from which an arrow leads on."""
 
-_CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT, PAIR)
+_CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT, PAIR, ARROW)
 CATEGORY_IIDS = {category: iid for iid, category in enumerate(_CATEGORIES, 1)}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
 SLOWEST_TRACK = "slowest I/Os"
-"""Track of the slowest I/Os; `view` has the UI pin it, with the two counters."""
+"""Track of the slowest I/Os; `view` has the UI show it, with the two counters."""
+SLOW_CALLS_TRACK = "slowest calls"
+"""Track of the slowest system calls."""
 
 FLUSH, DEVICE_FLUSH = "flush", "device flush"
 """Names of slices: an empty bio or request with PREFLUSH (fsync), and the flush request that the
@@ -197,6 +200,10 @@ BLOCKED, RUNNABLE = "blocked", "runnable"
 log says what a wait was for, its name is the reason instead of BLOCKED."""
 COMMIT_PHASES = ("commit starting", "commit locking", "commit flushing", "commit logging")
 """Names of the slices in a commit, in this order."""
+
+MARKS = ("queues bio", "to request", "to lower bio", "to slowest", "commit done")
+TO_LIFE, OF_LIFE, TO_HOST = "to life", "of life", "to host"
+"""Names of the slices of category ARROW, by what leads from them; to "commit done" arrows lead."""
 
 HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
 """Names of the slices in an interrupt: until the BLOCK softirq was raised, until it was entered,

@@ -19,6 +19,9 @@ from biotrail.converters.outputs.perfetto.names import Colour, Detail
 from biotrail.converters.outputs.perfetto.packets.metadata import Facts
 from biotrail.converters.sites.followed import LifeReader
 
+_END = 24 << 10
+"""Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""
+
 
 def convert_parts(
     lifecycles: Iterable[Lifecycles],
@@ -31,14 +34,16 @@ def convert_parts(
     to_end: bool = False,
     detail: Detail = Detail.STANDARD,
     colour: Colour = Colour.AUTO,
+    every_arrow: bool = False,
+    every_call: bool = False,
 ) -> list[PerfettoSummary]:
     """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.
 
     lifecycles: windows, in order of time. opened: called with a part's number 1, 2, …, returns the
     file to write; closing it is the caller's. A part ends when one more window as large as the
     largest so far would not fit; it exceeds the limit if the next window is larger, if a single
-    window does, or by what is written at its end (slices still open, the slowest I/Os, the
-    summary), which is not reckoned. A window without content begins no further part; without any
+    window does, or by slices still open at its end, which are not
+    reckoned. A window without content begins no further part; without any
     window there is one part. The other parameters are those of `convert`. Raises OutputError when a
     part cannot be written.
     """
@@ -52,13 +57,13 @@ def convert_parts(
                 continue
             number = len(summaries) + 1
             part_facts = {**(facts or {}), "part": number}
-            how = stacks, part_facts, to_end, detail, colour
-            part = Converter(context, opened(number), *how, lives=lives)
+            how = stacks, part_facts, to_end, detail, colour, None, lives, every_arrow, every_call
+            part = Converter(context, opened(number), *how)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.write_window(window)
         largest = max(largest, part.summary.bytes - before)
-        if part.summary.bytes + largest > limit:
+        if part.summary.bytes + largest + _END > limit:
             part.finish(window.end)
             part = None
     if not summaries:

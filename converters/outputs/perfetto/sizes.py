@@ -27,8 +27,9 @@ _COSTS = {
     Detail.STAGES: _Costs(30, 27),
     Detail.BIOS: _Costs(30, 0),
 }
-_CALL, _WAIT, _INTERRUPT, _SUBMISSION, _PAIR, _HIT = 100, 30, 139, 180, 60, 80
-"""Bytes of what is drawn besides, at each detail; interrupts with requests alone."""
+_CALL = {Detail.FULL: 100, Detail.STANDARD: 31, Detail.STAGES: 31, Detail.BIOS: 0}
+_WAIT, _INTERRUPT, _SUBMISSION, _PAIR, _HIT = 54, 139, 180, 60, 80
+"""Bytes of what is drawn besides; interrupts with full detail alone, but for the longest."""
 
 
 def expected(window: Lifecycles, detail: Detail) -> int:
@@ -38,9 +39,13 @@ def expected(window: Lifecycles, detail: Detail) -> int:
     total += costs.request * len(window.requests)
     total += costs.request_stage * len(window.request_stages.owner)
     if (path := window.path) is not None:
-        total += _CALL * len(path.calls) + _WAIT * len(path.waits)
-        total += _SUBMISSION * len(path.submissions)
-        total += _INTERRUPT * len(path.interrupts) if detail.requests else 0
+        calls = path.calls
+        io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0) | (calls.undivided > 0)
+        total += _CALL[detail] * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
+            detail == Detail.FULL
+        )
+        if detail != Detail.BIOS:
+            total += _WAIT * int(calls.waits[io].sum()) + _SUBMISSION * len(path.submissions)
     if (sites := window.sites) is not None:
         total += _PAIR * len(sites.pairs) + _HIT * len(sites.hits)
     return total

@@ -17,7 +17,7 @@ class View:
     """On the trace's primary clock, ns, like `ts` in SQL."""
     end: int
     device: str
-    """Label of the I/O's device: `nvme0n1 (259:0)`."""
+    """Label of the I/O's device: `nvme0n1 (259:0)`; empty: the trace has no I/O."""
 
     def __str__(self) -> str:
         return f"{self.begin} {self.end} {self.device}"
@@ -59,7 +59,7 @@ class PerfettoSummary:
             return None
         return (
             f"The trace has {self.bytes / 1e6:.0f} MB; a browser holds about 2 GB and needs "
-            "2 to 4 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
+            "about 6 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
             "what was slow (--slower-than, --slowest), draw less of each bio (--detail), write it "
             "in parts (--max-size 500M), or open it with trace_processor."
         )

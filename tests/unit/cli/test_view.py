@@ -301,24 +301,18 @@ def test_what_is_opened_shows_the_slowest_at_once(tmp_path, ending):
         "visStart": str(shown.begin),
         "visEnd": str(shown.end),
     }
-    paths = paths_of(tracks)
-    matched = [
-        {
-            " > ".join(path)
-            for path in paths
-            if re.search(c["args"][0], path[-1] if c["args"][1] == "name" else " > ".join(path))
-        }
-        for c in found
-    ]
-    root = "testhost: block I/O"
-    assert {root, f"{root} > {shown.device}"} <= matched[0]
-    assert matched[1] == {f"{root} > slowest I/Os"}
-    assert matched[2] == {f"{root} > {shown.device} > {name}" for name in ("queued", "in device")}
+    create, copy, switch, expand, table = found
+    assert create["args"] == switch["args"] == copy["args"][1:] == ["biotrail"]
+    names = {path[-1] for path in paths_of(tracks)}
+    chosen = {name for name in names if re.search(copy["args"][0], name)}
+    assert chosen == {"slowest I/Os", "queued", "in device", "bios"}
+    assert expand["args"] == [".*"]
+    # AND shows a table of the slowest
+    assert "'slowest'" in table["args"][0]
     assert [c["id"].rpartition(".")[2] for c in found] == [
-        "ExpandTracksByRegex", "PinTracksByRegex", "PinTracksByRegex",
+        "CreateWorkspace", "CopyTracksToWorkspaceByRegexWithAncestors", "SwitchWorkspace",
+        "ExpandTracksByRegex", "RunQueryAndShowTab",
     ]  # fmt: skip
-    # AND leaves the UI's own group as it is
-    assert not re.search(found[0]["args"][0], "System")
 
 
 def test_convert_prints_that_address(tmp_path, cli):

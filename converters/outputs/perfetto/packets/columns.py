@@ -139,8 +139,59 @@ class Slices:
         where = ids > 0
         self._add(name, _STRING, ids, None if where.all() else where, interned=True)
 
+    def mark(self, row: I64, at: I64, flow: U64, name: int) -> None:
+        """Put marks among the stages: slices of no length, from which an arrow of `flow` leads on.
+
+        The UI draws an arrow from the end of its source, so that one to what begins within a slice
+        has to come from something that ends before. row: per mark (m,), its slice. at: ns, when
+        the arrow leaves; a mark within a stage is moved to the stage's begin. name: interned.
+        """
+        if not len(row):
+            return
+        stages = self.stages or _no_stages(len(self))
+        owner = np.repeat(np.arange(len(self)), stages.count)
+        at = np.clip(at, self.start[row], self.end[row])
+        before, place = up_to(owner, stages.start, row, at)
+        if len(owner):
+            last = np.maximum(place - 1, 0)
+            within = (before > 0) & (stages.end[last] > at)
+            at = np.where(within, stages.start[last], at)
+        rows, starts = np.concatenate([owner, row]), np.concatenate([stages.start, at])
+        lasting = np.arange(len(rows)) < len(owner)
+        order = np.lexsort((lasting, starts, rows))
+        of_stages = np.zeros(len(owner), np.uint64) if stages.flow is None else stages.flow
+        count = np.bincount(rows, minlength=len(self))
+        self.stages = StageColumns(
+            first=np.cumsum(count) - count,
+            count=count,
+            name=np.concatenate([stages.name, np.full(len(row), name, np.uint16)])[order],
+            start=starts[order],
+            end=np.concatenate([stages.end, at])[order],
+            flow=np.concatenate([of_stages, flow])[order],
+        )
+
+    def part(self, at: I64) -> "Slices":
+        """Return the slices at `at`, without arguments, stages, flows and call stacks."""
+        return Slices(
+            self.category,
+            number=self.number[at],
+            group=self.group[at],
+            start=self.start[at],
+            end=self.end[at],
+            name=self.name[at],
+            family=None,
+            rows=self.rows[at],
+        )
+
     def adopt(self, part: "Slices", at: I64) -> None:
-        """Append the arguments of `part`, whose slices are those at `at` (ascending) of these."""
+        """Take over the arguments of `part`, whose slices are those at `at` (ascending) of these.
+
+        And its stages, if it has any.
+        """
+        if part.stages is not None:
+            first, count = np.zeros((2, len(self)), dtype=np.int64)
+            first[at], count[at] = part.stages.first, part.stages.count
+            self.stages = replace(part.stages, first=first, count=count)
         for column in part.columns:
             here, values = column.present()
             self.columns.append(
@@ -160,3 +211,22 @@ class Slices:
         head = b"\x22\x00\x08" + bytes([iid]) + kind
         if where is None or where.any():
             self.columns.append(Column(iid, head, values, where, interned))
+
+
+def _no_stages(count: int) -> StageColumns:
+    """Return the stages of `count` slices that have none."""
+    none = np.zeros(0, dtype=np.int64)
+    zeros = np.zeros(count, dtype=np.int64)
+    return StageColumns(zeros, zeros, none.astype(np.uint16), none, none)
+
+
+def up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
+    """Return per question how many rows of its key are not after its time, and the place behind.
+
+    key, time: (n,). asked, at: (m,), key and time of each question. The place is an index into the
+    rows in the order of (key, time): the last row that is not after is the one before it.
+    """
+    times, rank = np.unique(np.concatenate([time, at]), return_inverse=True)
+    rows = np.sort(key * len(times) + rank[: len(key)])
+    place = np.searchsorted(rows, asked * len(times) + rank[len(key) :], side="right")
+    return place - np.searchsorted(rows, asked * len(times), side="left"), place

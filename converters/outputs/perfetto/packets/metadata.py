@@ -44,6 +44,25 @@ def recording_facts(context: Context) -> dict[str, str | int]:
     return {k: v if isinstance(v, int) else str(v) for k, v in facts.items() if v}
 
 
+def system_info(context: Context) -> TracePacket:
+    """Return a packet with the kernel and the machine, which the UI shows as facts of the trace."""
+    host, kernel = context.header.get("host", {}), context.header.get("kernel", {})
+    packet = TracePacket()
+    info = packet.system_info
+    info.tracing_service_version = str(context.header.get("created_by") or "biotrail")
+    info.utsname.sysname = "Linux"
+    for field, value in (
+        ("release", kernel.get("release")),
+        ("version", kernel.get("version")),
+        ("machine", host.get("machine")),
+    ):
+        if value:
+            setattr(info.utsname, field, characters(str(value)))
+    if host.get("cpus"):
+        info.num_cpus = int(host["cpus"])
+    return packet
+
+
 def attributes(facts: Facts, number: int = 1) -> TracePacket:
     """Return a packet with `trace_attributes`: metadata `trace_attribute.biotrail.<name>` in SQL.
 

@@ -9,17 +9,20 @@ from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_call, name_of
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import Calls, PathTables
+from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
+    I64,
     NEVER,
     U16,
     Bool,
     Tasks,
 )
-from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
+from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Detail, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.packets.encode import distinct
+from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
 
 _MOST_HELD = 1 << 16
 """Calls that are held back at most: beyond, all are drawn."""
@@ -38,6 +41,12 @@ class CallMaker:
     """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
     flows: FlowMaker | None = None
     """Arrows to the calls' bios and from these to waits, with the window's bios; None: none."""
+    detail: Detail = Detail.STANDARD
+    every: bool = False
+    """Whether calls are drawn that neither queued nor waited for I/O."""
+    slowest: SlowCalls | None = None
+    """The track of the slowest calls; None: it is not drawn."""
+    _ranking: Ranking = field(default_factory=Ranking)
     _pending: PendingWaits = field(default_factory=PendingWaits)
     """Waits of calls that have no slice in the windows so far."""
     _held: Calls | None = None
@@ -78,16 +87,25 @@ class CallMaker:
         threads of the returned calls to `threads`; keeps waits of calls without a slice so far.
         """
         if path is not None:
-            known = path.calls.take(path.calls.entry != NEVER)
+            drawn = self._drawn(path.calls)
+            known = path.calls.take((path.calls.entry != NEVER) & drawn)
             held = [] if self._held is None else [self._held]
             self._held = Calls.concatenate([*held, known])
             self._pending.add(path.waits)
+            self._pending.take(path.calls.take(~drawn))
         if self._held is None:
             return self._slices(None)
         ready = np.ones(len(self._held), dtype=np.bool_)
         if self.flows is not None and len(ready) <= _MOST_HELD:
             ready = self._held.exit < self.flows.settled
         return self._take(ready, tasks)
+
+    def _drawn(self, calls: Calls) -> Bool:
+        """Return per call (n,) whether it is drawn: as `every` says, and at all with `detail`."""
+        if self.detail == Detail.BIOS:
+            return np.zeros(len(calls), dtype=np.bool_)
+        io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0) | (calls.undivided > 0)
+        return io | self.every
 
     def rest(self, tasks: Tasks) -> Slices:
         """Return slices of the calls that were held back; no window follows.
@@ -113,10 +131,18 @@ class CallMaker:
         self._held = self._held.take(~ready)
         self._add_threads(table, tasks)
         slices = self._slices(table)
-        self._arguments(slices, table)
-        self._add_waits(slices, table)
+        row, waits = self._pending.take(table)
+        if not len(slices) or waits is None:
+            return slices
+        commit = np.full(len(slices), NEVER)
+        np.maximum.at(commit, row, waits.commit)
+        self._arguments(slices, table, commit)
+        slowest = np.zeros(0, dtype=np.int64)
+        if self.slowest is not None:
+            slowest = self.slowest.add(slices, table, row, waits, tasks)
+        self._add_waits(slices, row, waits, np.isin(row, slowest))
         if self.flows is not None:
-            slices.flows = self.flows.of_calls(table)
+            self.flows.of_calls(slices, table)
             self.flows.forget(table)
         return slices
 
@@ -161,14 +187,32 @@ class CallMaker:
             rows=np.arange(len(table)),
         )
 
-    def _arguments(self, slices: Slices, table: Calls) -> None:
+    def _arguments(self, slices: Slices, table: Calls, commit: I64) -> None:
+        """Add to `slices`, of the rows of `table`, the arguments that `detail` gives them.
+
+        FULL: all; STANDARD: all to the slowest of each call, and `error` to the others; else none.
+        commit: of each slice (n,); NEVER: none.
+        """
+        if self.detail == Detail.FULL:
+            self._all_arguments(slices, table, commit)
+        elif self.detail == Detail.STANDARD:
+            failed = (table.result < 0) & (table.result >= -LARGEST_ERRNO)
+            chosen = self._ranking.choose(slices, failed, together=True)
+            part = slices.part(chosen)
+            self._all_arguments(part, table.take(chosen), commit[chosen])
+            slices.adopt(part, chosen)
+            others = np.setdiff1d(np.flatnonzero(failed), chosen)
+            part = slices.part(others)
+            self._errors(part, table.take(others))
+            slices.adopt(part, others)
+
+    def _all_arguments(self, slices: Slices, table: Calls, commit: I64) -> None:
         """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
 
         Only calls that failed (a result from -4095 to -1) have `error`: the errno's name (`EIO`),
         or `errno N`; only the others have `result`, which may be negative, if they were timed.
         blocked_ns, runnable_ns, queued_bios and waits are left out where 0; running_ns is the rest
-        of the time, at least 0. New texts are added to `strings`. `commit` is added by
-        `_add_waits`.
+        of the time, at least 0. New texts are added to `strings`.
         """
         if not len(table):
             return
@@ -177,30 +221,34 @@ class CallMaker:
         slices.uint("fd", table.arg0, table.number >= 0)
         slices.uint("result", table.result, (table.result >= 0) & table.timed)
         slices.sint("result", table.result, table.result < -LARGEST_ERRNO)
-        found, codes = distinct(-np.clip(table.result, -LARGEST_ERRNO - 1, 0))
-        names = [name_of_error(-int(number)) for number in found]
-        ids = [self.strings.id(name) if name else 0 for name in names]
-        slices.text("error", np.array(ids, dtype=np.uint64)[codes])
+        self._errors(slices, table)
         slices.uint("blocked_ns", blocked, blocked > 0)
         slices.uint("runnable_ns", runnable, runnable > 0)
         slices.uint("running_ns", np.maximum(slices.end - slices.start - blocked - runnable, 0))
         slices.uint("queued_bios", table.bios, table.bios > 0)
         slices.uint("waits", table.waits, table.waits > 0)
-
-    def _add_waits(self, slices: Slices, table: Calls) -> None:
-        """Set `slices.stages` to the waits of these calls, which are no longer pending then.
-
-        table: the call of each slice. A wait has two stages: off the CPU until woken, named by the
-        reason, and from there until it ran, which has the flow of the bio that ended the wait. They
-        are clipped to the call; those of no length are left out. Calls that waited for a journal's
-        commit get the argument `commit`, the highest transaction. Without waits nothing is done.
-        """
-        row, waits = self._pending.take(table)
-        if waits is None or not len(waits):
-            return
-        commit = np.full(len(slices), NEVER)
-        np.maximum.at(commit, row, waits.commit)
         slices.uint("commit", commit, commit != NEVER)
+
+    def _errors(self, slices: Slices, table: Calls) -> None:
+        """Add the argument `error` to the slices of calls, rows of `table`, that failed."""
+        if not len(table):
+            return
+        found, codes = distinct(-np.clip(table.result, -LARGEST_ERRNO - 1, 0))
+        names = [name_of_error(-int(number)) for number in found]
+        ids = [self.strings.id(name) if name else 0 for name in names]
+        slices.text("error", np.array(ids, dtype=np.uint64)[codes])
+
+    def _add_waits(self, slices: Slices, row: I64, waits: Waits, shown: Bool) -> None:
+        """Set `slices.stages` to waits of these calls.
+
+        row: per wait (n,), its slice; sorted, then by time. shown: per wait, whether an arrow from
+        the commit that ended it is drawn in any case. A wait has two stages: off the CPU until
+        woken, named by the
+        reason, and from there until it ran, which has the arrow from what ended the wait. They
+        are clipped to the call; those of no length are left out. Without waits nothing is done.
+        """
+        if not len(waits):
+            return
         blocked = self._names_of[waits.reason]
         names = np.stack([blocked, np.full_like(blocked, self._runnable)], axis=1).reshape(-1)
         start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)
@@ -211,7 +259,7 @@ class CallMaker:
         lasting = np.flatnonzero(end > start)
         flow = None
         if self.flows is not None:
-            by = self.flows.of_waits(waits)
+            by = self.flows.of_waits(waits, shown)
             flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(

@@ -9,6 +9,7 @@ from biotrail.converters.events.path_tables import Commits, PathTables, no_commi
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.perfetto.names import COMMIT, COMMIT_PHASES, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
 
 
 @dataclass
@@ -17,6 +18,8 @@ class CommitMaker:
 
     names: Interned
     """Event names."""
+    flows: FlowMaker | None = None
+    """Arrows from the journal's bios, and to waits; None: none."""
     _numbered: int = 0
     """Commits so far, which numbers them."""
 
@@ -49,6 +52,8 @@ class CommitMaker:
             slices.uint("transaction", table.transaction)
             slices.uint("tid", table.tid)
             slices.stages = self._phases(table)
+            if self.flows is not None:
+                self.flows.of_commits(slices, table)
         return slices
 
     def _phases(self, table: Commits) -> StageColumns:

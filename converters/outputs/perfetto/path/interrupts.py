@@ -22,6 +22,7 @@ from biotrail.converters.outputs.perfetto.names import (
     Interned,
 )
 from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 
 _IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
 _NAMES = "interrupt", "softirq without interrupt"
@@ -86,6 +87,9 @@ class InterruptMaker:
 
     names: Interned
     """Event names."""
+    every: bool = True
+    """Whether all are drawn; else the longest of each device, up to then."""
+    _ranking: Ranking = field(default_factory=Ranking)
     _held: _Completions = field(default_factory=_none)
     """Completions whose interrupt may have completed requests of later windows."""
     _numbered: int = 0
@@ -137,17 +141,20 @@ class InterruptMaker:
         number = self._numbered + np.arange(len(first))
         self._numbered += len(first)
         named = np.array([self.names.id(name) for name in _NAMES] if len(first) else [0, 0])
+        if not self.every:
+            least = self._ranking.choose_of(ends.dev[first][by_start], (end - start)[by_start])
+            by_start = by_start[least]
         slices = Slices(
             INTERRUPT,
-            number=number,
+            number=number[: len(by_start)],
             group=ends.dev[first][by_start],
             start=start[by_start],
             end=end[by_start],
             name=named.astype(np.uint64)[(hard == NEVER).astype(np.int64)][by_start],
             family=None,
-            rows=np.arange(len(first)),
+            rows=np.arange(len(by_start)),
         )
-        if not len(first):
+        if not len(slices):
             return slices
         slices.uint("irq", irq[by_start], (hard != NEVER)[by_start])
         served = np.bincount(group)[by_start]

@@ -6,6 +6,7 @@ import numpy as np
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.site_tables import JoinedLives
 from biotrail.converters.events.tables import I64, U32, U64, Bool, Lifecycles
+from biotrail.converters.outputs.perfetto.names import TO_LIFE, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
 
@@ -16,13 +17,19 @@ def life_flow(identity: Identity, life: int) -> int:
 
 
 def mark_lives(
-    window: Lifecycles, kind: str, bios: Slices, requests: Slices, identity: Identity
+    window: Lifecycles,
+    kind: str,
+    bios: Slices,
+    requests: Slices,
+    identity: Identity,
+    names: Interned,
 ) -> None:
-    """Add the argument `life` and a flow to the slices of followed requests or bios.
+    """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
 
     window: whose slices `bios` and `requests` are; changed here. kind: the struct that the log
     follows. A bio whose last request was followed has the argument too, without a flow. Of several
-    lives of a request, its slice has the first one's number, and a flow to each.
+    lives of a request, its slice has the first one's number, and a flow to each. names: event
+    names, for the marks'.
     """
     joined = None if window.sites is None else window.sites.joined
     if joined is None or not len(joined):
@@ -33,7 +40,7 @@ def mark_lives(
     if kind == "request":
         served = window.bios.request[bios.rows]
         bios.uint("life", *_life_of(served, joined))
-    _add_flows(drawn, joined, identity)
+    _add_flows(drawn, joined, identity, names.id(TO_LIFE))
 
 
 def _life_of(number: I64, joined: JoinedLives) -> tuple[U32, Bool]:
@@ -44,8 +51,11 @@ def _life_of(number: I64, joined: JoinedLives) -> tuple[U32, Bool]:
     return take_or(joined.life, np.where(has, found, -1), 0), has
 
 
-def _add_flows(slices: Slices, joined: JoinedLives, identity: Identity) -> None:
-    """Add to `slices.flows` one for each life of a slice."""
+def _add_flows(slices: Slices, joined: JoinedLives, identity: Identity, name: int) -> None:
+    """Put a mark into slices for each life of theirs, at the begin. name: of the marks.
+
+    The life has a mark at its begin, too: which of both is first depends on what was recorded.
+    """
     order = np.argsort(slices.number)
     place = np.minimum(np.searchsorted(slices.number[order], joined.number), len(slices) - 1)
     if not len(slices):
@@ -53,7 +63,7 @@ def _add_flows(slices: Slices, joined: JoinedLives, identity: Identity) -> None:
     at = order[place]
     known = slices.number[at] == joined.number
     ids = [life_flow(identity, life) for life in joined.life[known].tolist()]
-    slices.flows = together(slices.flows, len(slices), at[known], np.array(ids, np.uint64))
+    slices.mark(at[known], slices.start[at[known]], np.array(ids, np.uint64), name)
 
 
 def together(flows: Flows | None, count: int, row: I64, ids: U64) -> Flows | None:

@@ -17,6 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Lifecycles
+from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.sites.joined import life_flow
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
@@ -69,6 +70,8 @@ class LifeWriter:
         self.lives = 0
         self.begin = self.end = -1
         """ns, of all lives so far; -1: there was none."""
+        self.longest = 0, 0
+        """Begin and end (ns) of the longest of them."""
 
     @property
     def kind(self) -> str:
@@ -92,6 +95,8 @@ class LifeWriter:
             self.lives += 1
             self.begin = life.first if self.begin < 0 else min(self.begin, life.first)
             self.end = max(self.end, life.last)
+            span = life.begin, life.last
+            self.longest = max(self.longest, span, key=lambda one: one[1] - one[0])
             found += self._life(life, self._reader.following, one.number)
         return found
 
@@ -120,9 +125,9 @@ class LifeWriter:
             "lost": "records were lost meanwhile" if life.lost else None,
         }
         begin = _begin(track, life.begin, following.type, facts)
-        if number != NEVER:
-            begin.track_event.flow_ids.append(life_flow(self._identity, life.number))
         yield begin
+        if number != NEVER:
+            yield from _mark(track, life.begin, life_flow(self._identity, life.number))
         yield _end(track, max(end, life.begin))
         yield from self._contexts(life, track)
 
@@ -151,15 +156,30 @@ class LifeWriter:
         """Yield the lanes of a life's contexts, and the slices on them."""
         ends: list[int] = []
         tracks: list[int] = []
-        flow = self._identity.uuid(f"flow of life {life.number}")
-        for run in life.contexts:
+        arrows = self._arrows(life)
+        for run, flows in zip(life.contexts, arrows, strict=True):
             lane = next((at for at, end in enumerate(ends) if end < run.begin), len(ends))
             if lane == len(ends):
                 ends.append(0)
                 tracks.append(self._identity.uuid(f"life {life.number} lane {lane}"))
                 yield _lane(tracks[lane], above)
             ends[lane] = run.end
-            yield from _context(life, run, tracks[lane], flow if len(life.contexts) > 1 else 0)
+            yield from _context(life, run, tracks[lane], flows)
+
+    def _arrows(self, life: Life) -> list[list[int]]:
+        """Return per context the ids of its arrows: from the one that ended last before it began.
+
+        What began on top of another context, as an interrupt does, has none from that one.
+        """
+        found: list[list[int]] = [[] for _ in life.contexts]
+        for at, run in enumerate(life.contexts):
+            before = [i for i in range(at) if life.contexts[i].end <= run.begin]
+            if before:
+                source = max(before, key=lambda i: (life.contexts[i].end, i))
+                flow = self._identity.uuid(f"flow of life {life.number} to {at}")
+                found[source].append(flow)
+                found[at].append(flow)
+        return found
 
 
 def _lane(uuid: int, above: int) -> TracePacket:
@@ -171,8 +191,8 @@ def _lane(uuid: int, above: int) -> TracePacket:
     return packet
 
 
-def _context(life: Life, run: ContextRun, track: int, flow: int) -> Iterator[TracePacket]:
-    """Yield a context's slice with those of its functions. flow: the life's; 0: none."""
+def _context(life: Life, run: ContextRun, track: int, flows: list[int]) -> Iterator[TracePacket]:
+    """Yield a context's slice with those of its functions. flows: ids of its arrows."""
     facts: Facts = {
         "cpu": ", ".join(map(str, run.cpus)),
         "tid": run.tid,
@@ -180,8 +200,7 @@ def _context(life: Life, run: ContextRun, track: int, flow: int) -> Iterator[Tra
         "what": run.what or None,
     }
     begin = _begin(track, run.begin, context_name(run), facts)
-    if flow:
-        begin.track_event.flow_ids.append(flow)
+    begin.track_event.flow_ids.extend(flows)
     yield begin
     for root in run.roots:
         yield from _nodes(life, root, track)
@@ -251,6 +270,17 @@ def _begin(track: int, at: int, name: str, facts: dict[str, Any]) -> TracePacket
         elif value is not None:
             event.debug_annotations.add(name=key, string_value=value)
     return packet
+
+
+def _mark(track: int, at: int, flow: int) -> Iterator[TracePacket]:
+    """Yield a mark: a slice of no length with an arrow."""
+    begin = TracePacket(timestamp=at)
+    event = begin.track_event
+    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, OF_LIFE
+    event.categories.append(ARROW)
+    event.flow_ids.append(flow)
+    yield begin
+    yield _end(track, at)
 
 
 def _end(track: int, at: int) -> TracePacket:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw less of each bio, so that a browser holds more of a long log."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import NO_CALL
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -21,8 +24,9 @@ from biotrail.converters.lifecycles.windows import restricted
 from biotrail.converters.outputs.perfetto.names import BIO, REQUEST, Colour, Detail, Interned
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.slices.ranking import Ranking
+from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 from biotrail.converters.outputs.perfetto.slices.slices import SliceMaker, requests_seen
+from biotrail.converters.outputs.perfetto.slices.texts import size_text
 from biotrail.converters.outputs.perfetto.slices.times import Seen, add_stages, seen_of
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 
@@ -63,13 +67,43 @@ class StandardMaker(_LessMaker):
         add_stages(slices, stages, arguments=False)
         chosen, others = self._split(self._bios, slices, table)
         slices.uint("number", table.number, others)
-        part, few = _part(slices, chosen), table.take(chosen)
+        part, few = slices.part(chosen), table.take(chosen)
         self._served = few.request
         self._bio_arguments(part, few, tasks, seen)
         add_stages(part, stages, told=~few.doubtful)
+        part.stages = None  # all bios have theirs
         slices.adopt(part, chosen)
+        self._summaries(slices, table, tasks, others)
         self._unusual(slices, table, seen, others)
         return slices
+
+    def _summaries(self, slices: Slices, table: Bios, tasks: Tasks, others: Bool) -> None:
+        """Add to bios of `others` (n,) the argument `what`, where the path was recorded.
+
+        It is one interned text, 7 bytes, of what else are three arguments: `4 KiB fio pread64`.
+        Without the path it would take a trace of small random reads over 150 bytes a bio.
+        """
+        if self.path is None or not len(self.path.bios):
+            return
+        at = np.flatnonzero(others)
+        few = table.take(at)
+        row, known = rows_of(self.path.bios.number, few.number)
+        paths = self.path.bios
+        call = np.where(known, paths.call[row], NO_CALL)
+        foreign = np.where(known, paths.foreign[row], False)
+        key = np.stack([few.bytes.astype(np.int64), few.task.astype(np.int64), call, foreign])
+        kinds, codes = np.unique(key, axis=1, return_inverse=True)
+        texts = [self._summary(tasks, *kind) for kind in kinds.T.tolist()]
+        ids = np.array([self.strings.id(text) if text else 0 for text in texts], dtype=np.uint64)
+        part = slices.part(at)
+        part.text("what", ids[codes.reshape(-1)])
+        slices.adopt(part, at)
+
+    def _summary(self, tasks: Tasks, size: int, task: int, call: int, foreign: int) -> str:
+        """Return a bio's size, process and call in one text, without what is not known."""
+        comm = str(tasks.comm[task]) if task >= 0 else ""
+        name = "" if call == NO_CALL else name_of_call(call, bool(foreign), self.context.machine)
+        return " ".join(filter(None, (size_text(size), comm, name)))
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
@@ -83,15 +117,11 @@ class StandardMaker(_LessMaker):
         chosen, others = self._split(self._requests, slices, table)
         others &= ~np.isin(table.number, self._served)
         chosen = np.flatnonzero(~others)
-        part = _part(slices, chosen)
+        part = slices.part(chosen)
         few = table.take(chosen)
         self._request_arguments(part, few, seen)
         add_stages(part, stages, told=~few.doubtful)
         slices.adopt(part, chosen)
-        if part.stages is not None:
-            first, count = np.zeros((2, len(slices)), dtype=np.int64)
-            first[chosen], count[chosen] = part.stages.first, part.stages.count
-            slices.stages = replace(part.stages, first=first, count=count)
         self._unusual(slices, table, seen, others)
         return slices
 
@@ -117,7 +147,7 @@ class StandardMaker(_LessMaker):
         if self.place.host:
             odd[:] = True
         at = np.flatnonzero(odd & others)
-        part, few = _part(slices, at), table.take(at)
+        part, few = slices.part(at), table.take(at)
         self._doubts(part, few)
         part.uint("parent", few.parent, few.parent >= 0)
         part.uint("done_bytes", few.done_bytes, short[at])
@@ -126,20 +156,6 @@ class StandardMaker(_LessMaker):
             part.uint("bios", few.bios, few.bios != 1)
         self._marks(part, few, seen)
         slices.adopt(part, at)
-
-
-def _part(slices: Slices, at: I64) -> Slices:
-    """Return the slices at `at`, without arguments, stages, flows and call stacks."""
-    return Slices(
-        slices.category,
-        number=slices.number[at],
-        group=slices.group[at],
-        start=slices.start[at],
-        end=slices.end[at],
-        name=slices.name[at],
-        family=None,
-        rows=slices.rows[at],
-    )
 
 
 @dataclass

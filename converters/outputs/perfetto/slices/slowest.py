@@ -1,163 +1,247 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw a trace's slowest I/Os on a track of their own, and find where to look first."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappush, heappushpop
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
+from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
+from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Bios, Tasks
-from biotrail.converters.outputs.perfetto.names import SLOWEST, Interned
-from biotrail.converters.outputs.perfetto.packets.clocks import ClockBook
+from biotrail.converters.events.durations import duration
+from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    STAGE_NAMES,
+    U32,
+    Bool,
+    Lifecycles,
+    Table,
+)
+from biotrail.converters.lifecycles.meanings import meaning
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.converters.outputs.perfetto.names import SLOWEST, STAGE_TITLES, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.packets.episodes import episodes
+from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
 from biotrail.converters.outputs.perfetto.slices.blamed import Blame, mark
-from biotrail.converters.outputs.perfetto.tracks.lanes import LanePool
+from biotrail.converters.outputs.perfetto.slices.texts import size_text
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 
-MOST = 20
-"""I/Os on the track."""
-_UNITS = ("B", "KiB", "MiB", "GiB")
+WITH_ARROWS = 10
+"""The slowest I/Os whose arrows to and from calls, requests and lower bios are drawn by default."""
+_KEPT = 64
+"""I/Os that are kept at most, as slower ones of later windows change which are of one burst."""
+_MOST_RECENT = 1 << 18
+"""Ended bios that are kept at most, to tell which overtook a bio of a later window."""
+_TITLES = {STAGE_NAMES[stage]: title for stage, title in STAGE_TITLES.items()}
+"""Name of a stage → of its slice."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class SlowIo:
-    """One I/O. Ordered by latency; of equal latencies, the one with the lower number is larger."""
+    """One I/O among the slowest."""
 
-    latency: int
-    """ns."""
-    rank: int
-    """The bio's number, negated."""
-    start: int = field(compare=False)
+    io: IO
+    start: int
     """Q, ns of CLOCK_MONOTONIC."""
-    at: int = field(compare=False)
-    """Q on the trace's primary clock, ns."""
-    operation: str = field(compare=False)
-    process: str = field(compare=False)
-    dev: int = field(compare=False)
-    bytes: int = field(compare=False)
-    family: int | None = field(compare=False)
+    operation: str
+    """Name of its bio's slice."""
+    family: int | None
     """Correlation id of the bio's slice; None: the slice has none."""
+    call: str
+    """System call that queued it; empty: not known."""
+    purpose: str
+    """`metadata`, `journal`, …; empty: it is for data, or not recorded."""
+    overtaken: int
+    """Bios of its device that were queued after it, and issued before it."""
+
+    @property
+    def latency(self) -> int:
+        """Return ns from Q to C."""
+        return self.io.waited_ns
 
     @property
     def name(self) -> str:
         """The slice's name: `write 1 MiB postgres`."""
-        return " ".join(filter(None, (self.operation, size_text(self.bytes), self.process)))
+        return " ".join(filter(None, (self.operation, size_text(self.io.bytes), self.io.comm)))
+
+    def why(self, context: Context) -> str:
+        """Return in a sentence what it waited for longest, and how many overtook it."""
+        longest = self.io.longest
+        if longest is None:
+            return ""
+        told = [meaning(context, self.io.dev, longest.stage, self.io.q2g_reason)]
+        if self.overtaken:
+            told.append(f"{self.overtaken:,} I/O{'s'[: self.overtaken > 1]} overtook it")
+        of = f"{duration(longest.ns)} of {duration(self.latency)} in {longest.stage}"
+        return f"{of}: {'; '.join(filter(None, told))}"
 
 
-def size_text(size: int) -> str:
-    """Return bytes in the largest unit that leaves at least one: `4 KiB`; empty for 0."""
-    if not size:
-        return ""
-    unit = min((size.bit_length() - 1) // 10, len(_UNITS) - 1)
-    return f"{round(size / (1 << 10 * unit), 1):g} {_UNITS[unit]}"
+@dataclass
+class _Issued(Table):
+    """Bios that were issued."""
+
+    dev: U32
+    queue: I64
+    issue: I64
+
+
+def _no_issued() -> _Issued:
+    none = np.zeros(0, dtype=np.int64)
+    return _Issued(none.astype(np.uint32), none, none)
 
 
 @dataclass
 class Slowest:
-    """The MOST slowest bios so far, of those whose latency is known and that have no parent."""
+    """The slowest bios so far, of those whose latency is known and that have no parent."""
 
     context: Context
     names: Interned
-    clocks: ClockBook
-    _heap: list[SlowIo] = field(default_factory=list)
-    """A heap, the fastest first."""
+    _kept: list[SlowIo] = field(default_factory=list)
+    """The slowest first: those on the track, as far as is known by now, and others."""
+    _recent: _Issued = field(default_factory=_no_issued)
+    """Ended bios that may have overtaken one that is still in flight."""
 
-    def add(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Take in a window's bios: keep the MOST slowest so far, of those that the class names.
+    def add(self, slices: Slices, window: Lifecycles) -> tuple[I64, I64]:
+        """Take in a window's bios; return the numbers of those among the slowest so far.
 
-        slices: of bios; table: the bios that they were made from; tasks: threads' names, to which
-        `table.task` refers. Of equally slow bios those with lower numbers are kept; but once MOST
-        are, a bio must be slower than the fastest of those kept before the window.
+        slices: of `window.bios`. Returns all on the track, and those of them that have all arrows.
         """
+        table = window.bios
         rows = slices.rows
         ranked = (table.complete[rows] >= 0) & (table.queue[rows] >= 0) & (table.parent[rows] < 0)
         ranked &= ~table.doubtful[rows]
-        latency = np.where(ranked, slices.end - slices.start, -1)
-        least = self._heap[0].latency if len(self._heap) == MOST else -1
-        chosen = np.flatnonzero(latency > least)
-        if len(chosen) > MOST:
-            chosen = chosen[np.lexsort((slices.number[chosen], -latency[chosen]))[:MOST]]
-        for row in chosen.tolist():
-            one = self._io(slices, table, tasks, row)
-            if len(self._heap) < MOST:
-                heappush(self._heap, one)
-            else:
-                heappushpop(self._heap, one)
+        least = self._kept[-1].latency if len(self._kept) == _KEPT else -1
+        at = np.flatnonzero(ranked & (slices.end - slices.start > least))
+        at = at[episodes(slices.start[at], slices.end[at], slices.number[at])]
+        issued = self._issued(window)
+        fresh = [self._io(slices, window, issued, row) for row in at.tolist()]
+        self._kept = sorted([*self._kept, *fresh], key=lambda one: (-one.latency, one.io.number))
+        chosen = [one.io.number for one in self.chosen()]
+        others = [one.io.number for one in self._kept if one.io.number not in chosen]
+        kept = {*chosen, *others[: _KEPT - len(chosen)]}
+        self._kept = [one for one in self._kept if one.io.number in kept]
+        numbers = slices.number[at]
+        slowest = np.isin(numbers, chosen), np.isin(numbers, chosen[:WITH_ARROWS])
+        return numbers[slowest[0]], numbers[slowest[1]]
 
-    def _io(self, slices: Slices, table: Bios, tasks: Tasks, row: int) -> SlowIo:
-        """Return the bio of one slice, which is complete, as a SlowIo.
+    def chosen(self) -> list[SlowIo]:
+        """Return the I/Os on the track, the slowest first, as far as is known by now."""
+        start = np.array([one.start for one in self._kept], dtype=np.int64)
+        length = np.array([one.latency for one in self._kept], dtype=np.int64)
+        number = np.array([one.io.number for one in self._kept], dtype=np.int64)
+        return [self._kept[at] for at in episodes(start, start + length, number).tolist()]
 
-        row: the slice's row in `slices`. table: the bios that they were made from; tasks: threads'
-        names, to which `table.task` refers. The latency is the slice's length; process is empty
-        where the thread is not known, family None where the slice has no correlation id.
+    def _issued(self, window: Lifecycles) -> _Issued:
+        """Return the issued bios that may have overtaken one of a window, and keep recent ones."""
+        tables = window.bios, window.open_bios
+        columns = [_Issued(one.dev, one.queue, one.issue) for one in tables]
+        every = _Issued.concatenate([self._recent, *columns])
+        every = every.take((every.issue != NEVER) & (every.queue != NEVER))
+        queue = window.open_bios.queue
+        oldest = int(queue[queue != NEVER].min(initial=window.end))
+        ended = _Issued.concatenate([self._recent, columns[0]])
+        recent = ended.take((ended.issue != NEVER) & (ended.queue > oldest))
+        self._recent = recent.take(np.arange(len(recent))[-_MOST_RECENT:])
+        return every
+
+    def _io(self, slices: Slices, window: Lifecycles, issued: _Issued, at: int) -> SlowIo:
+        """Return the bio of slice `at`, which is complete, as a SlowIo.
+
+        issued: bios that may have overtaken it. The family is None where the slice has no
+        correlation id.
         """
-        bio, start = int(slices.rows[row]), int(slices.start[row])
-        task = int(table.task[bio])
+        row = int(slices.rows[at])
+        io = io_at(self.context, window, row, window.end)
         family = None
-        if slices.family is not None and (slices.in_family is None or slices.in_family[row]):
-            family = int(slices.family[row])
+        if slices.family is not None and (slices.in_family is None or slices.in_family[at]):
+            family = int(slices.family[at])
+        overtook: Bool = np.zeros(0, dtype=np.bool_)
+        queue, issue = int(window.bios.queue[row]), int(window.bios.issue[row])
+        if issue != NEVER:
+            overtook = (issued.queue > queue) & (issued.issue < issue)
+            overtook &= issued.dev == window.bios.dev[row]
         return SlowIo(
-            latency=int(slices.end[row]) - start,
-            rank=-int(slices.number[row]),
-            start=start,
-            at=self.clocks.at(start)[-1][1],
-            operation=self.names.text(int(slices.name[row])),
-            process=str(tasks.comm[task]) if task >= 0 else "",
-            dev=int(table.dev[bio]),
-            bytes=int(table.bytes[bio]),
+            io=io,
+            start=int(slices.start[at]),
+            operation=self.names.text(int(slices.name[at])),
             family=family,
+            call=self._call(window, io.number),
+            purpose=self._purpose(window, row),
+            overtaken=int(overtook.sum()),
         )
+
+    def _purpose(self, window: Lifecycles, row: int) -> str:
+        """Return what a bio, by its row, is for; empty: for data, or it is not known."""
+        if "dirty" not in self.context.path_parts:
+            return ""
+        one = window.bios.take(np.array([row]))
+        purpose = Purpose(int(purposes(one, window.tasks, self.context)[0]))
+        return "" if purpose == Purpose.DATA else PURPOSE_NAMES.get(purpose, "")
+
+    def _call(self, window: Lifecycles, number: int) -> str:
+        """Return the name of the call that queued a bio; empty: not known."""
+        if window.path is None:
+            return ""
+        paths = window.path.bios
+        row = row_of(paths.number, number)
+        if row < 0 or paths.call[row] == NO_CALL:
+            return ""
+        return name_of_call(int(paths.call[row]), bool(paths.foreign[row]), self.context.machine)
 
     def slowest(self) -> SlowIo | None:
         """Return the slowest I/O; None: of no bio without a parent is the latency known."""
-        return max(self._heap, default=None)
+        return self._kept[0] if self._kept else None
 
-    def packets(self, tree: Tree, host: str, blame: Blame | None) -> list[TracePacket]:
-        """Return the lanes' descriptors of the track "slowest I/Os", then BEGIN and END per I/O.
+    def packets(
+        self, tree: Tree, host: str, flow: Callable[[int], int], blame: Blame | None
+    ) -> list[TracePacket]:
+        """Return the track "slowest I/Os": its lanes' descriptors, and the slices with stages.
 
         tree: makes the lanes' tracks. host: the slices' `host` argument; empty: they have none.
-        blame: who slowed them; None: is not told. I/Os in order of their start, each one's END
-        right behind its BEGIN; [] without I/Os.
+        flow: returns the id of the arrow to an I/O's slice by its number, 0: none. blame: who
+        slowed them; None: is not told. I/Os in order of their start; [] without I/Os.
         """
-        slowest = sorted(self._heap, key=lambda one: (one.start, -one.rank))
-        start = np.array([one.start for one in slowest], dtype=np.int64)
-        end = np.array([one.start + one.latency for one in slowest], dtype=np.int64)
-        never = np.zeros(len(slowest), dtype=np.bool_)
-        lanes = LanePool().assign(np.arange(len(slowest)), start, end, never).tolist()
-        packets: list[TracePacket] = []
-        tracks = {lane: tree.lane(SLOWEST, 0, lane) for lane in sorted(set(lanes))}
-        packets += [TracePacket(track_descriptor=track) for track in tracks.values()]
-        for one, lane in zip(slowest, lanes, strict=True):
-            begin, end = self._slice(one, tracks[lane].uuid, host)
-            if blame is not None:
-                mark(begin.track_event, blame.behind(-one.rank), one.latency)
-            packets += [begin, end]
-        return packets
+        drawn = [self._slice(one, host, flow(one.io.number), blame) for one in self.chosen()]
+        return slow_packets(tree, SLOWEST, drawn)
 
-    def _slice(self, one: SlowIo, track: int, host: str) -> list[TracePacket]:
-        """Return the BEGIN and END packets of one I/O.
+    def _slice(self, one: SlowIo, host: str, flow: int, blame: Blame | None) -> SlowSlice:
+        """Return one I/O as a slice with its stages.
 
-        track: uuid of its lane. host: the argument `host`; empty: none. The other arguments are
-        process (if known), latency_ns, bytes, device and number. Its colour is that of its bio's
-        slice: by the correlation id or, where that has none, by the operation.
+        Its colour is that of its bio's slice: by the correlation id or, where that has none, by
+        the operation.
         """
-        begin, end = TracePacket(timestamp=one.start), TracePacket()
-        end.timestamp = one.start + one.latency
-        event = begin.track_event
-        event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, one.name
-        event.categories.append(SLOWEST)
-        if one.family is None:
-            event.correlation_id_str = one.operation  # the colour of its bio's slice
-        else:
-            event.correlation_id = one.family
-        facts = {"process": one.process, "latency_ns": one.latency, "bytes": one.bytes}
-        facts |= {"device": self.context.device_label(one.dev), "number": -one.rank, "host": host}
-        for key, value in facts.items():
-            if isinstance(value, int):
-                event.debug_annotations.add(name=key, uint_value=value)
-            elif value:
-                event.debug_annotations.add(name=key, string_value=value)
-        end.track_event.type, end.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
-        return [begin, end]
+        io = one.io
+        facts = {
+            "why": one.why(self.context),
+            "process": io.comm,
+            "latency_ns": one.latency,
+            "bytes": io.bytes,
+            "device": self.context.device_label(io.dev),
+            "call": one.call,
+            "purpose": one.purpose,
+            "file": io.file,
+            "cgroup": io.cgroup,
+            "flags": io.flags,
+            "tid": io.tid,
+            "pid": io.pid,
+            "for_process": io.for_comm,
+            "for_tid": io.for_tid,
+            "held_by": None if io.held is None else io.held.cgroup,
+            "held_ns": None if io.held is None else io.held.ns,
+            "number": io.number,
+            "host": host,
+        }
+        begin = one.start
+        stages = [
+            (_TITLES[s.stage], begin + s.start_ns, begin + s.start_ns + s.ns) for s in io.stages
+        ]
+        behind = [] if blame is None else blame.behind(io.number)
+        return SlowSlice(
+            one.name, begin, begin + one.latency, facts, stages, flow, one.operation, one.family,
+            lambda event: mark(event, behind, one.latency),
+        )  # fmt: skip

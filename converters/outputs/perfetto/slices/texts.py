@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of slices' arguments that no kernel names: kinds of records, I/O priorities."""
+"""Texts of slices' arguments that no kernel names: kinds of records, I/O priorities, sizes."""
 
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
+_UNITS = ("B", "KiB", "MiB", "GiB")
 _IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
 
 
@@ -28,3 +29,11 @@ def ioprio_text(ioprio: int) -> str:
     if kind in (1, 2):
         text += f" {level}"
     return f"{text}, hint {hint}" if hint else text
+
+
+def size_text(size: int) -> str:
+    """Return bytes in the largest unit that leaves at least one: `4 KiB`; empty for 0."""
+    if not size:
+        return ""
+    unit = min((size.bit_length() - 1) // 10, len(_UNITS) - 1)
+    return f"{round(size / (1 << 10 * unit), 1):g} {_UNITS[unit]}"

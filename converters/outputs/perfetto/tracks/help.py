@@ -28,7 +28,12 @@ _LINES = "\n".join(f"{STAGE_TITLES[stage]}: {text}." for stage, text in _STAGES.
 ROOT = "Block I/O as the kernel saw it, recorded by biotrail. Below: a group for each device."
 SLOW = (
     "The I/Os with the longest latency, of those that the trace shows whole and whose end is not "
-    f"in doubt, named by operation, size and process. {_LANES}"
+    "in doubt, named by operation, size and process, with their stages; `why` says what they "
+    f"waited for. At most three overlap, so that not all are of one burst. {_LANES}"
+)
+SLOW_CALLS = (
+    "The system calls that took longest, of those that queued I/O or waited for it, with their "
+    f"waits. At most three overlap, so that not all are of one burst. {_LANES}"
 )
 LOSSES = "Records were lost meanwhile: what was in flight then is marked."
 BIOS = (
@@ -47,6 +52,7 @@ JOURNAL = (
 )
 INTERRUPTS = (
     "A slice is an interrupt of the device, or a BLOCK softirq without one, up to the last request "
-    "that it completed. Only what led to a recorded completion is drawn. "
+    "that it completed. Only what led to a recorded completion is drawn, and by default the "
+    "longest of them. "
     f"{_LANES}"
 )

@@ -10,6 +10,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.outputs.perfetto.tracks.crossing import Crossing
+from biotrail.converters.sites.pair_names import pairs_alone
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,5 @@ class Place:
     @classmethod
     def alone(cls, context: Context) -> "Place":
         """Return the place of the only log in a trace."""
-        return cls(context.log_id, f"{context.host}: block I/O")
+        what = "kernel events" if pairs_alone(context.header) else "block I/O"
+        return cls(context.log_id, f"{context.host}: {what}")

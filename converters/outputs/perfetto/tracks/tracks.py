@@ -22,6 +22,7 @@ from biotrail.converters.inputs.perfetto.clocks import MONOTONIC
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
+    ARROW,
     CALL,
     CATEGORY_IIDS,
     COMMIT,
@@ -159,6 +160,8 @@ class Streams:
     names: Interned
     strings: Interned
     callstacks: CallStacks
+    arrows: bool = False
+    """Whether slices may have marks of category ARROW."""
     sequence: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     """Per stream: its packet sequence id. Arrays may be longer than there are streams."""
     last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -277,6 +280,8 @@ class Streams:
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
         if stages or category in (CALL, COMMIT, INTERRUPT):
             data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
+        if self.arrows:
+            data.event_categories.add(iid=CATEGORY_IIDS[ARROW], name=ARROW)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
         for iid, name in self.names.items():

@@ -5,6 +5,7 @@ db1: block I/O
   recording                       metadata
   slowest I/Os                    lanes
   waiting because of others       a counter per victim, where any waited
+  slowest calls                   lanes, where calls were timed
   lost events                     lanes: a slice per loss window, where there are any
   journal of nvme0n1p2            a slice per commit, where they were recorded
   nvme0n1 (259:0)                 one per device with I/O, in the header's order
@@ -35,6 +36,8 @@ from biotrail.converters.outputs.perfetto.names import (
     PAIR,
     QUEUED,
     REQUEST,
+    SLOW_CALL,
+    SLOW_CALLS_TRACK,
     SLOWEST,
     SLOWEST_TRACK,
     SUBMISSION,
@@ -48,6 +51,7 @@ from biotrail.converters.outputs.perfetto.tracks.help import (
     REQUESTS,
     ROOT,
     SLOW,
+    SLOW_CALLS,
 )
 from biotrail.converters.outputs.perfetto.tracks.pairs import PairTrack
 from biotrail.converters.outputs.perfetto.tracks.place import Place
@@ -79,6 +83,7 @@ class _Lanes:
 
 _LANES = {
     SLOWEST: _Lanes(SLOWEST_TRACK, 1, SLOW),
+    SLOW_CALL: _Lanes(SLOW_CALLS_TRACK, 1, SLOW_CALLS),
     LOSS: _Lanes(LOST, 2, LOSSES),
     BIO: _Lanes("bios", 10, BIOS),
     REQUEST: _Lanes("requests", 11, REQUESTS),
@@ -129,6 +134,9 @@ class Tree:
     """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
     processes: dict[int, str] = field(default_factory=dict)
     """Name by process id, of processes with submissions; whoever writes submissions fills it."""
+    process_names: dict[int, str] = field(default_factory=dict)
+    """Name by process id, that of its first thread or its title, where they are known; whoever
+    writes calls and submissions fills it."""
     pairs: dict[int, PairTrack] = field(default_factory=dict)
     """Tracks of pairs of events by number; whoever writes pairs fills it."""
     _of_pair: dict[int, int] = field(default_factory=dict)
@@ -136,7 +144,7 @@ class Tree:
     _devices: dict[int, int] = field(default_factory=dict)
     """Per device that has a group: the group's uuid."""
     _of_process: dict[int, int] = field(default_factory=dict)
-    """Per process with submissions: its track's uuid."""
+    """Per process with calls or submissions: its track's uuid."""
 
     def __post_init__(self) -> None:
         """Create the log's root and its group "recording", as packets for `announcements`.
@@ -180,11 +188,12 @@ class Tree:
         """Return the track of a lane, one of those that slices of a category are drawn on.
 
         category: BIO, REQUEST and INTERRUPT lanes are below their device's group, which is created
-        if it is new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their
-        uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION lane is below
-        its process, and `dev` the process's id; a COMMIT lane is a journal's, and `dev` its file
-        system's. lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios"
-        and "more requests". Only the first lane of such a part has the description.
+        if it is new; SLOWEST, SLOW_CALL and LOSS lanes are below the root, and `dev` (dev_t) only
+        enters their uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION
+        lane is below its process, and `dev` the process's id; a COMMIT lane is a journal's,
+        and `dev` its file system's. lane: from 0; from SCREEN on, lanes of bios and
+        requests are part of "more bios" and "more requests". Only the first lane of
+        such a part has the description.
         """
         if category == CALL:
             return self._thread(dev, lane)
@@ -223,9 +232,23 @@ class Tree:
             descriptor.name = f"{name or 'thread'} {tid}"
             descriptor.sibling_order_rank = _CALLS
         else:
+            self._process(pid, self.process_names.get(pid, name))
             descriptor.thread.pid, descriptor.thread.tid = pid, tid
             descriptor.thread.thread_name = name
         return descriptor
+
+    def _process(self, pid: int, name: str) -> int:
+        """Return the uuid of a process's track, which is created, with the name, at its first use.
+
+        Other data sources of the machine have the process, too; its first name is what is shown.
+        """
+        uuid = self._of_process.get(pid)
+        if uuid is None:
+            uuid = self._of_process[pid] = self.identity.uuid(f"process {pid}")
+            group = self._group(uuid, "")
+            group.ClearField("name")
+            group.process.pid, group.process.process_name = pid, name
+        return uuid
 
     def _journal(self, dev: int, lane: int) -> TrackDescriptor:
         """Return the track of a lane of the commits of a file system's journal, below the root.
@@ -285,13 +308,7 @@ class Tree:
             descriptor.sibling_merge_key = descriptor.name
             descriptor.sibling_order_rank = _CALLS
             return descriptor
-        above = self._of_process.get(pid)
-        if above is None:
-            above = self._of_process[pid] = self.identity.uuid(f"process {pid}")
-            group = self._group(above, "")
-            group.ClearField("name")
-            group.process.pid, group.process.process_name = pid, name
-        descriptor.parent_uuid = above
+        descriptor.parent_uuid = self._process(pid, self.process_names.get(pid, name))
         return descriptor
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U64
-from biotrail.converters.outputs.perfetto.names import CATEGORY_IIDS, STAGE
+from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.writing.events import Placed, encode_slices, last_packet
 
@@ -84,7 +84,7 @@ def by_loops(
         *map(_column, flow_parts, (np.int64, np.int64, np.uint64)),
         *map(_column, stage_parts, (np.int64, np.int64, np.uint16, np.int64, np.int64, np.uint64)),
     )
-    categories = np.array([CATEGORY_IIDS[slices.category], CATEGORY_IIDS[STAGE]], dtype=np.int64)
+    categories = np.array([CATEGORY_IIDS[c] for c in (slices.category, STAGE, ARROW)], np.int64)
     for begin in range(0, len(slices), BLOCK):
         stop = min(begin + BLOCK, len(slices))
         size = _SLICE * (stop - begin)

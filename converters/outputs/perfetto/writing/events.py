@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U64, Bool
-from biotrail.converters.outputs.perfetto.names import CATEGORY_IIDS, STAGE
+from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.packets.encode import Rows, tag
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
@@ -28,7 +28,7 @@ _EVENT = tag(11, 2)
 _CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
 _CALLSTACK = tag(56, 0)
 _FLOW = tag(47, 1)
-_STAGE = _CATEGORY + bytes([CATEGORY_IIDS[STAGE]])
+_STAGE, _ARROW = (_CATEGORY + bytes([CATEGORY_IIDS[one]]) for one in (STAGE, ARROW))
 _BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
 _VALUE = tag(30, 0)
 _MOST = float(1 << 62)
@@ -182,7 +182,12 @@ def _stage(
     with rows.message(PACKET, here):
         _head(rows, start - last, sequence, here)
         with rows.message(_EVENT, here):
-            rows.const(_BEGIN + _STAGE, here)
+            if stages.flow is None:
+                rows.const(_BEGIN + _STAGE, here)
+            else:  # What has a flow and no length is a mark, from which an arrow leads on.
+                mark = here & (stages.flow[at] > 0) & (end == start)
+                rows.const(_BEGIN + _STAGE, here & ~mark)
+                rows.const(_BEGIN + _ARROW, mark)
             rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
             if stages.flow is not None:
                 rows.fixed(_FLOW, _eight_bytes(stages.flow[at]), here & (stages.flow[at] > 0))

@@ -164,14 +164,14 @@ def encode(
 ) -> cython.longlong:
     """Write the packets of slices `begin` to `stop` (exclusive) to `out`; return their bytes.
 
-    categories: interned ids of the slices' category and of stages'. start, end (ns; FOREVER: no END
-    is written), name: per slice. stream: index of its lane in `sequences` (packet sequence ids) and
-    `last` (ns of the last packet; changed). family, callstack: per slice, or empty: none has one;
-    in_family: which have a family, or empty: all. arguments_end: per slice, where its arguments end
-    in `arguments` (interned id of the name, and from bit 8 on the first byte of the value's tag:
-    0x88, of an interned string, is followed by 1) and `values`; they begin where those of the slice
-    before end. flow_…: ids of flows, stage_…: stages, as in Flows and StageColumns; empty where no
-    slice has any. out: has room.
+    categories: interned ids of the slices' category, of stages' and of marks'. start, end (ns;
+    FOREVER: no END is written), name: per slice. stream: index of its lane in `sequences` (packet
+    sequence ids) and `last` (ns of the last packet; changed). family, callstack: per slice,
+    or empty: none has one; in_family: which have a family, or empty: all. arguments_end: per slice,
+    where its arguments end in `arguments` (interned id of the name, and from bit 8 on the first
+    byte of the value's tag: 0x88, of an interned string, is followed by 1) and `values`; they begin
+    where those of the slice before end. flow_…: ids of flows, stage_…: stages, as in Flows
+    and StageColumns; empty where no slice has any. out: has room.
     """
     at: cython.longlong = 0
     i: cython.longlong
@@ -240,7 +240,9 @@ def encode(
                 size = 5 + width(stage_name[j])
                 related = arrows and stage_flow[j] > 0
                 at = put_head(out, at, size + 10 if related else size, begins - now, sequence)
-                at = put_begin(out, at, categories[1], stage_name[j])
+                # What has a flow and no length is a mark, from which an arrow leads on.
+                k = 2 if related and ends == begins else 1
+                at = put_begin(out, at, categories[k], stage_name[j])
                 if related:
                     at = put_flow(out, at, stage_flow[j])
                 at = put_end(out, at, ends - begins, sequence)

@@ -28,7 +28,7 @@ SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
 
 def trace_of(data: bytes | Path, size: int = 1_000_000, detail: Detail = Detail.FULL) -> Read:
     source, out = Trace(io.BytesIO(data) if isinstance(data, bytes) else data), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out, detail=detail)
+    convert(source.lifecycles(size), source.context, out, detail=detail, every_arrow=True)
     return read(out.getvalue())
 
 
@@ -38,7 +38,12 @@ def said(one: Slice) -> str:
 
 
 def arrows(trace: Read) -> list[tuple[str, str]]:
-    return sorted((said(one), said(other)) for one, other in trace.arrows())
+    return sorted((said(one), said(other)) for one, other in along(trace))
+
+
+def along(trace: Read) -> list[tuple[Slice, Slice]]:
+    """The arrows along calls and I/O, without those to the slowest."""
+    return [pair for pair in trace.arrows() if pair[1].category != "slowest"]
 
 
 def interrupts(trace: Read) -> list[tuple[Any, ...]]:
@@ -87,9 +92,10 @@ def test_arrows_do_not_depend_on_windows(cut: int) -> None:
 
 @pytest.mark.parametrize("detail", [Detail.STAGES, Detail.BIOS])
 def test_less_detail_has_no_arrows(detail: Detail) -> None:
-    # GIVEN the same log WHEN less is drawn of each bio THEN calls are drawn, and no arrow
+    # GIVEN the same log WHEN less is drawn of each bio
+    # THEN no arrow is, and with bios alone no call
     trace = trace_of(sample().data(), detail=detail)
-    assert len(trace.slices(CALL)) == len(trace.slices(BIO)) == 1
+    assert (len(trace.slices(BIO)), len(trace.slices(CALL))) == (1, detail == Detail.STAGES)
     assert trace.arrows() == []
     assert trace.slices(INTERRUPT) == []
 
@@ -174,12 +180,12 @@ def test_threads_that_entered_at_once_have_their_own_bios() -> None:
 def test_arrows_of_a_recording_are_those_of_its_tables() -> None:
     # GIVEN a recording on a loop device whose I/O is another disk's WHEN it is converted
     trace, tables = trace_of(RECORDED), recorded_path(RECORDED)
-    pairs = [(one.category, other.category) for one, other in trace.arrows()]
+    pairs = [(one.category, other.category) for one, other in along(trace)]
     # THEN every bio of a timed call that returned has its arrow, and no other bio
     _, paths = tables.with_paths(np.ones(len(tables.bios), dtype=np.bool_))
     row = tables.call_of(paths, _tids(tables, paths.number))
     assert pairs.count((CALL, BIO)) == int((row >= 0).sum()) > 50
-    for one, other in trace.arrows():
+    for one, other in along(trace):
         if (one.category, other.category) == (CALL, BIO):
             assert one.args["tid"] == other.args["tid"]
             assert one.start <= other.start <= one.end
@@ -280,7 +286,7 @@ def test_calls_behind_the_last_bio_are_in_a_part_of_their_own() -> None:
         files.append(io.BytesIO())
         return files[-1]
 
-    convert_parts(source.lifecycles(1), source.context, opened, 1)
+    convert_parts(source.lifecycles(1), source.context, opened, 1, every_call=True)
     # THEN each call is in one of the parts
     calls = [call for file in files for call in read(file.getvalue()).slices(CALL)]
     assert sorted(call.start - START for call in calls) == [500, 10**9, 2 * 10**9, 3 * 10**9]

@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import Detail
-from biotrail.converters.outputs.perfetto.slices.ranking import DETAILED
+from biotrail.converters.outputs.perfetto.packets.ranking import DETAILED
 from biotrail.converters.pipeline import Trace
 from tests.support import captures, cut_logs
 from tests.support.cli_runner import Cli

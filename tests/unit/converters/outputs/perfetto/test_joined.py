@@ -54,16 +54,18 @@ def made(path: Path, follow: FollowFacts, *, timed: bool = False, twice: bool = 
 
 def traced(log: Path, window: int, detail: Detail = Detail.FULL) -> Read:
     trace, out = Trace(log), io.BytesIO()
-    convert(trace.lifecycles(window), trace.context, out, detail=detail)
+    convert(trace.lifecycles(window), trace.context, out, detail=detail, every_arrow=True)
     return read(out.getvalue())
 
 
 def lives_of(trace: Read, slices: list[Slice]) -> list[list[int]]:
     """Numbers of the lives to which each slice has an arrow."""
     lives = [one for one in trace.slices("followed") if one.name in ("request", "bio")]
-    return [
-        [life.args["life"] for life in lives if set(life.flows) & set(one.flows)] for one in slices
-    ]
+    return [[life.args["life"] for life in lives if _joined(trace, life, one)] for one in slices]
+
+
+def _joined(trace: Read, life: Slice, one: Slice) -> bool:
+    return any(one in pair and life in pair for pair in trace.arrows())
 
 
 @pytest.mark.parametrize("window", [1, 3, 250_000])
@@ -78,8 +80,9 @@ def test_requests_lead_to_their_lives(tmp_path: Path, window: int, timed: bool) 
     # AND an arrow leads from the request to its life, which names it; the bio's are as before
     assert lives_of(trace, requests) == [[1], [2], []]
     assert lives_of(trace, bios) == [[], [], []]
-    assert [len(one.flows) for one in bios] == [int(timed)] * 3
-    assert [len(one.flows) for one in requests] == [1 + timed, 1 + timed, int(timed)]
+    assert [[one.category for one, to in trace.arrows() if to is bio] for bio in bios] == [
+        ["call"] * timed
+    ] * 3
     lives = [one for one in trace.slices("followed") if one.name == "request"]
     assert [one.args["request"] for one in lives] == [r.args["number"] for r in requests[:2]]
 

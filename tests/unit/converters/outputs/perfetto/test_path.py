@@ -17,7 +17,7 @@ from tests.support.stack_logs import DEV, START
 
 def trace_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
     source, out = Trace(io.BytesIO(log.data(**how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out)
+    convert(source.lifecycles(size), source.context, out, every_call=True)
     return read(out.getvalue())
 
 
@@ -226,3 +226,38 @@ def test_requests_say_how_they_were_completed() -> None:
         {},
     ]
     assert sum(v for k, v in found[0].items() if k.endswith("_ns")) == 4000
+
+
+def test_calls_that_only_wait_long_are_drawn_on_request() -> None:
+    # GIVEN a call that queued a bio, and one that waited for none WHEN they are converted
+    log = sample()
+    source = Trace(io.BytesIO(log.data()))
+    drawn = {}
+    for every in (False, True):
+        out = io.BytesIO()
+        convert(source.lifecycles(), source.context, out, every_call=every)
+        drawn[every] = [one.name for one in read(out.getvalue()).slices(CALL)]
+    # THEN the second is drawn where all calls are asked for
+    assert drawn == {False: ["pread64"], True: ["pread64", "fsync"]}
+
+
+def test_processes_have_their_names() -> None:
+    # GIVEN calls of two threads of a process, of which the first thread is known
+    log = sample()
+    log.task(40, b"fio-main", pid=40)
+    log.returns(9000, 9400, 40, queued=1)
+    # WHEN they are converted THEN the process is called as its first thread is
+    trace = trace_of(log)
+    named = [
+        t.descriptor.process for t in trace.tracks.values() if t.descriptor.HasField("process")
+    ]
+    assert [(one.pid, one.process_name) for one in named] == [(40, "fio-main")]
+
+
+def test_the_slowest_calls_say_why() -> None:
+    # GIVEN a call that waited for its bio most of the time WHEN it is converted
+    (slow, *_) = trace_of(sample()).slices("slowest call")
+    # THEN its slice among the slowest says so, and holds its waits
+    assert slow.name == "pread64 fio"
+    assert slow.args["why"] == "waited 3.9 µs of 9 µs: own I/O"
+    assert [one.name for one in slow.children] == ["blocked", "runnable", "blocked"]

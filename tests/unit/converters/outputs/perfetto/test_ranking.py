@@ -4,7 +4,7 @@
 import numpy as np
 
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.slices.ranking import Ranking
+from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
 

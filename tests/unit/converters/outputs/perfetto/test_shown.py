@@ -8,7 +8,7 @@ import pytest
 from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, Colour
-from biotrail.converters.outputs.perfetto.slices.slowest import size_text
+from biotrail.converters.outputs.perfetto.slices.texts import size_text
 from tests.support.perfetto_check import read
 from tests.support.perfetto_make import (
     DISK,
@@ -108,14 +108,14 @@ def test_slices_share_colours_by_operation_or_by_family(colour, expected, window
 
 def test_the_slowest_have_a_track_of_their_own_above_the_devices():
     # GIVEN more bios than it holds, of which some are not whole, or lower ones
-    bios = [direct(n, T + 1_000 * n, 10_000 + 10 * n, bytes=n << 10) for n in range(1, 41)]
+    bios = [direct(n, T + 20_000 * n, 10_000 + 10 * n, bytes=n << 10) for n in range(1, 41)]
     bios += [bio(50, T + 3, certainty=Certainty.INCOMPLETE), direct(51, T, 10**6, parent=1)]
     whole, summary = trace_of(Scene(bios=bios))
-    cut, _ = trace_of(Scene(bios=bios), range(T, T + 60_000, 7_000))
+    cut, _ = trace_of(Scene(bios=bios), range(T, T + 900_000, 70_000))
     # WHEN they are drawn / THEN the 20 slowest are there by name, whatever the windows are
     found = whole.slices("slowest")
     assert [(s.name, s.start, s.dur) for s in found] == [
-        (f"read {n} KiB fio", T + 1_000 * n, 13_000 + 10 * n) for n in range(21, 41)
+        (f"read {n} KiB fio", T + 20_000 * n, 13_000 + 10 * n) for n in range(21, 41)
     ]
     assert [s.args for s in cut.slices("slowest")] == [s.args for s in found]
     assert found[0].args["number"] == 21 and found[0].args["device"] == LABELS[DISK]
@@ -128,9 +128,35 @@ def test_the_slowest_have_a_track_of_their_own_above_the_devices():
     # AND the trace says where to look: around the slowest, in its own time, and within it
     boot = HEADER["clocks"]["boottime"] - HEADER["clocks"]["monotonic"]
     begin, end = summary.view.begin - boot, summary.view.end - boot
-    assert (begin, summary.view.device) == (T + 40_000 - 13_400, LABELS[DISK])
-    assert end == min(T + 40_000 + 2 * 13_400, max(i.at for i in whole.instants()))
+    assert (begin, summary.view.device) == (T + 800_000 - 13_400, LABELS[DISK])
+    assert end == min(T + 800_000 + 2 * 13_400, max(i.at for i in whole.instants()))
     assert whole.attributes["biotrail.view"] == str(summary.view)
+
+
+def test_at_most_three_of_a_burst_are_among_the_slowest():
+    # GIVEN five bios at once that are slower than three later ones
+    bios = [direct(n, T + n, 90_000 + 10 * n) for n in range(5)]
+    bios += [direct(10 + n, T + 200_000 * (n + 1), 10_000) for n in range(3)]
+    trace, _ = trace_of(Scene(bios=bios))
+    # WHEN they are drawn / THEN three of them are there, and the later ones
+    found = trace.slices("slowest")
+    assert [s.args["number"] for s in found] == [2, 3, 4, 10, 11, 12]
+    # AND on three lanes
+    assert len({s.track for s in found}) == 3
+
+
+def test_the_slowest_say_why():
+    # GIVEN a bio, and two that were queued after it and issued before it
+    stages = [(Stage.G2D, T, T + 60_000), (Stage.D2C, T + 60_000, T + 90_000)]
+    slow = bio(1, T, getrq=T, issue=T + 60_000, complete=T + 90_000, stages=stages)
+    bios = [slow, direct(2, T + 10, 100), direct(3, T + 20, 100)]
+    trace, _ = trace_of(Scene(bios=bios))
+    # WHEN they are drawn / THEN its slice says what it waited for, and what overtook it
+    one = next(s for s in trace.slices("slowest") if s.args["number"] == 1)
+    assert one.args["why"].endswith("; 2 I/Os overtook it")
+    assert sum(inner.dur for inner in one.children) == one.dur
+    # AND an arrow leads to it from its bio
+    assert [(a.args["number"], b is one) for a, b in trace.arrows() if b is one] == [(1, True)]
 
 
 def test_sizes_are_in_their_units():

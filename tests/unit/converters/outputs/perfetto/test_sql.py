@@ -58,7 +58,7 @@ def calls_path(tmp_path_factory):
     """Where a trace with system calls, waits and interrupts is."""
     out = tmp_path_factory.mktemp("path") / "a.pftrace"
     with pytest.raises(SystemExit, match="0"):
-        main(["convert", str(PATH_LOG), "-o", str(out)])
+        main(["convert", "--flows", str(PATH_LOG), "-o", str(out)])
     return out
 
 
@@ -156,7 +156,7 @@ def test_the_slowest_are_a_list(trace, tables):
     # GIVEN traces of two hosts / WHEN the slowest are asked for / THEN each bio there is one
     rows = tables.rows(query("perfetto.md", "The slowest, as their track"))
     bios = {(s.start, s.dur) for s in trace.slices("bio")}
-    assert len(rows) > 20
+    assert len(rows) > 5
     assert {(row["ts"], row["dur"]) for row in rows} <= bios
     assert [row["dur"] for row in rows] == sorted((row["dur"] for row in rows), reverse=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the I/Os that are drawn with all arguments: the slowest of each device and operation.
+"""Choose what is drawn with all arguments: the slowest of each device and operation, or call.
 
 Windows are drawn as they come, before the slowest of the whole log are known. So an I/O is chosen
 if it is among the slowest up to its window: all that are among the slowest of the whole trace are
@@ -23,30 +23,36 @@ class Ranking:
 
     most: int = DETAILED
     """I/Os that are kept of each device and operation, and as many that are ranked apart."""
-    _kept: dict[tuple[int, int, bool], I64] = field(default_factory=dict)
-    """(dev_t, interned name, apart) → the longest latencies so far, ns, at most `most`."""
+    _kept: dict[int, I64] = field(default_factory=dict)
+    """Key (dev_t, interned name, apart) → the longest latencies so far, ns, at most `most`."""
 
-    def choose(self, slices: Slices, apart: Bool) -> I64:
+    def choose(self, slices: Slices, apart: Bool, *, together: bool = False) -> I64:
         """Return the indices of those slices that are among the slowest so far, ascending.
 
         slices: a window's bios or requests. apart: per slice (n,), whether it is ranked apart from
         the others: it failed, or its latency is in doubt. A slice that is open to the trace's end
-        is slower than any other. Of equally slow slices the first are chosen. Adds the latencies to
-        `_kept`.
+        is slower than any other. Of equally slow slices the first are chosen. together: rank all
+        groups as one. Adds the latencies to `_kept`.
         """
-        latency = slices.end - slices.start
-        key = (slices.group << 17) | (slices.name.astype(np.int64) << 1) | apart
+        group = slices.group * (not together)
+        key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart
+        return self.choose_of(key, slices.end - slices.start)
+
+    def choose_of(self, key: I64, latency: I64) -> I64:
+        """Return the indices of the slowest so far of each key, as `choose` does.
+
+        key: (n,), what is ranked together. latency: ns (n,).
+        """
         chosen = []
         for one in _few_distinct(key):
             rows = np.flatnonzero(key == one)
-            place = int(one) >> 17, int(one) >> 1 & 0xFFFF, bool(one & 1)
-            chosen.append(rows[self._slowest(place, latency[rows])])
+            chosen.append(rows[self._slowest(int(one), latency[rows])])
         return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
 
-    def _slowest(self, place: tuple[int, int, bool], latency: I64) -> I64:
+    def _slowest(self, place: int, latency: I64) -> I64:
         """Return which of the latencies (n,) are among the longest so far, and keep those.
 
-        place: device, operation, whether apart. At most `most` indices, ascending.
+        place: the key. At most `most` indices, ascending.
         """
         kept = self._kept.get(place, np.zeros(0, dtype=np.int64))
         slow = np.arange(len(latency))
