@@ -14,6 +14,7 @@ from tests.support.record_command import biotrail, recorder
 
 pytestmark = [
     pytest.mark.usefixtures("needs_bpf"),
+    pytest.mark.xdist_group("containers"),
     pytest.mark.skipif(cgroups.hierarchy() is None, reason="no cgroups are mounted here"),
 ]
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +194,10 @@ def programs_of(pid: int) -> set[int]:
     """Ids of the programs that a process has descriptors of."""
     found = set()
     for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        for line in path.read_text().splitlines():
-            if line.startswith("prog_id:"):
-                found.add(int(line.split()[1]))
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            for line in path.read_text().splitlines():
+                if line.startswith("prog_id:"):
+                    found.add(int(line.split()[1]))
     return found
 
 

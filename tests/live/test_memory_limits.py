@@ -19,7 +19,7 @@ EVENTS = {
     "filtered": ["--op", "write", "--files"],
     "stacks": ["--stacks", "--user-stacks"],
 }
-ENOUGH = {"all": 64, "light": 64, "path": 80, "filtered": 96, "stacks": 128}
+ENOUGH = {"all": 64, "light": 64, "path": 96, "filtered": 96, "stacks": 128}
 """From so many MiB on it has to record."""
 
 
