@@ -99,6 +99,7 @@ class Matcher:
         tid[tid >= FIRST_UNKNOWN_TID] = 0
         of["page"] = PAGE_KINDS[of.pop("flags")]
         of["stack"] = self._stacks.rows(of["stack"])
+        of["whom"] = np.full(count, -1, np.int32)
         return Bios(**of, own=np.zeros(count, np.bool_), cut=np.full(count, NEVER, np.int64))
 
     def _requests(self, of: dict[str, Any]) -> Requests:

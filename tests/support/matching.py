@@ -97,11 +97,15 @@ def as_rows(matched: Matched) -> SimpleNamespace:
     return SimpleNamespace(**found)
 
 
+_TOLD_BY_LESS = ("requests", "gone")
+"""The machine tells it by the reuse of the request's address alone, not by that of its bios."""
+
+
 def unlike(one: Matched, other: Matched) -> list[str]:
     """What differs between two readings, in words; empty: nothing does."""
     found = []
     for name, kind in zip(NAMES, KINDS, strict=True):
-        columns = [f.name for f in fields(kind)]
+        columns = [f.name for f in fields(kind) if (name, f.name) != _TOLD_BY_LESS]
         rows = [Counter(_rows(getattr(m, name), columns)) for m in (one, other)]
         found += [f"{name}: only the first has {_said(columns, r)}" for r in rows[0] - rows[1]]
         found += [f"{name}: only the second has {_said(columns, r)}" for r in rows[1] - rows[0]]

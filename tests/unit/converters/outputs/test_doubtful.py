@@ -39,7 +39,11 @@ def test_a_latency_in_doubt_is_in_a_column_of_its_own(what: str, log: Path) -> N
         total = sum(row.get(name) or 0 for name in STAGES)
         assert total == (row["latency_ns"] or 0)
     # THEN it is behind all others but those that came later
-    later = ("m2i_ns", *FIELDS, "for_tid", "for_pid", "for_comm", "title") if what == "bios" else ()
+    later = (
+        ("m2i_ns", *FIELDS, "for_tid", "for_pid", "for_comm", "title", "file_was")
+        if what == "bios"
+        else ()
+    )
     assert table.column_names[-1 - len(later)] == "doubtful_ns"
 
 

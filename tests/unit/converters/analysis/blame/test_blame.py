@@ -2,69 +2,30 @@
 """Blame: whose I/O made whose I/O wait, to the nanosecond, however a log is cut."""
 
 import json
-import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.analysis.blame import bases, company
-from biotrail.converters.analysis.blame.blame import Asked, First, Second
-from biotrail.converters.analysis.blame.closing import close
-from biotrail.converters.analysis.blame.tree import Blamed, Kind, Victim
-from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.blame import bases
+from biotrail.converters.analysis.blame.tree import Kind
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.converters.pipeline import Trace
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, RAM, US, Io, S
+from tests.support.blame_reading import blamed, is_long, part, random_ios, victim
 from tests.support.cli_runner import Cli
 from tests.support.window_loads import loads, piece
 from tests.support.window_loads import write as write_loads
 
-BY_PROCESS = ("process", "process")
 QUICK = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-def blamed(
-    path: Path, window: int = WINDOW_EVENTS, by: tuple[str, str] = BY_PROCESS, **more: Any
-) -> Blamed:
-    asked = Asked(by, **more)
-
-    def learn(paused: Sequence[dict[str, Any]] = ()) -> First:
-        trace = Trace(path)
-        found = First(trace.context, Choice(trace.context), asked, paused)
-        for one in trace.lifecycles(window, small=True):
-            found.add(one)
-        found.finish()
-        return found
-
-    first = learn()
-    if (paused := first.again) is not None:
-        first = learn(paused)
-    trace = Trace(path)
-    second = Second(trace.context, Choice(trace.context), asked, first.close())
-    for one in trace.lifecycles(window, small=True):
-        second.add(one)
-    second.finish()
-    return close(second)
-
-
-def victim(found: Blamed, name: str) -> Victim:
-    [one] = [one for one in found.victims if one.name == name]
-    return one
-
-
-def part(one: Victim, kind: Kind, culprit: str | None = None) -> int:
-    return sum(p.wait_ns for p in one.parts if p.kind == kind and p.culprit == culprit)
 
 
 def test_a_reader_beside_a_writer_waits_for_the_writer(tmp_path: Path) -> None:
@@ -218,30 +179,12 @@ def test_an_empty_log_has_no_victims(tmp_path: Path, cli: Cli) -> None:
     assert "nobody waited" in cli("blame", path).out
 
 
-def random_ios(seed: int) -> list[Io]:
-    """Up to 300 I/Os of three programs, some of them over a second long."""
-    rng = random.Random(seed)
-    ios = []
-    for _ in range(rng.randrange(20, 300)):
-        queue = rng.randrange(0, 4 * S, 1000)
-        issue = queue + rng.choice([1, 5, 400]) * US * rng.randrange(1, 4)
-        takes = rng.choice([40 * US, 300 * US, 20 * MS, 1_500 * MS if rng.random() < 0.1 else MS])
-        comm = rng.choice(["app", "backup", "scan"])
-        op, sectors = rng.choice([("R", 8), ("W", 64)])
-        ios.append(Io(comm, queue, issue, issue + takes + rng.randrange(1000), op, sectors))
-    return ios
-
-
 def over(one: Io, begin: int, end: int) -> int:
     return max(min(one.complete, end) - max(one.issue, begin), 0)
 
 
 def parts_of(io: Io) -> list[tuple[int, int]]:
     return [(io.queue, io.issue), (io.issue, io.complete)]
-
-
-def is_long(io: Io) -> bool:
-    return io.complete - io.issue > company.LONG_NS
 
 
 def bases_of(ios: list[Io]) -> dict[tuple[str, int], int]:

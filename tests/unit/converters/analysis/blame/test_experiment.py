@@ -12,8 +12,8 @@ from biotrail.converters.analysis.blame.tree import Kind
 from biotrail.converters.pipeline import WINDOW_EVENTS
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, US, Io, S
+from tests.support.blame_reading import blamed, part, victim
 from tests.support.cli_runner import Cli
-from tests.unit.converters.analysis.blame.test_blame import blamed, part, victim
 
 
 def test_periods_are_those_beside_each_other_without_their_beginnings() -> None:

@@ -17,24 +17,15 @@ from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, RAM, US, Io, S
+from tests.support.blame_reading import blamed, is_long, random_ios, waits
 from tests.support.window_loads import loads, piece
 from tests.support.window_loads import write as write_loads
-from tests.unit.converters.analysis.blame.test_blame import blamed, is_long, random_ios
 
 QUICK = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-def waits(path: Path, window: int = WINDOW_EVENTS, by: str = "process") -> Waits:
-    trace = Trace(path)
-    found, whole = Online(trace.context, by), Waits()
-    for one in trace.lifecycles(window, small=True):
-        whole.merge(found.add(one).waits)
-    whole.merge(found.finish().waits)
-    return whole
 
 
 def bases_of(path: Path, window: int) -> Bases:

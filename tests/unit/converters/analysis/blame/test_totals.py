@@ -14,7 +14,7 @@ from biotrail.converters.analysis.live.blame_totals import MOST_PAIRS, MOST_VICT
 from biotrail.converters.pipeline import Trace
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, Io
-from tests.unit.converters.analysis.blame.test_online import waits
+from tests.support.blame_reading import waits
 
 PATH = Path(__file__).parents[4] / "data" / "calls" / "ext4-on-loop.biotrail"
 
