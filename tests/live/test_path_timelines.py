@@ -40,7 +40,7 @@ class Recorded:
 
     def trace(self) -> Read:
         target = self.log.with_suffix(".pftrace")
-        biotrail("convert", "--detail", "full", self.log, "-o", target)
+        biotrail("convert", "--flows", "--detail", "full", self.log, "-o", target)
         return perfetto_check.read(target.read_bytes())
 
 
