@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from biotrail.converters.events import durations
+from biotrail.recorder.schema import durations
 
 if TYPE_CHECKING:  # generic in click 8.2 and later only
     _FloatType = click.ParamType[float]

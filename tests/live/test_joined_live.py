@@ -226,7 +226,7 @@ def test_a_trace_leads_from_requests_to_lives(
     # GIVEN a recording that follows requests  WHEN converted
     log, out = tmp_path / "log", tmp_path / "log.pftrace"
     recorded(log, loop_device, "request,every=7,max=4096,way=typed", size="1m")
-    assert cli("convert", "-o", out, log).status == 0
+    assert cli("convert", "--flows", "-o", out, log).status == 0
     trace = read(out.read_bytes())
     by_flow: dict[int, list[Slice]] = {}
     for life in trace.slices("followed"):

@@ -9,7 +9,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.durations import duration
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import I64, NEVER, WAIT_CAUSE_NAMES, Tasks, WaitCause
 from biotrail.converters.outputs.perfetto.names import BLOCKED, RUNNABLE, SLOW_CALL, Interned
@@ -17,6 +16,7 @@ from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.episodes import MOST, episodes
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
+from biotrail.recorder.schema.durations import duration
 
 WITH_ARROWS = 10
 """The slowest calls whose waits have arrows from the commits that ended them, by default."""

@@ -10,7 +10,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.durations import duration
 from biotrail.converters.events.path_tables import NO_CALL
 from biotrail.converters.events.tables import (
     I64,
@@ -30,6 +29,7 @@ from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slo
 from biotrail.converters.outputs.perfetto.slices.blamed import Blame, mark
 from biotrail.converters.outputs.perfetto.slices.texts import size_text
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
+from biotrail.recorder.schema.durations import duration
 
 WITH_ARROWS = 10
 """The slowest I/Os whose arrows to and from calls, requests and lower bios are drawn by default."""
