@@ -22,7 +22,7 @@ from tests.support.cli_runner import Cli
 from tests.support.devices import LoopDevice, fio_arguments
 from tests.support.kernel_completions import KernelCompletions
 from tests.support.paths import ROOT
-from tests.support.perfetto_check import Slice, read
+from tests.support.perfetto_check import read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -228,15 +228,12 @@ def test_a_trace_leads_from_requests_to_lives(
     recorded(log, loop_device, "request,every=7,max=4096,way=typed", size="1m")
     assert cli("convert", "--flows", "-o", out, log).status == 0
     trace = read(out.read_bytes())
-    by_flow: dict[int, list[Slice]] = {}
-    for life in trace.slices("followed"):
-        for flow in life.flows:
-            by_flow.setdefault(flow, []).append(life)
+    arrows = [(one, other) for one, other in trace.arrows() if other.category == "followed"]
     followed = [one for one in trace.slices("request") if "life" in one.args]
     # THEN each followed request's slice has an arrow to its life, which names it
     assert len(followed) == 256 // 7
     for one in followed:
-        (life,) = [other for flow in one.flows for other in by_flow.get(flow, ())]
+        (life,) = [other for begin, other in arrows if begin is one]
         assert life.args["life"] == one.args["life"]
         assert life.args["request"] == one.args["number"]
 
