@@ -102,6 +102,13 @@ def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
     return np.where(known, place, 0), known
 
 
+def rows_dirtied(paths: BioPaths, bios: Bios) -> tuple[I64, I64]:
+    """Return the rows of bios whose page's writer is known, in `paths` and in `bios`: (k,) each."""
+    row, known = rows_of(paths.number, bios.number)
+    known[known] = paths.dirtied[row[known]] != NEVER
+    return row[known], np.flatnonzero(known)
+
+
 @dataclass
 class Keys:
     """The distinct calls among several tables, sorted by (tid, entry), and each row's call."""

@@ -2,10 +2,11 @@
 """Maps cgroup ids to paths: the id in a Q record is the inode of the cgroup's directory."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.host.device_mounts import parse_mount, read_lines
+from biotrail.recorder.host.device_mounts import Mount, parse_mount, read_lines
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
 MAX_CGROUPS = 100_000
@@ -32,25 +33,26 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     hierarchy only, so the two are never mixed. `mountinfo`: path of a file as mountinfo(5); one
     that cannot be read counts as empty.
     """
-    unified: Hierarchy | None = None
-    for line in read_lines(str(mountinfo)):
-        mount = parse_mount(line)
-        if mount is None:
-            continue
+    for mount in mounted(mountinfo):
         if mount.fstype == "cgroup" and "blkio" in mount.options:
             return Hierarchy(mount.point, mount.root)
-        if mount.fstype == "cgroup2" and unified is None:
-            unified = Hierarchy(mount.point, mount.root, unified=True)
-    return unified
+    return unified(mountinfo)
 
 
 def unified(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     """Return the mounted hierarchy of cgroup v2; None: none is mounted. mountinfo: its path."""
-    for line in read_lines(str(mountinfo)):
-        mount = parse_mount(line)
-        if mount is not None and mount.fstype == "cgroup2":
+    for mount in mounted(mountinfo):
+        if mount.fstype == "cgroup2":
             return Hierarchy(mount.point, mount.root, unified=True)
     return None
+
+
+def mounted(mountinfo: Path = _MOUNTINFO) -> Iterator[Mount]:
+    """Yield the mounts of cgroup hierarchies of both versions. mountinfo: its path."""
+    for line in read_lines(str(mountinfo)):
+        mount = parse_mount(line)
+        if mount is not None and mount.fstype in ("cgroup", "cgroup2"):
+            yield mount
 
 
 def number(own: Path = Path("/proc/self/cgroup")) -> int:

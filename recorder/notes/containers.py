@@ -7,8 +7,6 @@ that keeps these alone reads them.
 
 import json
 import select
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.host import container_state
+from biotrail.recorder.rights import helpers
 from biotrail.recorder.schema.cgroup_paths import identity
 from biotrail.recorder.schema.payloads import ContainersNote
 
@@ -33,15 +32,7 @@ class NamesChild:
 
     def __init__(self, program: Path = _CHILD) -> None:
         """Start the process, with the rights that this one has now. Raises OSError."""
-        self._process = subprocess.Popen(
-            # -I, -S: nothing of the environment, the current directory or site-packages.
-            [sys.executable, "-I", "-S", "-B", str(program)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the recorder
-        )
+        self._process = helpers.begin(program, answers=True)
 
     def ask(self, containers: Iterable[str], pods: Iterable[str]) -> ContainersNote:
         """Return what is known of containers and pods (container_state.resolve).
@@ -66,14 +57,9 @@ class NamesChild:
 
     def close(self) -> None:
         """End the process, by the end of its input, after a second by SIGKILL; wait for its end."""
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        try:
-            self._process.wait(1)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        helpers.end(self._process)
 
 
 def start(tell: Callable[[str], None]) -> NamesChild | None:

@@ -3,8 +3,6 @@
 
 import json
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biotrail.recorder.pausing.stops import PATIENCE, Stop
+from biotrail.recorder.pausing.stops import LONGEST, PATIENCE, Stop
 from biotrail.recorder.pausing.suspects import Suspect
+from biotrail.recorder.rights import helpers
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import PausedNote
 
 _CHILD = Path(__file__).with_name("guard_child.py")
 LEAST_TIMES, MOST_TIMES = 8, 1000
-SHORTEST, LONGEST = 0.5, 5.0
-"""Seconds that a suspect stands at once."""
+SHORTEST = 0.5
+"""Seconds that a suspect stands at once at least; LONGEST at most."""
 MOST_PIDS = 1000
 """Processes that a note lists."""
 _LATE = 2 * PATIENCE
@@ -59,15 +58,7 @@ class Guard:
         self.over = False
         """The guard has done all periods, or is gone."""
         try:
-            self._process = subprocess.Popen(
-                # -I, -S: nothing of the environment, the current directory or site-packages.
-                [sys.executable, "-I", "-S", "-B", str(child)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                start_new_session=True,
-            )
+            self._process = helpers.begin(child, answers=True)
         except OSError as error:
             raise ProbeError(f"--pause {pausing}: its guard cannot be started: {error}") from error
         order = {
@@ -145,12 +136,7 @@ class Guard:
         """End it: the suspect goes on; a period that is not over is none. Waits for its end."""
         if self._process.stdin is None or self._process.stdin.closed:
             return
-        self._process.stdin.close()
-        try:
-            self._process.wait(_LATE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if not helpers.end(self._process, _LATE):
             with suppress(OSError):
                 self._stop.end()
         self.hear()

@@ -29,7 +29,6 @@ from biotrail.recorder.rights import capabilities  # noqa: E402
 _MCL_CURRENT = 1
 _SPREAD = (0.5, 1.5)
 """Lengths are drawn between these times the given one: a strict grid would beat with timers."""
-_LONGEST = 5.0
 
 
 class _RecorderGoneError(Exception):
@@ -97,7 +96,7 @@ def _one_period(stop: stops.Stop, entry: held.Entry, seconds: float) -> bool:
 
 
 def _length(seconds: float) -> float:
-    return min(seconds * random.uniform(*_SPREAD), _LONGEST)
+    return min(seconds * random.uniform(*_SPREAD), stops.LONGEST)
 
 
 def _wait(seconds: float) -> None:
@@ -134,8 +133,7 @@ def _leave_cgroups() -> list[str]:
     are in one called `biotrail`, which stays: only a root with all rights may remove it.
     """
     made: list[str] = []
-    for mount in held.hierarchies():
-        group = os.path.join(mount, held.GROUP)
+    for group in held.groups():
         own = os.path.join(group, str(os.getpid()))
         try:
             with suppress(FileExistsError):

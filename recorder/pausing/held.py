@@ -10,11 +10,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+from biotrail.recorder.host import cgroups
 from biotrail.recorder.pausing import stops
 
 DIRECTORY = "/run/biotrail"
-GROUP = "biotrail"
-"""Name of the cgroup, at the root of a hierarchy, that guards have theirs in."""
+_GROUP = "biotrail"
 _PREFIX, _SUFFIX = "stopped-", ".json"
 
 
@@ -30,14 +30,15 @@ def _directory(path: str = DIRECTORY) -> int:
     return at
 
 
-def hierarchies() -> list[str]:
-    """Return the mount points of the hierarchies by which processes are ended: v2, systemd's."""
-    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-        found = [line.split() for line in mounts.read().splitlines()]
+def groups() -> list[str]:
+    """Return where guards have their cgroups: in the hierarchies by which processes are ended.
+
+    These are that of version 2, and systemd's of version 1.
+    """
     return [
-        place
-        for _, place, kind, options, *_ in found
-        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(","))
+        os.path.join(mount.point, _GROUP)
+        for mount in cgroups.mounted()
+        if mount.fstype == "cgroup2" or "name=systemd" in mount.options
     ]
 
 
@@ -70,8 +71,7 @@ def resume() -> Iterator[str]:
     cgroups of guards are removed. Raises OSError: the directory cannot be read, or something cannot
     be let go on.
     """
-    for mount in hierarchies():
-        group = os.path.join(mount, GROUP)
+    for group in groups():
         with suppress(OSError):
             for name in (*os.listdir(group), ""):
                 if os.path.isdir(os.path.join(group, name)):

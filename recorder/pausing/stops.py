@@ -15,6 +15,8 @@ from contextlib import suppress
 
 PATIENCE = 1.0
 """Seconds that stopping may take: a task that waits for the disk stops when it no longer does."""
+LONGEST = 5.0
+"""Seconds that a suspect stands at most at once."""
 _GLANCE = 0.002
 
 

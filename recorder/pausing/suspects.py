@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.host import container_state
+from biotrail.recorder.host import cgroups, container_state
 from biotrail.recorder.pausing import stops
 from biotrail.recorder.pausing.stops import FrozenV1, FrozenV2, Stop, StoppedProcess
 from biotrail.recorder.schema.cgroup_names import CgroupNames, NamedCgroups
@@ -96,7 +96,7 @@ def _cgroup(path: str) -> Suspect:
     if not inside or ".." in inside.split("/"):
         raise ProbeError(f"--pause {path}: the whole machine, or no path of a cgroup")
     label = f"the cgroup /{inside}"
-    places = [(kind, Path(root) / inside) for kind, root in _hierarchies()]
+    places = [(mount.fstype, Path(mount.point) / inside) for mount in cgroups.mounted()]
     found = [(kind, place, pids) for kind, place in places if (pids := _members(place))]
     if not found:
         raise ProbeError(f"--pause {path}: no cgroup with processes has this path")
@@ -109,7 +109,7 @@ def _cgroup(path: str) -> Suspect:
 
 def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     """Return the directory of the v1 freezer cgroup that holds exactly these processes."""
-    root = next((root for kind, root in _hierarchies() if kind == "freezer"), None)
+    root = next((one.point for one in cgroups.mounted() if "freezer" in one.options), None)
     if root is None:
         raise ProbeError(f"--pause {path}: it is in no cgroup v2, and no freezer of v1 is mounted")
     groups = {_own_freezer(pid) for pid in pids}
@@ -132,18 +132,6 @@ def _own_freezer(pid: int) -> str | None:
     return None
 
 
-def _hierarchies() -> list[tuple[str, str]]:
-    """Return (kind, mount point) of the cgroup hierarchies: `cgroup2`, `freezer`, else `v1`."""
-    found = []
-    for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
-        _, place, kind, options, *_ = line.split()
-        if kind == "cgroup2":
-            found.append(("cgroup2", place))
-        elif kind == "cgroup":
-            found.append(("freezer" if "freezer" in options.split(",") else "v1", place))
-    return found
-
-
 def _members(place: Path) -> tuple[int, ...]:
     """Return the processes of a cgroup and of those below it; none if it does not exist."""
     found: list[int] = []
@@ -156,10 +144,10 @@ def _members(place: Path) -> tuple[int, ...]:
 def _called(name: str) -> Iterator[str]:
     """Yield the paths of cgroups that are a unit, container or pod of this name, the outermost."""
     paths = dict.fromkeys(
-        "/" + os.path.relpath(directory, root)
-        for _, root in _hierarchies()
-        for directory, _, _ in os.walk(root)
-        if directory != root
+        "/" + os.path.relpath(directory, mount.point)
+        for mount in cgroups.mounted()
+        for directory, _, _ in os.walk(mount.point)
+        if directory != mount.point
     )
     found = [identity(path) for path in paths]
     names = CgroupNames({})

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.device_sysfs import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 
 _MACHINE = "/proc/pressure/io"
@@ -164,8 +165,8 @@ class StuckWatch:
         found = []
         for name in _names(self._block):
             try:
-                dev = _dev_t((self._block / name / "dev").read_text())
-                if self._disks and dev not in self._disks:
+                dev = dev_number((self._block / name / "dev").read_text().strip())
+                if dev is None or (self._disks and dev not in self._disks):
                     continue
                 counts = [int(word) for word in (self._block / name / "stat").read_text().split()]
                 completed = sum(counts[n] for n in _COMPLETED if n < len(counts))
@@ -180,11 +181,6 @@ def _names(block: Path) -> list[str]:
         return sorted(os.listdir(block))
     except OSError:
         return []
-
-
-def _dev_t(text: str) -> int:
-    major, minor = text.strip().split(":")
-    return int(major) << 20 | int(minor)
 
 
 class Watches:

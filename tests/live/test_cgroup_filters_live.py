@@ -20,7 +20,7 @@ pytestmark = [
 
 UNIT = f"bt-{MINE}-filter"
 GUEST = f"bt-{MINE}-guest"
-SHORT = number(72)[::-1]
+SHORT = f"84{MINE}{0:054x}"
 LATER = {
     f"--unit={UNIT}-later.service": f"/system.slice/{UNIT}-later.service",
     f"--container=bt-{MINE}-web": f"/system.slice/docker-{number(71)}.scope",

@@ -8,7 +8,8 @@ import click
 
 from biotrail.recorder.filters.triggers import Pressure, Triggers
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.pausing.guard import LEAST_TIMES, LONGEST, MOST_TIMES, SHORTEST, Pausing
+from biotrail.recorder.pausing.guard import LEAST_TIMES, MOST_TIMES, SHORTEST, Pausing
+from biotrail.recorder.pausing.stops import LONGEST
 from biotrail.text import units, values
 
 if TYPE_CHECKING:  # generic in click 8.2 and later only

@@ -6,6 +6,7 @@ apart. What it took beyond that, or less, is shared by the work that others had 
 meanwhile. A request's work is the time that its class takes without company.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -220,7 +221,7 @@ def tells(bases: Bases, kind: I64) -> I64:
     return np.array(of, np.int64)[place]
 
 
-class _Pass:
+class _Pass(ABC):
     """What both passes share: parties, and batches of settled bios."""
 
     def __init__(
@@ -252,8 +253,9 @@ class _Pass:
         if batch is not None:
             self._use(batch)
 
+    @abstractmethod
     def _use(self, batch: Batch) -> None:
-        raise NotImplementedError
+        """Take in the next settled bios."""
 
     def _runs(self, ios: Ios) -> Bool:
         """Mark the I/Os that are blamed: all, or those of the experiment's running periods."""

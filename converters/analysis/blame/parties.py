@@ -12,10 +12,10 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys import KEYS, Key, Name, canonical
 from biotrail.converters.analysis.distributions.keys_writer import WORKERS
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.keys import rows_dirtied
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles, Tasks
+from biotrail.converters.events.tables import I64, Lifecycles, Tasks
 
 OWNER = "owner"
 """The dimension without an option: the most telling name of a bio's writer."""
@@ -58,12 +58,9 @@ class Writers:
         if window.path is None:
             return found
         paths = window.path.bios
-        row, known = rows_of(paths.number, bios.number)
-        dirtied = np.flatnonzero(known)
-        dirtied = dirtied[paths.dirtied[row[dirtied]] != NEVER]
+        row, dirtied = rows_dirtied(paths, bios)
         if not len(dirtied):
             return found
-        row = row[dirtied]
         group = np.where(
             paths.dirty_cgroup[row] == 0, bios.cgroup[dirtied], paths.dirty_cgroup[row]
         )

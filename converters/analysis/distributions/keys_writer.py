@@ -8,11 +8,10 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.behalf import doers
-from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.keys import rows_dirtied
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
-    NEVER,
     OP_MASK,
     Bool,
     Lifecycles,
@@ -71,10 +70,7 @@ class ByWriter:
         if window.path is None:
             return found
         paths = window.path.bios
-        row, known = rows_of(paths.number, bios.number)
-        dirtied = np.flatnonzero(known)
-        dirtied = dirtied[paths.dirtied[row[dirtied]] != NEVER]
-        row = row[dirtied]
+        row, dirtied = rows_dirtied(paths, bios)
         comms = [comm.decode("utf-8", "replace") for comm in paths.dirty_comm[row].tolist()]
         cgroup = paths.dirty_cgroup[row]
         cgroup = np.where(cgroup == 0, bios.cgroup[dirtied], cgroup)

@@ -2,13 +2,12 @@
 """Switches the kernel's counting of BPF programs' runs and run time (BPF_ENABLE_STATS)."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from biotrail.recorder.probes.kernel.libbpf import load_library
+from biotrail.recorder.rights import helpers
 from biotrail.recorder.schema.errors import ProbeError
 
 _BPF_STATS_RUN_TIME = 0
@@ -50,15 +49,7 @@ class StatsChild:
         """
         self._tell = tell
         self._on = False
-        self._process = subprocess.Popen(
-            # -I, -S: nothing of the environment, the current directory or site-packages.
-            [sys.executable, "-I", "-S", "-B", str(_CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the recorder
-        )
+        self._process = helpers.begin(_CHILD, answers=False)
 
     def switch(self, on: bool) -> None:
         """Have the child switch the counting of runs on or off; nothing if it is so already.
@@ -80,10 +71,4 @@ class StatsChild:
 
         Waits for its end. `switch` may not be called afterwards.
         """
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(1)
-        except subprocess.TimeoutExpired:  # e.g. SIGSTOP
-            self._process.kill()
-            self._process.wait()
+        helpers.end(self._process)

@@ -18,7 +18,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes import capability
 from biotrail.recorder.probes.kernel import run_stats, tracefs
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.rights import capabilities, priority, rights
+from biotrail.recorder.rights import capabilities, helpers, priority, rights
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.session import RecordOptions
@@ -329,7 +329,7 @@ def test_statistics_that_no_process_can_be_started_for_are_told(
     def refuse(*_arguments: Any, **_options: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(run_stats.subprocess, "Popen", refuse)
+    monkeypatch.setattr(helpers.subprocess, "Popen", refuse)
     monkeypatch.setattr(capabilities, "holds", lambda name: True)
     monkeypatch.setattr(rights, "give_up", lambda *_arguments: [])
     monkeypatch.setattr(priority, "permit", lambda: None)
