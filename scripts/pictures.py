@@ -79,6 +79,7 @@ def opened(trace: Path, *, dropped: bool = False) -> Iterator[Page]:
             page.visit(address(server.page, server.url, view_of(stream)))
         page.until(READY)
         page.until("document.body.innerText.includes('block I/O')")
+        time.sleep(DRAWN)  # a small trace has its sidebar later
         page.evaluate("window.app.sidebar.visible && window.app.sidebar.toggleVisibility()")
         time.sleep(DRAWN)
         yield page
@@ -114,6 +115,7 @@ def pictures(folder: Path) -> None:
         page.screenshot(DOCS / "ui-address.png")
         step(page, "SELECT id FROM slice WHERE category = 'slowest' ORDER BY dur DESC")
         page.screenshot(DOCS / "ui-slowest.png")
+    with opened(calls, dropped=True) as page:  # threads' tracks are not in the workspace
         step(
             page,
             "SELECT id FROM slice WHERE category = 'call' AND name = 'fsync' ORDER BY dur DESC",
@@ -122,7 +124,7 @@ def pictures(folder: Path) -> None:
     span, host = (0, 2 * SECOND), Machine("db1")
     log = host.write(folder / "db1.biotrail", list(range(0, span[1], SECOND // 7)), span=span)
     theirs = of_machine(host, span).write(folder / "system.pftrace")
-    with opened(converted(folder, "merged", str(log), "--with", str(theirs))) as page:
+    with opened(converted(folder, "merged", str(log), "--with", str(theirs)), dropped=True) as page:
         page.screenshot(DOCS / "ui-merged.png")
 
 
