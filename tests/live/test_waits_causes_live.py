@@ -249,16 +249,16 @@ def test_throttled_writing(tmp_path: Path, disk: Disk) -> None:
     assert not any("throttled" in shares(one) for one in waits_of(logs[1]).values())
 
 
-@pytest.mark.parametrize(("depth", "told"), [(32, True), (1, False)])
+@pytest.mark.parametrize(("threads", "told"), [(16, True), (1, False)])
 def test_own_depth(
-    tmp_path: Path, loop_device: LoopDevice, fio: Callable[..., Any], depth: int, told: bool
+    tmp_path: Path, loop_device: LoopDevice, fio: Callable[..., Any], threads: int, told: bool
 ) -> None:
     # GIVEN direct reads, many at once or one by one
     log = tmp_path / "log"
-    job = {"rw": "randread", "bs": "64k", "ioengine": "libaio", "number_ios": 8000}
+    job = {"rw": "randread", "bs": "64k", "ioengine": "psync", "number_ios": 8000 // threads}
     options = ("--path", "--call-budget", "0")
     with recorder("-d", loop_device.name, "-o", log, *options) as process:
-        fio(loop_device.path, iodepth=depth, norandommap=True, **job)
+        fio(loop_device.path, numjobs=threads, thread=True, norandommap=True, **job)
         process.terminate()
         process.communicate(timeout=120)
     # WHEN a report is made THEN its own reads are named as what the device had, if they are many
