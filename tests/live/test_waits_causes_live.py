@@ -22,6 +22,8 @@ from tests.support.record_command import biotrail, recorder, remove_cgroup
 pytestmark = [pytest.mark.usefixtures("needs_bpf")]
 
 SIZE = 256 * MEBIBYTE
+APP = f"app-{os.getpid()}"
+"""The program's name: waits of those that other tests run at the same time are recorded, too."""
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def beside(background: str, program: str, seconds: float = 1.5) -> str:
     return f"""
 import time
 children = [subprocess.Popen([sys.executable, "-c", text, here]) for text in {background}]
-name("app")
+name("{APP}")
 until = time.monotonic() + {seconds} + 0.3 * len(children)
 time.sleep(0.3 * len(children))
 def over():
@@ -55,7 +57,7 @@ def verdict(log: Path) -> dict[str, dict[str, Any]]:
     return {one["rule"]: one for one in told}
 
 
-def waits_of(log: Path, process: str = "app") -> dict[str, dict[str, Any]]:
+def waits_of(log: Path, process: str = APP) -> dict[str, dict[str, Any]]:
     """What is said of the calls of a program: figures by call; empty: nothing."""
     found = verdict(log).get("waits", {}).get("figures")
     every = [found, *found["others"]] if found else []
@@ -183,11 +185,12 @@ READS = """
 
 def test_pages_that_were_evicted(tmp_path: Path, disk: Disk) -> None:
     # GIVEN reads of a file through the page cache, which is emptied of it or not
-    disk.prepare("file", 8 * MEBIBYTE)
+    file = disk.prepare("file", 8 * MEBIBYTE)
     logs = tmp_path / "evicted", tmp_path / "cached"
     gone = "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)"
     for log, evicted in zip(logs, (gone, "pass"), strict=True):
         program = beside("[]", READS.replace("EVICTED", evicted))
+        file.read_bytes()
         disk.record(log, disk.program(program), "--path")
     # WHEN reports are made THEN reads waited for pages that were not there, or for nothing
     reads = waits_of(logs[0])["pread64"]
@@ -262,8 +265,8 @@ def test_own_depth(
         process.terminate()
         process.communicate(timeout=120)
     # WHEN a report is made THEN its own reads are named as what the device had, if they are many
-    found = [one for one in waits_of(log, "fio").values() if one.get("in_flight")]
-    assert any(one["in_flight"] >= 4 and one["beside"] is None for one in found) == told
+    found = [one for one in waits_of(log, "fio").values() if one.get("device") == loop_device.name]
+    assert any(one.get("in_flight", 0) >= 4 and one["beside"] is None for one in found) == told
 
 
 def test_discards(tmp_path: Path, loop_device: LoopDevice) -> None:
