@@ -108,7 +108,7 @@ sdist: .venv/.ready ## the sources as one archive in dist/, of which pip can bui
 
 test-vm: setup ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2 arm64-6.1"
 	@VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" scripts/system-packages vm
-	VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" VMTEST_MATRIX=docs/kernels.md $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
+	VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" VMTEST_MATRIX=$(if $(CASES),,docs/kernels.md) $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
 
 clean: ## remove what was built, but for .venv
 	rm -rf bpf/*.o build dist *.egg-info demo-output .state

@@ -19,7 +19,7 @@ KERNELS = os.environ.get("VMTEST_KERNELS", "6.1").split()
 OUT = os.environ.get("VMTEST_OUT")
 """Where to keep what the machines leave; what is there already is judged without a boot."""
 DOCUMENT = os.environ.get("VMTEST_MATRIX")
-"""The page whose generated part is to be written."""
+"""The page whose generated part is to be written; a run of chosen cases writes none."""
 BOOTS_SECONDS = 6 * 3600
 """A test's limit: all machines may have to boot, and perform all cases, under emulation."""
 MATRIX = pytest.StashKey[matrix.Matrix]()
