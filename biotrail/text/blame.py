@@ -9,7 +9,15 @@ from rich.table import Table
 
 from biotrail.converters.analysis.blame.bases import ENOUGH
 from biotrail.converters.analysis.blame.blame import TELLING_NS
-from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, CallVictim, Kind, Part, Victim
+from biotrail.converters.analysis.blame.tree import (
+    OTHERS,
+    Blamed,
+    CallVictim,
+    Kind,
+    Part,
+    Victim,
+    Without,
+)
 from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more
@@ -25,6 +33,8 @@ _TOLD = 0.1
 """Share of a victim's time from which a sentence tells of it."""
 _OWN_TOLD = 0.5
 """Share of waiting behind own other I/O from which a sentence tells of it."""
+_SAME = 0.01
+"""Of a percentile: as far as it is off by its buckets, and by the I/Os that happen to be there."""
 _SMALL = 0.01
 """Victims with less of the time of all are in the table alone."""
 _FOR_OTHERS = ("kworker", "jbd2/")
@@ -230,18 +240,28 @@ def _without(victim: Victim, culprit: str) -> str:
             f"; what it would be without them cannot be told: fewer than {ENOUGH} of such I/Os "
             "were without company."
         )
+    rests = units.plural(told.rests_on, "I/O")
+    return f": {without_them(victim, told)}, by {rests} without company."
+
+
+def without_them(victim: Victim, told: Without) -> str:
+    """Return what the mean and the 99th percentile of a victim would be without a culprit.
+
+    The percentile is left out where it is not known, or would be longer: others' I/O is still there.
+    """
     between = ""
     if told.between_ns is not None:
         low, high = map(units.duration, told.between_ns)
         between = f" ({low} to {high})"
-    words = (
-        f": without them the mean would be {units.duration(told.mean_ns)}{between} instead of "
-        f"{units.duration(victim.mean_ns)}"
-    )
-    if told.p99_ns is not None:
-        p99, now = units.duration(told.p99_ns), units.duration(victim.p99_ns)
-        words += f", the 99th percentile about {p99} instead of {now}"
-    return f"{words}, by {units.plural(told.rests_on, 'I/O')} without company."
+    mean, now = units.duration(told.mean_ns), units.duration(victim.mean_ns)
+    words = "without them the mean would "
+    words += "not change" if mean == now else f"be {mean}{between} instead of {now}"
+    if told.p99_ns is None or told.p99_ns > victim.p99_ns * (1 + _SAME):
+        return words
+    if told.p99_ns >= victim.p99_ns * (1 - _SAME):
+        return f"{words}, the 99th percentile would not change"
+    p99, now = units.duration(told.p99_ns), units.duration(victim.p99_ns)
+    return f"{words}, the 99th percentile about {p99} instead of {now}"
 
 
 def _call_sentences(calls: Sequence[CallVictim]) -> list[str]:
