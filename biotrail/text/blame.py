@@ -112,6 +112,15 @@ def parts(
     yield block(_notes(blamed, path_parts))
 
 
+def words(blamed: Blamed, path_parts: Sequence[str]) -> dict[str, list[str]]:
+    """Return sentences `said` of victims, `of_calls`, and `notes` on what figures rest on."""
+    victims, calls = first(blamed.victims, MOST_ROWS)[0], first(blamed.calls, MOST_ROWS)[0]
+    said = _sentences(victims, blamed.by[1] == "op") if victims else []
+    found = {"said": said, "of_calls": _call_sentences(calls) if calls else []}
+    found = {name: [line.removeprefix("* ") for line in lines] for name, lines in found.items()}
+    return {**found, "notes": _notes(blamed, path_parts)}
+
+
 def _by(blamed: Blamed) -> str:
     victims, culprits = blamed.by
     return f"by {victims}" if victims == culprits else f"{victims} behind {culprits}"
@@ -212,8 +221,7 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
             if part.culprit == OTHERS:
                 yield f"* {share} is waiting behind others, none of whom has a column."
                 continue
-            what = f"{part.culprit}'s {_ios(victim.doing.get(part.culprit, 'I/O'))}"
-            what = f"others' {_ios(part.culprit)}" if of_operations else what
+            what = whose(victim, part.culprit, of_operations)
             yield f"* {share} is waiting behind {what}{_without(victim, part.culprit)}"
         elif part.kind == Kind.OWN and part.wait_ns >= _OWN_TOLD * total:
             yield (
@@ -225,6 +233,13 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
                 f"* {share} is the device's alone: I/O took longer though nothing else was there, "
                 "or less beside others than without."
             )
+
+
+def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
+    """Return what a victim waited behind: `backup's writes`. of_operations: culprits are these."""
+    if of_operations:
+        return f"others' {_ios(culprit)}"
+    return f"{culprit}'s {_ios(victim.doing.get(culprit, 'I/O'))}"
 
 
 def _ios(operation: str) -> str:
@@ -247,7 +262,7 @@ def _without(victim: Victim, culprit: str) -> str:
 def without_them(victim: Victim, told: Without) -> str:
     """Return what the mean and the 99th percentile of a victim would be without a culprit.
 
-    The percentile is left out where it is not known, or would be longer: others' I/O is still there.
+    The percentile is left out where it is not known, or would be longer: others' I/O stays.
     """
     between = ""
     if told.between_ns is not None:
@@ -312,7 +327,8 @@ def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
         found.append(f"{units.plural(blamed.unknown, 'bio')} left out: their time is not known")
     if blamed.without_end:
         requests = units.plural(blamed.without_end, "request")
-        found.append(f"{requests} without a known completion stand beside nothing")
+        verb = "stands" if blamed.without_end == 1 else "stand"
+        found.append(f"{requests} without a known completion {verb} beside nothing")
     if blamed.forgotten:
         found.append(
             f"{units.plural(blamed.forgotten, 'bio')} waited so long that what was there when they "

@@ -8,7 +8,7 @@ meanwhile. A request's work is the time that its class takes without company.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -232,7 +232,7 @@ class _Pass(ABC):
         long: Served | None = None,
         commits: journals.Asked | None = None,
     ) -> None:
-        self.context, self.asked = context, asked
+        self.context, self.choice, self.asked = context, choice, asked
         victims = parties(asked.by[0], context)
         same = asked.by[0] == asked.by[1]
         self.by = (victims, victims if same else parties(asked.by[1], context))
@@ -245,6 +245,13 @@ class _Pass(ABC):
         batch = self.company.add(window)
         if batch is not None:
             self._use(batch)
+
+    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """Yield the windows unchanged, after adding each."""
+        for window in windows:
+            self.add(window)
+            yield window
+            del window
 
     def finish(self) -> None:
         """Add what is left, after the last window."""

@@ -17,6 +17,7 @@ SCRIPTS = (
     "overtime.js",
     "tables.js",
     "path.js",
+    "blame.js",
     "guest.js",
     "pairs.js",
     "timeline.js",
