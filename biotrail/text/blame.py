@@ -87,7 +87,7 @@ def parts(
         Column("mean"),
         Column("p99", 3),
     )
-    yield with_more(_matrix(title, heads, rows, width), more, "victim")
+    yield with_more(matrix(title, heads, rows, width), more, "victim")
     yield block(_sentences(victims, blamed.by[1] == "op"))
     if blamed.calls:
         calls, more = first(blamed.calls, most)
@@ -105,7 +105,7 @@ def parts(
             Column("time"),
             Column("mean"),
         )
-        yield with_more(_matrix("Where the time of calls went", heads, of_calls, width), more)
+        yield with_more(matrix("Where the time of calls went", heads, of_calls, width), more)
         yield block(_call_sentences(calls))
     if blamed.experiment is not None:
         yield from experiment_text.parts(blamed.experiment, width, most)
@@ -130,7 +130,7 @@ def _time(ns: int, count: int) -> list[str]:
     return [units.duration(ns), units.duration(ns / count if count else 0)]
 
 
-def _matrix(
+def matrix(
     title: str,
     heads: Sequence[Column],
     rows: Sequence[tuple[list[str], list[Part]]],

@@ -33,10 +33,10 @@ function culpritsOf(victims) {
 }
 
 /**
- * Returns [chart, table] of the parts of the rows' time: of victims, or of their calls. list: the rows' path.
+ * Returns [chart, table] of the parts of the rows' time: of victims, or of their calls. path: of the rows in the data.
  * name: of a row. before: columns between the name and the parts.
  */
-function blameParts(rows, list, name, before) {
+function blameParts(rows, path, name, before) {
   const named = culpritsOf(rows);
   const place = (part) => {
     if (part.culprit === null) return part.kind;
@@ -80,7 +80,7 @@ function blameParts(rows, list, name, before) {
         ["victim", (bar) => el("td", { class: "name left" }, bar.operation), "left"],
         ...before.map(([title, key, kind]) => [
           title,
-          (bar, at) => figure(bar.row[key], kind, `blame.${list}.${at}.${key}`),
+          (bar, at) => figure(bar.row[key], kind, `${path}.${at}.${key}`),
         ]),
         ...used.map((key) => [columns[key][0], share(key)]),
       ],
@@ -103,7 +103,7 @@ function blameCard() {
       left ? `${plural(left, "more victim is", "more victims are")} not in this page: see biotrail blame.` : ""
     }`,
     "wide",
-    ...blameParts(blame.victims, "victims", (row) => row.name, [
+    ...blameParts(blame.victims, "blame.victims", (row) => row.name, [
       ["I/Os", "ios", "count"],
       ["time", "wait_ns", "ns"],
       ["mean", "mean_ns", "ns"],
@@ -125,7 +125,7 @@ function blamedCallsCard() {
       left ? `${plural(left, "more is", "more are")} not in this page: see biotrail blame.` : ""
     }`,
     "wide",
-    ...blameParts(calls, "calls", (row) => `${row.call} of ${row.name}`, [
+    ...blameParts(calls, "blame.calls", (row) => `${row.call} of ${row.name}`, [
       ["calls", "calls", "count"],
       ["time", "wait_ns", "ns"],
       ["mean", "mean_ns", "ns"],
