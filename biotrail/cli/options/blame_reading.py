@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from biotrail.cli.options.cuts import Cut
-from biotrail.converters.analysis.blame.blame import Asked, First, Second
-from biotrail.converters.analysis.blame.closing import close
+from biotrail.converters.analysis.blame.blame import Asked, Course, First, Second
+from biotrail.converters.analysis.blame.closing import by_slot, close
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.choosing.outcomes import Wish
+from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
 from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -62,12 +63,28 @@ class Blaming:
         use: gets that trace and its windows, before these are used here; what it leaves is read all
         the same. Raises ConversionError: nobody has a name that is asked for.
         """
+        trace, second = self._second(use)
+        return trace, close(second)
+
+    def by_slot(self, course: Course) -> BlameSlots:
+        """Read for the second time, and return what was found by slot of time."""
+        _, second = self._second(course=course)
+        return by_slot(second, course)
+
+    def _second(
+        self,
+        use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None,
+        course: Course | None = None,
+    ) -> tuple[Trace, Second]:
+        """Read for the second time, as `finish` says."""
         first = self._first or self._learned()
         if (paused := first.again) is not None:  # its periods are known at their ends only
             first = self._learned(paused)
         learned = first.close()
         trace = self._cut.limited(self._again())
-        second = Second(trace.context, self._cut.choice(trace.context), self._asked, learned)
+        second = Second(
+            trace.context, self._cut.choice(trace.context), self._asked, learned, course
+        )
         with self._reading(trace, "blaming") as windows:
             every = second.watch(windows)
             if use is not None:
@@ -75,7 +92,7 @@ class Blaming:
             for window in every:
                 del window
         second.finish()
-        return trace, close(second)
+        return trace, second
 
     def _learned(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
         """Read for the first time. paused: notes of an experiment that the recording holds."""
