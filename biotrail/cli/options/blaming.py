@@ -27,8 +27,15 @@ def blame_option(what: str) -> Callable[[_Command], _Command]:
 class WithBlame(click.Command):
     """A command with arguments: --blame takes what it is by after = alone, never the next word."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, --blame as --blame=owner."""
-        end = args.index("--") if "--" in args else len(args)
-        given = [f"--blame={OWNER}" if one == "--blame" else one for one in args[:end]]
-        return super().parse_args(ctx, [*given, *args[end:]])
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Return click's parser, to which --blame alone is --blame=owner."""
+        parser = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            end = args.index("--") if "--" in args else len(args)
+            given = [f"--blame={OWNER}" if one == "--blame" else one for one in args[:end]]
+            return parse([*given, *args[end:]])
+
+        parser.parse_args = parse_args  # type: ignore[method-assign]
+        return parser

@@ -13,7 +13,7 @@ from biotrail.text.report.verdict_rules import RULES
 
 OF_WAITS = {"time", "wait"}
 """Parts of the path of which one shows what programs waited for."""
-MORE = "record --path tells which calls waited, and for what: a CPU, a limit, a lock, others' I/O"
+MORE = "--path (record, top) tells which calls waited, and for what: a CPU, a limit, a lock, I/O"
 """What the block layer alone cannot tell."""
 SHOWN = 3
 """Most sentences in text and on a page; the JSON has all."""
@@ -39,6 +39,11 @@ def verdict(report: Report) -> list[Sentence]:
     if said and report.total.bios.counters["ios"] and not OF_WAITS & {*report.path_parts}:
         said[0] = replace(said[0], next=f"{said[0].next}; {MORE}")
     return said
+
+
+def of_snapshot(report: Report | None) -> list[Sentence]:
+    """Return the sentences on a stretch of a recording that goes on; [] where it has no I/O."""
+    return [] if report is None else verdict(report)
 
 
 def lines(said: list[Sentence]) -> list[str]:
