@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail blame`: whose I/O made whose I/O wait, and what would be without it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from biotrail.cli.options import report_scope
+from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.cli.options.several import of_each, recordings
 from biotrail.converters.analysis.blame import json as blame_json
-from biotrail.converters.analysis.blame.blame import Asked, First, Second
-from biotrail.converters.analysis.blame.closing import close
+from biotrail.converters.analysis.blame.blame import Asked
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
 from biotrail.converters.analysis.blame.tree import Blamed
-from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.pipeline import Trace
 from biotrail.text import blame as blame_text
 from biotrail.text import tallies, values
 from biotrail.text.columns import console
 from biotrail.text.printing import say, say_all, say_json
-from biotrail.text.progress import progress
 from biotrail.text.rows import limit_option
 
 FORMAT = 1
@@ -98,7 +96,7 @@ def command(
     )
     with recordings(logs, reading, twice=True) as given:
         several = len(given) > 1
-        found = of_each(given, lambda one: _read(one, cut, asked))
+        found = of_each(given, lambda one: Blaming(one.again, cut, asked).finish())
     if as_json:
         each = [one.marked(_facts(*blamed, cut)) for one, blamed in found]
         whole = {"format": FORMAT, "recordings": each}
@@ -108,38 +106,6 @@ def command(
     for number, (one, (trace, blamed)) in enumerate(found):
         say_all([*([""] if number else []), *one.head()])
         _print(trace, blamed, cut, limit)
-
-
-def _read(one: Given, cut: Cut, asked: Asked) -> tuple[Trace, Blamed]:
-    """Read a recording twice and return what was found."""
-    first = _learn(one, cut, asked)
-    if (paused := first.again) is not None:  # its periods are known at their ends only
-        first = _learn(one, cut, asked, paused)
-    learned = first.close()
-    trace = cut.limited(one.again())
-    second = Second(trace.context, cut.choice(trace.context), asked, learned)
-    with progress(trace, "blaming") as windows:
-        for window in windows:
-            second.add(window)
-            del window
-    second.finish()
-    return trace, close(second)
-
-
-def _learn(one: Given, cut: Cut, asked: Asked, paused: Sequence[Mapping[str, Any]] = ()) -> First:
-    """Read a recording for the first time. paused: notes of an experiment that it holds."""
-    trace = cut.limited(one.again())
-    for by in asked.by:
-        check_recorded(by, trace.context)
-    choice = cut.choice(trace.context)
-    first = First(trace.context, choice, asked, paused)
-    with progress(trace, "learning") as windows:
-        for window in windows:
-            first.add(window)
-            del window
-    first.finish()
-    choice.check(first.company.devices)
-    return first
 
 
 def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:

@@ -5,11 +5,14 @@ import os
 
 import click
 
+from biotrail.cli.options.blame_reading import Blaming
+from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import open_recordings
 from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.converters.analysis.blame.blame import Course
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.pooled import pooled
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
@@ -26,7 +29,7 @@ MOST_PER_CENT = 99.9
 MOST_RUNS = 1000
 
 
-class TwoSides(click.Command):
+class TwoSides(WithBlame):
     """A command whose arguments may be `A... -- B...`; click itself drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -103,6 +106,7 @@ class TwoSides(click.Command):
     show_default=True,
     help="Seed of the random draws from which the intervals are estimated.",
 )
+@blame_option("Also compare who waited for whom: victims and culprits")
 @reading_options()
 @click.option(
     "--all", "everything", is_flag=True, help="Print every figure, not only the main ones."
@@ -119,6 +123,7 @@ def command(
     device_b: str | None,
     confidence: float,
     seed: int,
+    blame: str | None,
     reading: Reading,
     everything: bool,
     as_json: bool,
@@ -141,6 +146,7 @@ def command(
     biotrail diff before.biotrail after.biotrail
     biotrail diff before-*.biotrail -- after-*.biotrail
     sudo biotrail diff --record 5 -o runs -- ./load-with-a -- ./load-with-b
+    biotrail diff --blame before.biotrail after.biotrail     # and what grew because of whom
     biotrail diff --device-a sda --device-b nvme0n1 old.biotrail new.biotrail
     biotrail diff --json a.biotrail b.biotrail | jq '.devices[].operations[].figures[] | select(.changed)'
     """  # noqa: D301, E501 - \b is click's mark for text that keeps its lines
@@ -159,8 +165,8 @@ def command(
         raise click.UsageError("only one of A and B can be standard input")
     if device_b is not None and device_a is None:
         device_a = device_b
-    parts = [_read(side, cut, reading) for side in sides]
-    runs = _read(equal, cut, reading) if equal else []
+    parts = [_read(side, cut, reading, blame) for side in sides]
+    runs = _read(equal, cut, reading, blame) if equal else []
     _all_different([*(run for side in parts for run in side), *runs], bool(equal))
     by_runs = min(map(len, parts)) >= LEAST_RUNS or len(runs) >= LEAST_RUNS
     several = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
@@ -210,18 +216,24 @@ def _name(side: tuple[str, ...]) -> str:
     return side[0] + (f" and {units.plural(more, 'more log')}" if more else "")
 
 
-def _read(side: tuple[str, ...], cut: Cut, reading: Reading) -> list[Recording]:
+def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) -> list[Recording]:
     """Read the recordings of A or of B to their ends, and return their figures."""
-    with recordings(side, reading, twice=cut.needs_file()) as found:
-        return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut))]
+    with recordings(side, reading, twice=cut.needs_file() or blame is not None) as found:
+        return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut, blame))]
 
 
-def _read_one(one: Given, cut: Cut) -> Recording:
+def _read_one(one: Given, cut: Cut, blame: str | None) -> Recording:
     """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
     source = one.opened(cut)
     trace = source.trace
+    blaming = None if blame is None else Blaming.by(one.again, cut, blame)
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
-        recording = read_slots(trace, source.chosen(windows))
+        every = windows if blaming is None else blaming.learn(trace, windows)
+        recording = read_slots(trace, source.chosen(every))
+    if blaming is not None:
+        slots = recording.slots
+        course = Course(slots.origin, slots.width, len(recording.slot_times()))
+        slots.blame = blaming.by_slot(course)
     for line in [*source.lines(), *tallies.loss_lines(trace)]:
         say(f"biotrail: {one.name}: {line}", err=True)
     return recording

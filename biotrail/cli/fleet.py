@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.gathering import gathered
@@ -41,6 +42,8 @@ class Fleet:
     hosts: str | None
     """Path of the user's table of hosts."""
     seed: int
+    blame: str | None
+    """What victims and culprits are; None: nobody is blamed."""
     limit: int | None
     as_json: bool
     page: str | None
@@ -70,7 +73,7 @@ class Fleet:
         return table
 
 
-@command.command()
+@command.command(cls=WithBlame)
 @click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
 @choice_options
 @click.option(
@@ -100,6 +103,7 @@ class Fleet:
     help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
 )
 @click.option("--seed", type=units.Count(0), default=0, help="Of the random draws.")
+@blame_option("Also add up who waited for whom, by name: victims and culprits")
 @limit_option("15; --json has all")
 @reading_options()
 @click.option(
@@ -128,6 +132,7 @@ def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) ->
     \b
     biotrail fleet report archives/
     biotrail fleet report --by model 'archives/*.parquet'
+    biotrail fleet report --blame=unit archives/
     biotrail fleet report --hosts racks.csv --by rack --json archives/
     biotrail fleet report --from 2026-11-23T14:00Z --to 2026-11-23T15:00Z archives/
     biotrail fleet report --scheduler tcp://dask:8786 's3://logs/2026-11/*.parquet'
@@ -165,7 +170,7 @@ def _made(
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
-    asked = Asked(fleet.by, cut, reading, fleet.seed)
+    asked = Asked(fleet.by, cut, reading, fleet.seed, fleet.blame)
     status = StatusLine()
     with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
         try:
@@ -174,7 +179,7 @@ def _made(
             status.clear()
     if not part.recordings:
         raise ConversionError(_nothing(part.left_out))
-    return make_report(part, fleet.by, CONFIDENCE)
+    return make_report(part, fleet.by, CONFIDENCE, fleet.blame)
 
 
 def _write_page(made: "FleetReport", target: str, force: bool) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options import report_scope
+from biotrail.cli.options.blame_reading import Blaming, check_blame
+from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened
 from biotrail.cli.options.gathering import gathered
@@ -62,6 +64,8 @@ class Asked:
     force: bool
     as_json: bool
     as_csv: bool
+    blame: str | None
+    """What victims and culprits are; None: nobody is blamed."""
     guard: bool
     """Whether to guard CSV cells that a spreadsheet would take for formulas."""
 
@@ -74,6 +78,9 @@ class Asked:
         """Raise click.UsageError if options contradict each other, or --html the cut's choice."""
         if self.as_json and self.as_csv:
             raise click.UsageError("--json and --csv: give one of them")
+        if self.as_csv and self.blame is not None:
+            raise click.UsageError("--blame has no lines in CSV: use --json")
+        check_blame(self.blame, cut)
         if self.page is not None:
             self._check_page(cut)
 
@@ -101,7 +108,7 @@ class Asked:
             )
 
 
-@click.command()
+@click.command(cls=WithBlame)
 @logs_argument
 @cut_options
 @click.option(
@@ -131,6 +138,7 @@ class Asked:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 @guard_option
+@blame_option("Also show who waited for whom (docs/blame.md): victims and culprits")
 @gathered(Asked, "asked")
 def command(
     logs: tuple[str, ...], cut: Cut, reading: Reading, guest: GuestOf, asked: Asked
@@ -153,6 +161,7 @@ def command(
     biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
     biotrail report --by call disk.biotrail          # of a log recorded with --path
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
+    biotrail report --blame disk.biotrail            # and whose I/O made whose I/O wait
     biotrail report --html disk.html disk.biotrail
     biotrail report disk-*.biotrail                  # a rotated recording
     biotrail report db1.biotrail db2.biotrail        # hosts beside each other
@@ -163,10 +172,11 @@ def command(
     if asked.page is not None:
         _write_pages(logs, reading, cut, guest, asked)
         return
-    with recordings(logs, reading, twice=cut.needs_file()) as given:
+    twice = cut.needs_file() or asked.blame is not None
+    with recordings(logs, reading, twice=twice) as given:
         joined = joined_guest(guest, given, reading)
         lined = lined_up(given, None if joined is None else joined.agreement.fit.line)
-        answers = of_each(given, lambda one: _read(one, cut, asked.interval_ns, asked.by))
+        answers = of_each(given, lambda one: _read(one, cut, asked))
     reported = [
         Reported(one, source, arranged(report, asked.order), report_scope.facts(source.trace, cut))
         for one, (source, report) in answers
@@ -214,11 +224,16 @@ class Reported:
     """The report's scope, from report_scope.facts."""
 
 
-def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, Report]:
-    """Read a recording and make its report. interval: ns; 0: no time series."""
+def _read(one: Given, cut: Cut, asked: Asked) -> tuple[Opened, Report]:
+    """Read a recording and make its report; with --blame read it twice."""
     source = one.opened(cut)
+    blaming = Blaming.by(one.again, cut, asked.blame) if asked.blame is not None else None
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
-        return source, make_report(source.trace, source.chosen(windows), interval, by)
+        every = windows if blaming is None else blaming.learn(source.trace, windows)
+        report = make_report(source.trace, source.chosen(every), asked.interval_ns, asked.by)
+    if blaming is not None:
+        report.blamed = blaming.finish()[1]
+    return source, report
 
 
 def _write_csv(

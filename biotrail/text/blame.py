@@ -9,7 +9,15 @@ from rich.table import Table
 
 from biotrail.converters.analysis.blame.bases import ENOUGH
 from biotrail.converters.analysis.blame.blame import TELLING_NS
-from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, CallVictim, Kind, Part, Victim
+from biotrail.converters.analysis.blame.tree import (
+    OTHERS,
+    Blamed,
+    CallVictim,
+    Kind,
+    Part,
+    Victim,
+    Without,
+)
 from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more
@@ -25,6 +33,8 @@ _TOLD = 0.1
 """Share of a victim's time from which a sentence tells of it."""
 _OWN_TOLD = 0.5
 """Share of waiting behind own other I/O from which a sentence tells of it."""
+_SAME = 0.01
+"""Of a percentile: as far as it is off by its buckets, and by the I/Os that happen to be there."""
 _SMALL = 0.01
 """Victims with less of the time of all are in the table alone."""
 _FOR_OTHERS = ("kworker", "jbd2/")
@@ -77,7 +87,7 @@ def parts(
         Column("mean"),
         Column("p99", 3),
     )
-    yield with_more(_matrix(title, heads, rows, width), more, "victim")
+    yield with_more(matrix(title, heads, rows, width), more, "victim")
     yield block(_sentences(victims, blamed.by[1] == "op"))
     if blamed.calls:
         calls, more = first(blamed.calls, most)
@@ -95,11 +105,20 @@ def parts(
             Column("time"),
             Column("mean"),
         )
-        yield with_more(_matrix("Where the time of calls went", heads, of_calls, width), more)
+        yield with_more(matrix("Where the time of calls went", heads, of_calls, width), more)
         yield block(_call_sentences(calls))
     if blamed.experiment is not None:
         yield from experiment_text.parts(blamed.experiment, width, most)
     yield block(_notes(blamed, path_parts))
+
+
+def words(blamed: Blamed, path_parts: Sequence[str]) -> dict[str, list[str]]:
+    """Return sentences `said` of victims, `of_calls`, and `notes` on what figures rest on."""
+    victims, calls = first(blamed.victims, MOST_ROWS)[0], first(blamed.calls, MOST_ROWS)[0]
+    said = _sentences(victims, blamed.by[1] == "op") if victims else []
+    found = {"said": said, "of_calls": _call_sentences(calls) if calls else []}
+    found = {name: [line.removeprefix("* ") for line in lines] for name, lines in found.items()}
+    return {**found, "notes": _notes(blamed, path_parts)}
 
 
 def _by(blamed: Blamed) -> str:
@@ -111,7 +130,7 @@ def _time(ns: int, count: int) -> list[str]:
     return [units.duration(ns), units.duration(ns / count if count else 0)]
 
 
-def _matrix(
+def matrix(
     title: str,
     heads: Sequence[Column],
     rows: Sequence[tuple[list[str], list[Part]]],
@@ -202,8 +221,7 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
             if part.culprit == OTHERS:
                 yield f"* {share} is waiting behind others, none of whom has a column."
                 continue
-            what = f"{part.culprit}'s {_ios(victim.doing.get(part.culprit, 'I/O'))}"
-            what = f"others' {_ios(part.culprit)}" if of_operations else what
+            what = whose(victim, part.culprit, of_operations)
             yield f"* {share} is waiting behind {what}{_without(victim, part.culprit)}"
         elif part.kind == Kind.OWN and part.wait_ns >= _OWN_TOLD * total:
             yield (
@@ -215,6 +233,13 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
                 f"* {share} is the device's alone: I/O took longer though nothing else was there, "
                 "or less beside others than without."
             )
+
+
+def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
+    """Return what a victim waited behind: `backup's writes`. of_operations: culprits are these."""
+    if of_operations:
+        return f"others' {_ios(culprit)}"
+    return f"{culprit}'s {_ios(victim.doing.get(culprit, 'I/O'))}"
 
 
 def _ios(operation: str) -> str:
@@ -230,18 +255,28 @@ def _without(victim: Victim, culprit: str) -> str:
             f"; what it would be without them cannot be told: fewer than {ENOUGH} of such I/Os "
             "were without company."
         )
+    rests = units.plural(told.rests_on, "I/O")
+    return f": {without_them(victim, told)}, by {rests} without company."
+
+
+def without_them(victim: Victim, told: Without) -> str:
+    """Return what the mean and the 99th percentile of a victim would be without a culprit.
+
+    The percentile is left out where it is not known, or would be longer: others' I/O stays.
+    """
     between = ""
     if told.between_ns is not None:
         low, high = map(units.duration, told.between_ns)
         between = f" ({low} to {high})"
-    words = (
-        f": without them the mean would be {units.duration(told.mean_ns)}{between} instead of "
-        f"{units.duration(victim.mean_ns)}"
-    )
-    if told.p99_ns is not None:
-        p99, now = units.duration(told.p99_ns), units.duration(victim.p99_ns)
-        words += f", the 99th percentile about {p99} instead of {now}"
-    return f"{words}, by {units.plural(told.rests_on, 'I/O')} without company."
+    mean, now = units.duration(told.mean_ns), units.duration(victim.mean_ns)
+    words = "without them the mean would "
+    words += "not change" if mean == now else f"be {mean}{between} instead of {now}"
+    if told.p99_ns is None or told.p99_ns > victim.p99_ns * (1 + _SAME):
+        return words
+    if told.p99_ns >= victim.p99_ns * (1 - _SAME):
+        return f"{words}, the 99th percentile would not change"
+    p99, now = units.duration(told.p99_ns), units.duration(victim.p99_ns)
+    return f"{words}, the 99th percentile about {p99} instead of {now}"
 
 
 def _call_sentences(calls: Sequence[CallVictim]) -> list[str]:
@@ -292,7 +327,8 @@ def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
         found.append(f"{units.plural(blamed.unknown, 'bio')} left out: their time is not known")
     if blamed.without_end:
         requests = units.plural(blamed.without_end, "request")
-        found.append(f"{requests} without a known completion stand beside nothing")
+        verb = "stands" if blamed.without_end == 1 else "stand"
+        found.append(f"{requests} without a known completion {verb} beside nothing")
     if blamed.forgotten:
         found.append(
             f"{units.plural(blamed.forgotten, 'bio')} waited so long that what was there when they "

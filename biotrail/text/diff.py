@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.diff.tree import (
+    BlameDiff,
     CallDiff,
     DeviceDiff,
     Diff,
@@ -13,6 +14,7 @@ from biotrail.converters.analysis.diff.tree import (
     PairDiff,
     SideReport,
 )
+from biotrail.converters.analysis.distributions.blame_slots import WHOLE
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table, with_lines, without_repeats
 from biotrail.text.report.path import PARTS
@@ -48,6 +50,16 @@ _COLUMNS = (
     Column("interval", 1),
     Column("", left=True),
 )
+_VICTIM_SHARE, _BLAME_SHARE = 0.01, 0.05
+_GROWN_SHARE = 0.2
+"""Of what a victim's mean changed by, from which a sentence tells of a part."""
+_PART_WORDS = {
+    "own service": "of its own service",
+    "own other I/O": "of waiting behind its own other I/O",
+    "device alone": "of the device alone",
+    "unknown": "of which it cannot be told why",
+}
+"""Part of a victim's time → its words in a sentence."""
 _UP, _DOWN = "▲", "▼"
 
 
@@ -65,6 +77,8 @@ def parts(
         yield _calls(diff.calls, width, everything)
     if diff.pairs:
         yield _pairs(diff.pairs, width, everything)
+    if diff.blame:
+        yield from _blame(diff, width, everything)
     yield block(_foot(diff, everything))
 
 
@@ -176,6 +190,70 @@ def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> Renderabl
     return table("Pairs of events", columns, without_repeats(rows, 2), width)
 
 
+def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]:
+    """Yield the table of what victims waited for, and sentences on what grew because of whom.
+
+    Without `everything`: victims of _VICTIM_SHARE of the time, what changed, and parts of
+    _BLAME_SHARE of a victim's mean.
+    """
+    shown = [one for one in diff.blame if everything or one.share >= _VICTIM_SHARE]
+    rows = [
+        [one.victim, *_row("", figure)[1:2], *_row("", figure)[3:]]
+        for one in shown
+        for figure in one.figures
+        if everything or figure.marked or _much(figure, one)
+    ]
+    columns = [Column("victim", left=True), Column("part", left=True), *_COLUMNS[3:]]
+    title = f"Whose I/O made whose I/O wait, mean of each I/O, by {diff.blame_by}"
+    made = table(title, columns, without_repeats(rows, 1), width)
+    left = sum(one.left_out for one in shown)
+    more = units.plural(left, "smaller part")
+    verb = "is" if left == 1 else "are"
+    yield with_lines(made, [f"{more} {verb} not compared"] if left else [])
+    if said := [line for one in shown for line in _grown(one)]:
+        yield block(said)
+
+
+def _much(figure: Figure, one: BlameDiff) -> bool:
+    """Return whether a part has _BLAME_SHARE of its victim's mean, on either side."""
+    whole = one.figures[0]
+    sides = (figure.a, whole.a), (figure.b, whole.b)
+    return any((mine or 0.0) >= _BLAME_SHARE * (all_ or 0.0) > 0 for mine, all_ in sides)
+
+
+def _grown(one: BlameDiff) -> Iterator[str]:
+    """Yield a sentence on what a victim's mean grew, or fell, by; none where it did not surely."""
+    whole, parts = one.figures[0], one.figures[1:]
+    if not whole.marked or not whole.difference or whole.a is None or whole.b is None:
+        return
+    up = whole.difference > 0
+    told = [
+        part
+        for part in parts
+        if part.marked and (part.difference or 0.0) / whole.difference >= _GROWN_SHARE
+    ]
+    told.sort(key=lambda part: -abs(part.difference or 0.0))
+    of = [
+        f"{units.duration(abs(part.difference or 0.0))}{_within(part)} "
+        f"{_PART_WORDS.get(part.stage or '', f'of waiting {part.stage}')}"
+        for part in told
+    ]
+    yield (
+        f"* {one.victim}: the mean {'grew' if up else 'fell'} by "
+        f"{units.duration(abs(whole.difference))}, from {units.duration(whole.a)} to "
+        f"{units.duration(whole.b)}: " + (" and ".join(of) or "no part of it surely") + "."
+    )
+
+
+def _within(part: Figure) -> str:
+    """Return the interval of a part's difference in brackets; empty: there is none."""
+    if part.difference_low is None or part.difference_high is None:
+        return ""
+    ends = sorted(map(abs, (part.difference_low, part.difference_high)))
+    low, high = map(units.duration, ends)
+    return f" ({low} to {high})"
+
+
 def _shown(figure: Figure) -> bool:
     """Return whether a figure of an operation is shown without `everything`."""
     if figure.marked:
@@ -205,6 +283,8 @@ def _of(figure: Figure) -> str:
     """Return what a figure is of: a stage, bios, requests, or the device's in-flight I/O."""
     if figure.of == "device":
         return "Q to C" if figure.stage == "Q2C" else "D to C"
+    if figure.of == "blame":
+        return "whole (Q2C)" if figure.stage == WHOLE else figure.stage or ""
     if figure.of == "calls":
         whole = {None: "calls", "all": "entry to return"}
         return whole.get(figure.stage) or PARTS[figure.stage or ""]

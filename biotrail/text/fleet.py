@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show a fleet's report in tables for people."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
+from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.fleet.deviations import LEAST_PEERS
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
 from biotrail.text import units
+from biotrail.text.blame import matrix, share
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     TIMES,
@@ -22,7 +25,7 @@ from biotrail.text.report.cells import (
     with_tail,
     work,
 )
-from biotrail.text.rows import first
+from biotrail.text.rows import first, left_out
 
 MOST_ROWS = 15
 """Rows of each table by default."""
@@ -39,6 +42,9 @@ def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[Render
     yield _operations(report, width)
     yield _stages(report.total, width)
     yield _groups(report, width, most)
+    yield from _said(report, most)
+    if report.blame is not None:
+        yield from _blame(report, report.blame, width, most)
     yield from _outliers(report, width, most)
     if report.incomplete:
         yield _incomplete(report, width, most)
@@ -126,6 +132,63 @@ def _groups(report: FleetReport, width: int, limit: int) -> RenderableType:
     ]
     columns = [Column(report.by, left=True), Column("hosts", 1), *WORK, *TOTAL, *TIMES]
     return with_more(with_tail(f"By {report.by}", columns, rows, width), more)
+
+
+def _said(report: FleetReport, limit: int) -> Iterator[RenderableType]:
+    """Yield the first sentence of each host, and how many hosts each rule comes first of."""
+    hosts = [(one.host, one.said[0]) for one in report.hosts if one.said]
+    if not hosts:
+        return
+    rules = Counter(str(said["rule"]) for _, said in hosts).most_common()
+    head = "first sentences of the hosts' reports (docs/report.md), by rule: "
+    shown, more = first(hosts, limit)
+    yield block(
+        [
+            head + ", ".join(f"{rule} {units.count(count)}" for rule, count in rules),
+            *(f"* {host}: {said['sentence']}. Next: {said['next']}." for host, said in shown),
+            *([left_out(more, "host")] if more else []),
+        ]
+    )
+
+
+def _blame(
+    report: FleetReport, victims: list[Waited], width: int, limit: int
+) -> Iterator[RenderableType]:
+    """Yield who waited for whom, of all hosts added up by name, then on which hosts most."""
+    heads = (Column("victim", left=True), Column("I/Os", 2), Column("time"), Column("mean"))
+    shown, more = first(victims, limit)
+    rows = [([one.name, units.count(one.ios), *_times(one)], one.parts) for one in shown]
+    title = f"Whose I/O made whose I/O wait, by {report.blame_by}, of all hosts"
+    yield with_more(matrix(title, heads, rows, width), more, "victim")
+    behind = [
+        (part.wait_ns, host.host, one, part.culprit)
+        for host in report.hosts
+        for one in host.blame or []
+        for part in one.parts
+        if part.culprit is not None
+    ]
+    behind.sort(key=lambda one: (-one[0], one[1], one[2].name))
+    top, more = first(behind, limit)
+    if not top:
+        return
+    cells = [
+        [host, one.name, culprit, units.duration(ns), share(ns, one.wait_ns), *_times(one)[1:]]
+        for ns, host, one, culprit in top
+    ]
+    columns = [
+        Column("host", left=True),
+        Column("victim", left=True),
+        Column("behind", left=True),
+        Column("time"),
+        Column("of its time"),
+        Column("mean"),
+    ]
+    made = table("Waiting behind others, by host", columns, cells, width)
+    yield with_more(made, more)
+
+
+def _times(one: Waited) -> list[str]:
+    return [units.duration(one.wait_ns), units.duration(one.mean_ns)]
 
 
 def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[RenderableType]:

@@ -36,7 +36,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    command = [*BIOTRAIL, "report", "--json", SAMPLE]
+    command = [*BIOTRAIL, "report", "--blame", "--json", SAMPLE]
     return json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
 
 
@@ -46,7 +46,16 @@ def test_the_numbers_shown_are_those_of_the_json(page: Path, report: dict[str, A
     # THEN its figures are the report's, of every list
     check(found, report)
     shown = {path.split(".")[0] for path, *_ in found.figures}
-    assert shown >= {"total", "operations", "devices", "processes", "cgroups", "cpus", "slow"}
+    assert shown >= {
+        "total",
+        "operations",
+        "devices",
+        "processes",
+        "cgroups",
+        "cpus",
+        "slow",
+        "blame",
+    }
     assert len(found.figures) > LEAST_FIGURES
     # AND charts are drawn, one of them on a canvas
     assert found.tags.count("svg") >= 8 and found.tags.count("canvas") >= 1

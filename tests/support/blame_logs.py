@@ -55,18 +55,21 @@ def write(
     ios: Sequence[Io],
     chunk: int = 50,
     paused: Sequence[dict[str, Any]] = (),
+    host: str = "testhost",
     **notes: Any,
 ) -> Path:
     """Write the log, with `chunk` events in each chunk.
 
     notes: written first. paused: notes of an experiment, written last; its times are ns since
-    recording began.
+    recording began. host: that recorded.
     """
     rows = [event for index, io in enumerate(ios) for event in _events(io, index)]
     rows.sort(key=lambda event: (event["ns"], "QGsDC".index(event["letter"])))
     encoder, rings = captures.encoding()
     with path.open("wb") as stream:
-        log = LogWriter(stream, captures.header())
+        header = captures.header(log_id=f"{sum(map(ord, host)):032x}")
+        header["host"]["name"] = host
+        log = LogWriter(stream, header)
         for name, payload in notes.items():
             log.write_note(name, payload)
         for at in range(0, len(rows), chunk):

@@ -27,6 +27,7 @@ READING = Reading(
     Cost({"metrics": 0.5}, 10, 2000),
     250_000_000,
     Blame({("db", "backup"): 1_500_000_000, ("db", OTHER): 0}, {"db": 4_000_000_000}, {"db": 0}),
+    {"waits": True, "failed": False},
 )
 
 

@@ -4,16 +4,20 @@
 A file that cannot be read ends no task: it is named in the task's result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from biotrail import __version__
+from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, cut_of
 from biotrail.cli.options.opening import USUAL, Reading
 from biotrail.converters.analysis.fleet import closing
 from biotrail.converters.analysis.fleet.part import Part, merged, read_part
 from biotrail.converters.analysis.fleet.tree import LeftOut
+from biotrail.converters.analysis.report.tree.tree import Report
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.series import run_of
@@ -21,6 +25,7 @@ from biotrail.converters.inputs.series_indexed import series_of
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.file_kinds import no_regular_file
+from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Asked:
     cut: Cut = field(default_factory=Cut)
     reading: Reading = USUAL
     seed: int = 0
+    blame: str | None = None
+    """What victims and culprits are; None: nobody is blamed."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,19 @@ def read(files: Sequence[str], columns: dict[str, str], asked: Asked) -> Part:
 
     try:
         part = cut_of(again, asked.cut)
-        windows = part.chosen(part.trace.lifecycles())
-        return read_part(part.trace, windows, asked.by, columns, list(files))
+        every: Iterable[Lifecycles] = part.trace.lifecycles()
+        blaming = None
+        if asked.blame is not None:
+            blaming = Blaming.by(again, asked.cut, asked.blame, shown=False)
+            every = blaming.learn(part.trace, every)
+
+        def told(report: Report) -> list[dict[str, Any]]:
+            if blaming is not None:
+                report.blamed = blaming.finish()[1]
+            return as_dicts(verdict(report)[:SHOWN])
+
+        windows = part.chosen(every)
+        return read_part(part.trace, windows, asked.by, columns, list(files), told)
     except (TraceError, OSError) as error:
         return Part(left_out=[LeftOut(name, reason(name, error)) for name in files])
 

@@ -10,6 +10,7 @@ from biotrail.converters.analysis.live.live import Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.text.printing import say_json
+from biotrail.text.report.verdict import as_dicts, of_snapshot
 from biotrail.text.rows import Order
 from biotrail.text.top.top import Cost, arranged, shortened
 
@@ -117,6 +118,7 @@ class Lines:
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
         facts = as_dict(shortened(snapshot, self._limit))
+        facts["verdict"] = as_dicts(of_snapshot(snapshot.report))
         facts["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),
             "top_cpu_share": round(cost.top, 6),

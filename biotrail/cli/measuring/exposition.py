@@ -68,6 +68,8 @@ class Exposition:
         yield from _of_kernel(self._counts({one.device for one in reading.io} - {OTHER}))
         if reading.blame is not None:
             yield from _blame(reading.blame)
+        if reading.verdict is not None:
+            yield _verdict(reading.verdict)
         yield from _losses(reading.losses)
         yield from _cost(reading.cost)
         if reading.behind_ns is not None:
@@ -165,6 +167,18 @@ def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
         for op, number in one.done.items():
             done.add_metric((one.device, op), number)
     yield from (in_flight, done)
+
+
+def _verdict(holds: dict[str, bool]) -> Metric:
+    """Return the family of the rules that a report's first sentences come from."""
+    family = GaugeMetricFamily(
+        "biotrail_verdict",
+        "Whether a rule of the report's first sentences held in the last minute.",
+        labels=("rule",),
+    )
+    for rule, held in holds.items():
+        family.add_metric((rule,), float(held))
+    return family
 
 
 def _blame(blame: Blame) -> Iterator[Metric]:

@@ -128,6 +128,8 @@ class Reading:
     """How far the model is behind; None: no model."""
     blame: Blame | None = None
     """None: it was not asked for."""
+    verdict: dict[str, bool] | None = None
+    """Rule of a report's sentences → whether it held in the last minute; None: none is over."""
 
 
 class Source(Protocol):

@@ -20,12 +20,14 @@ from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.blame_totals import BlameTotals
-from biotrail.converters.analysis.live.live import LiveTrace
+from biotrail.converters.analysis.live.live import MINUTE_NS, Live, LiveTrace
 from biotrail.converters.analysis.live.totals import LABELS, Total, Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 from biotrail.recorder.schema.strings import shown
+from biotrail.text.report.verdict import of_snapshot
+from biotrail.text.report.verdict_rules import RULES
 
 
 class LiveModel:
@@ -48,6 +50,8 @@ class LiveModel:
         self._totals = Totals(self._trace.context, by)
         self._blame = BlameTotals(self._trace.context, blame) if blame else None
         self._labels = LABELS[by] if by else ()
+        self._minute = Live(self._trace.context, MINUTE_NS)
+        self._verdict: dict[str, bool] | None = None
         self._lock = threading.Lock()
         self._end = time.monotonic_ns()
         source.on_idle = self._idle
@@ -60,11 +64,22 @@ class LiveModel:
                 if self._blame is not None:
                     self._blame.add(window)
                 self._end = max(self._end, window.end)
+            self._minute.add(window)
             del window
+            self._judge()
 
     def _idle(self) -> None:
         """Advance the time while the source has no events."""
         self._end = max(self._end, time.monotonic_ns() - QUIET_NS)
+        self._minute.idle(time.monotonic_ns())
+        self._judge()
+
+    def _judge(self) -> None:
+        """Find which rules of the report's first sentences hold, once a minute is over."""
+        if self._minute.ready():
+            said = of_snapshot(self._minute.snapshot(self._source).report)
+            held = {one.rule for one in said}
+            self._verdict = {rule.name: rule.name in held for rule in RULES}
 
     def read(self) -> Reading:
         """See Source."""
@@ -76,7 +91,7 @@ class LiveModel:
         losses = Losses({"ring_full": self._source.lost_records}, unseen, self._source.skipped_ns)
         cpu = {"metrics": time.process_time(), "recorder": self._recorder.cpu_seconds()}
         behind = max(time.monotonic_ns() - self._end, 0)
-        return Reading(io, losses, Cost(cpu), behind, blame)
+        return Reading(io, losses, Cost(cpu), behind, blame, self._verdict)
 
 
 def blamed(totals: BlameTotals) -> Blame:

@@ -2,16 +2,18 @@
 """`biotrail report --html`: the report as an HTML page."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biotrail import __version__
 from biotrail.cli.options import report_scope
+from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, limiting
 from biotrail.cli.options.several import Given
 from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.cli.reporting.slowest import Findings, as_dict, look_around
+from biotrail.converters.analysis.blame.parties import OWNER
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.page.data import ROOM, bounded, page_data, short
 from biotrail.converters.analysis.page.html import page
@@ -19,10 +21,12 @@ from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.analysis.report.timeline import Timeline
 from biotrail.converters.analysis.slow.each import SlowestEach
 from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.lifecycles.meanings import MEANINGS
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.text import tallies, units
+from biotrail.text.blame import words as blame_words
 from biotrail.text.progress import progress
 from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
 
@@ -64,14 +68,16 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     reporter = Reporter(trace.context, timeline=timeline)
     selection, wanted = Selection(cut.choice(trace.context)), Wanted(SLOWEST)
     slowest = SlowestEach(trace, selection.choice, wanted, whole=not cut.devices)
+    blaming = Blaming.by(limited, cut, OWNER)
     with progress(trace, "reading", slowest.watch) as windows:
-        some = selection.of(windows) if cut.chooses else windows
+        known = blaming.learn(trace, windows)
+        some = selection.of(known) if cut.chooses else known
         for window in some:
             reporter.add(window)
     report = reporter.finish(trace)
     every, whole = slowest.finish()
     found = Findings(trace, wanted, every)
-    look_around(found, limited(), None, 0, False)
+    _, report.blamed = blaming.finish(lambda second, near: _look(found, second, near))
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
     scope = report_scope.facts(trace, cut)
     data["report"].update(_bounded_scope(scope))
@@ -79,6 +85,8 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     data["report"]["verdict"] = said
     data["shown_sentences"] = SHOWN
     data["scope"] = [short(line) for line in report_scope.lines(scope)]
+    told = blame_words(report.blamed, report.path_parts)
+    data["blame_words"] = {key: bounded(said, ROOM["blame_words"])[0] for key, said in told.items()}
     missing, more = bounded(tallies.loss_lines(trace), ROOM["words"])
     data["words"] = {
         "version": __version__,
@@ -87,6 +95,11 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
         "missing": [*missing, *([f"and {units.count(more)} more"] if more else [])],
     }
     return data
+
+
+def _look(found: Findings, second: Trace, windows: Iterator[Lifecycles]) -> None:
+    """Look around the slowest I/Os in windows that blame reads."""
+    look_around(found, second, None, 0, False, windows)
 
 
 def _guest(figures: "Figures") -> dict[str, Any]:

@@ -67,16 +67,22 @@ def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Findings:
 
 
 def look_around(
-    found: Findings, second: Trace, target: str | None, margin: int, force: bool
+    found: Findings,
+    second: Trace,
+    target: str | None,
+    margin: int,
+    force: bool,
+    given: Iterator[Lifecycles] | None = None,
 ) -> Path | None:
     """Read the trace again (second pass), and set each I/O's `surroundings`.
 
-    second: the trace, opened again. If `target` is given and I/Os were found, also write a
-    Perfetto trace of the time within `margin` (ns) of each I/O, and return its path; else None.
+    second: the trace, opened again. given: its windows, where another reads them, too. If `target`
+    is given and I/Os were found, also write a Perfetto trace of the time within `margin` (ns) of
+    each I/O, and return its path; else None.
     """
     mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
     near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
-    windows = second.lifecycles()
+    windows = second.lifecycles() if given is None else given
     path = None
     if target is not None and found.ios:
         spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]

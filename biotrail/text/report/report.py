@@ -8,6 +8,7 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.summaries import group_sum
 from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
+from biotrail.text import blame as blame_text
 from biotrail.text import tallies, units
 from biotrail.text.columns import (
     Column,
@@ -49,6 +50,8 @@ from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15
 """Rows of processes, cgroups and the like by default; the table says how many more there are."""
+MOST_VICTIMS = 5
+"""Rows of the tables of blame likewise; `biotrail blame` shows more."""
 MOST_LINES = 1000
 """Rows of a time series by default."""
 
@@ -71,6 +74,9 @@ def parts(
     yield block([first, *words, *others])
     if report.pairs:
         yield from pair_parts(report, width, limit, most)
+    if report.blamed is not None:
+        rows = MOST_VICTIMS if limit is None else limit
+        yield from blame_text.parts(report.blamed, width, rows, report.path_parts)
     if report.devices:
         yield from _of_devices(report, width, limit)
     yield from _path(report, width, most)

@@ -4,13 +4,17 @@
 Each sentence is a rule's (verdict_rules); a rule whose condition does not hold yields no sentence.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from biotrail.converters.analysis.report.tree.tree import Report
 from biotrail.text import units
 from biotrail.text.report.verdict_rules import RULES
 
+OF_WAITS = {"time", "wait"}
+"""Parts of the path of which one shows what programs waited for."""
+MORE = "--path (record, top) tells which calls waited, and for what: a CPU, a limit, a lock, I/O"
+"""What the block layer alone cannot tell."""
 SHOWN = 3
 """Most sentences in text and on a page; the JSON has all."""
 
@@ -26,9 +30,20 @@ class Sentence:
 
 
 def verdict(report: Report) -> list[Sentence]:
-    """Return the sentences of all rules whose conditions hold, in the order of RULES."""
+    """Return the sentences of all rules whose conditions hold, in the order of RULES.
+
+    Where programs' waits were not recorded, the first one about I/O names the option that does.
+    """
     found = ((rule.name, rule.find(report)) for rule in RULES)
-    return [Sentence(name, *said) for name, said in found if said is not None]
+    said = [Sentence(name, *told) for name, told in found if told is not None]
+    if said and report.total.bios.counters["ios"] and not OF_WAITS & {*report.path_parts}:
+        said[0] = replace(said[0], next=f"{said[0].next}; {MORE}")
+    return said
+
+
+def of_snapshot(report: Report | None) -> list[Sentence]:
+    """Return the sentences on a stretch of a recording that goes on; [] where it has no I/O."""
+    return [] if report is None else verdict(report)
 
 
 def lines(said: list[Sentence]) -> list[str]:

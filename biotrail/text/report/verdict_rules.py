@@ -4,17 +4,20 @@
 A condition is on the report's own figures, with its threshold in docs/report.md.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.report.tails.tails import Tail
 from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
+from biotrail.text.blame import whose, without_them
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.held import length_text
 from biotrail.text.report.verdict_parts import (
@@ -47,6 +50,7 @@ SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
 DOUBTFUL_SHARE, DOUBTFUL_TIME = 0.01, 0.1
 HELD_SHARE = 0.25
+BLAME_SHARE, BLAME_OF_SPAN = 0.25, 0.05
 PURPOSE_SHARE = 0.5
 PURPOSES = {
     "swap": (
@@ -155,6 +159,42 @@ def _held(report: Report) -> Found | None:
         **{"waited_ns": ns, "of_waited_ns": waited},
     }
     return text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Q2G", figures
+
+
+def _blamed(report: Report) -> Found | None:
+    """One party's I/O has BLAME_SHARE of a victim's time or more, and that BLAME_OF_SPAN.
+
+    Only where it was asked who waited for whom. The victim and culprit with most time are named.
+    """
+    if report.blamed is None:
+        return None
+    found = [
+        (part.wait_ns, victim, part.culprit)
+        for victim in report.blamed.victims
+        for part in victim.parts
+        if part.culprit not in (None, OTHERS)
+        and victim.name != OTHERS
+        and victim.wait_ns >= BLAME_OF_SPAN * report.span_ns
+        and part.wait_ns >= max(BLAME_SHARE * victim.wait_ns, 1)
+    ]
+    if not found:
+        return None
+    ns, victim, culprit = max(found, key=lambda one: one[0])
+    assert culprit is not None
+    by = report.blamed.by[0]
+    share = ns / victim.wait_ns
+    text = f"{percent(share)} of the time of {victim.name}'s I/O is waiting behind "
+    text += whose(victim, culprit, of_operations=False)
+    told = next((one for one in victim.without if one.culprit == culprit), None)
+    if told is not None:
+        text += f": {without_them(victim, told)}"
+    figures = {
+        **{"by": by, "victim": victim.name, "culprit": culprit, "share": round(share, 6)},
+        **{"wait_ns": ns, "count": victim.ios, "mean_ns": round(victim.mean_ns, 3)},
+        "without_mean_ns": None if told is None else round(told.mean_ns, 3),
+    }
+    next_ = f"biotrail blame --by {by} --victim {shlex.quote(victim.name)}; docs/blame.md"
+    return text, next_, figures
 
 
 def _purpose(report: Report) -> Found | None:
@@ -496,6 +536,7 @@ RULES = (
     Rule("no-io", _no_io),
     Rule("hangs", _hangs),
     Rule("waits", waits),
+    Rule("blame", _blamed),
     Rule("held", _held),
     Rule("purpose", _purpose),
     Rule("main-part", _main_part),

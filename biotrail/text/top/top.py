@@ -14,6 +14,7 @@ from biotrail.text import units
 from biotrail.text.columns import Column, block
 from biotrail.text.report.cells import doubtful_lines, name_cells, ranges_text
 from biotrail.text.report.rows import in_order, weight
+from biotrail.text.report.verdict import lines, of_snapshot
 from biotrail.text.rows import Order, first
 from biotrail.text.top.blame import blame, blame_lines
 from biotrail.text.top.calls import calls, slowest_calls
@@ -158,6 +159,7 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
             f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
             "here: choose fewer devices (-d) or operations (--op)"
         )
+    found += lines(of_snapshot(snapshot.report)[:1])
     found += doubtful_lines([(snapshot.minute.total.bios, "of the last minute")])
     found += blame_lines(snapshot)
     if snapshot.calls_until_ns is not None:

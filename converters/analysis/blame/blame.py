@@ -8,7 +8,7 @@ meanwhile. A request's work is the time that its class takes without company.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -232,7 +232,7 @@ class _Pass(ABC):
         long: Served | None = None,
         commits: journals.Asked | None = None,
     ) -> None:
-        self.context, self.asked = context, asked
+        self.context, self.choice, self.asked = context, choice, asked
         victims = parties(asked.by[0], context)
         same = asked.by[0] == asked.by[1]
         self.by = (victims, victims if same else parties(asked.by[1], context))
@@ -245,6 +245,13 @@ class _Pass(ABC):
         batch = self.company.add(window)
         if batch is not None:
             self._use(batch)
+
+    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """Yield the windows unchanged, after adding each."""
+        for window in windows:
+            self.add(window)
+            yield window
+            del window
 
     def finish(self) -> None:
         """Add what is left, after the last window."""
@@ -409,10 +416,43 @@ class Sums:
     based: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass
+class Course:
+    """Sums by slot of time, of I/Os that ended in it."""
+
+    origin: int
+    """ns where the first slot begins, which also has what ended before."""
+    width: int
+    """ns of a slot."""
+    slots: int
+    """The last one also has what ended later."""
+    cells: I64 = field(default_factory=lambda: np.zeros((0, 0, 0), np.int64))
+    """(slots, rows + 1, slots of culprits + 3): as Sums.cells."""
+    ios: I64 = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """(slots, rows + 1): I/Os."""
+
+    def add(self, end: I64, victim: I64, cells: I64) -> None:
+        """Add I/Os: when they ended, their row, and cells (n, slots of culprits + 3)."""
+        slot = np.clip((end - self.origin) // self.width, 0, self.slots - 1)
+        found, _, place = distinct_values(slot * self.cells.shape[1] + victim)
+        order = np.argsort(place, kind="stable")
+        first = np.searchsorted(place[order], np.arange(len(found)))
+        self.cells.reshape(-1, self.cells.shape[2])[found] += np.add.reduceat(cells[order], first)
+        self.ios.reshape(-1)[found] += np.bincount(place, minlength=len(found))
+
+
 class Second(_Pass):
     """Shares each I/O's time."""
 
-    def __init__(self, context: Context, choice: Choice, asked: Asked, learned: Learned) -> None:
+    def __init__(
+        self,
+        context: Context,
+        choice: Choice,
+        asked: Asked,
+        learned: Learned,
+        course: Course | None = None,
+    ) -> None:
+        """course: gets sums by slot of time, too."""
         long = _none() if learned.long is None else learned.long
         super().__init__(context, choice, asked, long, learned.commits)
         self.learned = learned
@@ -430,6 +470,10 @@ class Second(_Pass):
             np.zeros((MOST_BLOCKS, rows), np.int64),
             np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64),
         )
+        self.course = course
+        if course is not None:
+            course.cells = np.zeros((course.slots, rows, slots + 3), np.int64)
+            course.ios = np.zeros((course.slots, rows), np.int64)
         self._own = np.zeros((rows, slots), np.uint8)
         self._own[:-1] = names.own
         self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
@@ -525,6 +569,8 @@ class Second(_Pass):
         sums.block_ios += np.bincount(at, minlength=sums.block_ios.size).reshape(shape)
         sums.block_ns += sum_by(at, latency, sums.block_ns.size).reshape(shape)
         sums.based += bases.sources(kind[asked], ios.queue[rows][asked])
+        if self.course is not None:
+            self.course.add(ios.complete[rows], victim, cells)
         if self.calls is not None:
             self.calls.add_cells(ios.take(rows), cells)
 

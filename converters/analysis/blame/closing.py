@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
-from biotrail.converters.analysis.blame.blame import Second, distribution, matches
+from biotrail.converters.analysis.blame.blame import Course, Second, distribution, matches
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.tree import (
     OTHERS,
     Blamed,
     CallVictim,
+    Kind,
     Victim,
     Without,
     parts_of,
 )
+from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
 from biotrail.converters.events.tables import FAR, I64, OP_MASK
 
 TELLING_SHARE = 0.01
@@ -129,6 +131,37 @@ def _doing(second: Second, culprit: str) -> str:
         op = keys[kind] >> 8 & OP_MASK
         ops[second.context.op_name(op)] += ns
     return max(ops, key=lambda name: (ops[name], name), default="I/O")
+
+
+def by_slot(second: Second, course: Course) -> BlameSlots:
+    """Return what the second pass found by slot of time; over all slots the parts of `close`.
+
+    So a part whose sum is negative is the device's, or own service, in each slot.
+    """
+    names = second.learned.names
+    found = BlameSlots(second.asked.by[0])
+    for row, victim in enumerate(names.victims):
+        cells, ios = course.cells[:, row], course.ios[:, row]
+        if not ios.any():
+            continue
+        slots, own = len(names.slots), names.own[row].astype(bool)
+        parts = {str(Kind.OWN): cells[:, :slots][:, own].sum(axis=1)}
+        for slot, (_, culprit) in enumerate(names.slots):
+            if not own[slot]:
+                part = f"behind {culprit}"
+                parts[part] = parts.get(part, 0) + cells[:, slot]
+        parts[Kind.UNKNOWN] = cells[:, slots + 2]
+        device, service = cells[:, slots + 1], cells[:, slots]
+        for part in [part for part, ns in parts.items() if ns.sum() < 0]:
+            device = device + parts.pop(part)
+        if device.sum() < 0:
+            device, service = np.zeros_like(device), service + device
+        parts |= {Kind.DEVICE: device, Kind.SERVICE: service}
+        found.ios[victim] = Counter(dict(enumerate(ios.tolist())))
+        for part, ns in parts.items():
+            if ns.any():
+                found.waits[victim, str(part)] = Counter(dict(enumerate(ns.tolist())))
+    return found
 
 
 class _Draws:

@@ -26,7 +26,7 @@ from biotrail.converters.analysis.blame.blame import (
 )
 from biotrail.converters.analysis.blame.company import Batch, Beside, Company, Ios, beside
 from biotrail.converters.analysis.blame.parties import parties
-from biotrail.converters.analysis.blame.tree import OTHERS, Waited, parts_of
+from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited, parts_of
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.context import Context
@@ -107,6 +107,27 @@ class Waits:
             for name, row in self.rows.items()
         ]
         return sorted(found, key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
+
+
+def waits_of(blamed: Blamed) -> Waits:
+    """Return what was found in a log as sums that can be added up with others'."""
+    rows = {}
+    for victim in blamed.victims:
+        time = {part.kind: part.wait_ns for part in victim.parts if part.culprit is None}
+        rows[victim.name] = row = Row(
+            ios=victim.ios,
+            service=time.get(Kind.SERVICE, 0),
+            own=time.get(Kind.OWN, 0),
+            device=time.get(Kind.DEVICE, 0),
+            unknown=time.get(Kind.UNKNOWN, 0),
+            untold=victim.small_ns,
+        )
+        for part in victim.parts:
+            if part.culprit is not None:
+                row.behind[part.culprit] += part.wait_ns
+    numbers = (blamed.unknown, blamed.upper, blamed.without_end, 0, blamed.forgotten)
+    left_out = Counter(dict(zip(LEFT_OUT, numbers, strict=True)))
+    return Waits(rows, Counter(blamed.based), +left_out)
 
 
 @dataclass

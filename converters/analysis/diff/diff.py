@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from biotrail.converters.analysis.diff.blame import blame_diffs
 from biotrail.converters.analysis.diff.calls import call_diffs
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
 from biotrail.converters.analysis.diff.pairs import pair_diffs
@@ -17,6 +18,7 @@ from biotrail.converters.analysis.diff.tree import (
     Figure,
     OperationDiff,
 )
+from biotrail.converters.analysis.distributions.blame_slots import WHOLE
 from biotrail.converters.analysis.distributions.blocks import Recording
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
@@ -69,13 +71,14 @@ class Comparison:
         """Return (names in A, names in B) of the devices with I/O."""
         return list(self._a.devices()), list(self._b.devices())
 
-    def diff(self, pairs: list[tuple[str, str]] | None = None) -> Diff:
+    def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
         """Return the comparison: each figure of A and B with its difference and interval.
 
         pairs: (name in A, name in B) of the devices to compare; a name without I/O raises KeyError.
         `only_a` and `only_b` are then empty. None: the devices with I/O that have the same name in
         both; the names of the others are in `only_a` and `only_b`. `calls` are compared by name
-        whatever the devices; empty unless both recordings timed calls. So are pairs of events.
+        whatever the devices; empty unless both recordings timed calls. So are pairs of events, and
+        victims of blame; every: all of these, however little they waited.
         """
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
@@ -89,6 +92,8 @@ class Comparison:
             devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
             calls=call_diffs(self._a, self._b, self._confidence),
             pairs=pair_diffs(self._a, self._b, self._confidence),
+            blame=blame_diffs(self._a, self._b, self._confidence, every=every),
+            blame_by=self._a.recording.slots.blame.by or None,
             only_a=[] if given else [n for n in in_a if n not in in_b],
             only_b=[] if given else [n for n in in_b if n not in in_a],
             equal=sum(run.side == EQUAL for run in self._design.runs),
@@ -111,7 +116,10 @@ class Comparison:
     def _judge(self, diff: Diff) -> None:
         """Set what the runs say of each figure."""
         for run, recording in zip(self._design.runs, self._recordings, strict=True):
-            run.values = values_of(recording)
+            run.values = found = values_of(recording)
+            for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
+                if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
+                    found.setdefault(name, 0.0)
         for in_a, in_b, figure in diff.named():
             self._design.judge(figure, (in_a, in_b), self._confidence)
 
@@ -205,7 +213,7 @@ class Comparison:
 
 def values_of(run: Recording) -> dict[Key, float]:
     """Return a recording's own value of each figure that it has, by its name (Diff.named)."""
-    alone = Comparison(run, run, count=0).diff()
+    alone = Comparison(run, run, count=0).diff(every=True)
     return {name: figure.a for name, _, figure in alone.named() if figure.a is not None}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from biotrail.converters.analysis.diff.tree import (
     FORMAT,
+    BlameDiff,
     CallDiff,
     DeviceDiff,
     Diff,
@@ -43,6 +44,8 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         "devices": [_device(device) for device in diff.devices],
         "calls": [_call(call) for call in diff.calls],
         "pairs": [_pair(pair) for pair in diff.pairs],
+        "blame_by": diff.blame_by,
+        "blame": [_blame(one) for one in diff.blame],
     }
 
 
@@ -110,6 +113,15 @@ def _call(call: CallDiff) -> dict[str, Any]:
 def _pair(pair: PairDiff) -> dict[str, Any]:
     """Return compared pairs of events as a dict: pair, by, count_a, count_b, figures."""
     return {**vars(pair), "figures": [figure(found) for found in pair.figures]}
+
+
+def _blame(one: BlameDiff) -> dict[str, Any]:
+    """Return a compared victim as a dict: victim, ios_a, ios_b, share, left_out, figures."""
+    return {
+        **vars(one),
+        "share": round(one.share, 6),
+        "figures": [figure(found) for found in one.figures],
+    }
 
 
 def figure(one: Figure) -> dict[str, Any]:

@@ -17,10 +17,11 @@ class Figure:
     """One figure of both recordings. low, high: bounds of the confidence intervals."""
 
     of: str
-    """"bios", "requests", "device", "calls", or "pairs"."""
+    """"bios", "requests", "device", "calls", "pairs", or "blame"."""
     stage: str | None
     """Stage of a time or depth: "Q2C", "Q2G", …, or "all" (the whole time of a request, call or
-    pair), or a part of calls' time ("running", "own_io", …); else None."""
+    pair), or a part of calls' time ("running", "own_io", …), or of a victim's ("own service",
+    "behind NAME", …); else None."""
     name: str
     """Name of the figure: ios_per_s, mean, p99, …"""
     unit: str
@@ -122,6 +123,21 @@ class PairDiff:
 
 
 @dataclass
+class BlameDiff:
+    """A victim's I/Os compared: their mean, and what each part of their time adds to it."""
+
+    victim: str
+    ios_a: int
+    ios_b: int
+    share: float
+    """Of the time of all victims, 0 to 1, each on the side where it is longer."""
+    figures: list[Figure]
+    """The whole (stage "Q2C") first; the others add up to it, with those left out."""
+    left_out: int
+    """Parts that are not compared, as they are small."""
+
+
+@dataclass
 class SideReport:
     """Facts about one side of the comparison."""
 
@@ -172,6 +188,12 @@ class Diff:
     pairs: list[PairDiff] = field(default_factory=list)
     """Pairs of events of names that both sides have; empty without."""
 
+    blame: list[BlameDiff] = field(default_factory=list)
+    """Who waited for whom, victims with most time first; empty unless that was asked for."""
+
+    blame_by: str | None = None
+    """What victims and culprits are; None: it was not asked for."""
+
     equal: int = 0
     """Runs of one load that were given to show how much runs differ."""
     by_runs: bool = False
@@ -180,7 +202,7 @@ class Diff:
     """Whether several runs of one side are all before those of the other (Design)."""
 
     def named(self) -> Iterator[tuple[Named, Named, Figure]]:
-        """Yield (its name in A, in B, figure) of all devices, operations, calls and pairs.
+        """Yield (its name in A, in B, figure) of all devices, operations, calls, pairs, victims.
 
         Names tell a figure apart within a side.
         """
@@ -195,6 +217,7 @@ class Diff:
         others = (
             *((("calls", call.call, str(call.io)), call.figures) for call in self.calls),
             *((("pairs", pair.pair, pair.by), pair.figures) for pair in self.pairs),
+            *((("blame", one.victim), one.figures) for one in self.blame),
         )
         for of, figures in others:
             yield from (((*of, *f.what), (*of, *f.what), f) for f in figures)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
 from biotrail.converters.analysis.distributions.call_slots import CallSlots
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
@@ -64,6 +65,8 @@ class Slots:
     """Timed system calls; they are not among `places`."""
     pairs: PairSlots = field(default_factory=PairSlots)
     """Pairs of events, likewise; by name once the recording was read to its end."""
+    blame: BlameSlots = field(default_factory=BlameSlots)
+    """Who waited for whom, likewise; set after a second reading, where that was asked for."""
     _bios: Groups = field(default_factory=lambda: Groups(1 << 62))
     _requests: Groups = field(default_factory=lambda: Groups(1 << 62))
     _places: set[int] = field(default_factory=set)
@@ -166,9 +169,9 @@ class Slots:
         places: place (device and operation, as in Samples.place) in `other` → place in these slots;
         has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are merged into
         those of the same slot and place; the new places go to `places`, and `left_out` adds up;
-        `calls` and `pairs` likewise, by name. Of the depths only `spans` are taken, for devices
-        with a place, under the device's new number, in place of spans in the same slots. `other` is
-        not changed, but these spans are shared.
+        `calls`, `pairs` and `blame` likewise, by name. Of the depths only `spans` are taken, for
+        devices with a place, under the device's new number, in place of spans in the same slots.
+        `other` is not changed, but these spans are shared.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
@@ -179,6 +182,7 @@ class Slots:
         self.left_out += other.left_out
         self.calls.add_all(other.calls, offset)
         self.pairs.add_all(other.pairs, offset)
+        self.blame.add_all(other.blame, offset)
         devices = {old >> OP_BITS: new >> OP_BITS for old, new in places.items()}
         for dev, theirs in other.depths.items():
             if dev in devices:
@@ -189,11 +193,12 @@ class Slots:
     def widen(self) -> None:
         """Double `width`: merge slots 2i and 2i + 1 into slot i.
 
-        Also of `depths`, `calls` and `pairs`. Figures of groups add up. `origin` stays.
+        Also of `depths`, `calls`, `pairs` and `blame`. Figures of groups add up. `origin` stays.
         """
         self.width *= 2
         self.calls.widen()
         self.pairs.widen()
+        self.blame.widen()
         for groups in (self._bios, self._requests):
             found, groups.by_code = groups.by_code, {}
             for code, group in found.items():

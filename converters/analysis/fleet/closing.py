@@ -3,7 +3,10 @@
 
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 
+from biotrail.converters.analysis.blame.online import Row, Waits
+from biotrail.converters.analysis.blame.tree import OTHERS, Waited
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.groups import merged as merged_groups
 from biotrail.converters.analysis.fleet.deviations import deviations
@@ -22,6 +25,8 @@ from biotrail.converters.analysis.report.summaries import (
 )
 from biotrail.converters.events.context import Context
 
+MOST_VICTIMS, MOST_CULPRITS = 8, 4
+"""Of each host, kept apart; of the fleet there are online.MOST_NAMES."""
 _STATUSES = Context({})
 """Names of statuses, which are the same for all kernels."""
 
@@ -37,6 +42,7 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
     host = part.recordings[0].host
     named = zlib.crc32(host.encode("utf-8", "surrogateescape"))
     total = _total(part.whole)
+    most = max(part.recordings, key=lambda one: one.io_ns)
     part.hosts = [
         HostReport(
             host=host,
@@ -49,19 +55,38 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
             bytes=total.bios["bytes"],
             lost_records=sum(one.lost_records for one in part.recordings),
             estimates=estimates(joined(part.times), (seed, named)),
+            said=most.said,
+            said_of=most.log_id,
+            blame=_of_host(part.waits),
         )
     ]
     part.times = []
+    part.recordings = [replace(one, said=[]) for one in part.recordings]
     if by == "host":
         part.closed = [_group(name, sums) for name, sums in part.groups.items()]
         part.groups = {}
     return part
 
 
-def make_report(part: Part, by: str, confidence: float) -> FleetReport:
+def _of_host(waits: Waits | None) -> list[Waited] | None:
+    """Return a host's victims with most time, and their culprits; the rest is OTHERS."""
+    if waits is None:
+        return None
+    found, rest = Waits(), waits.victims()[MOST_VICTIMS:]
+    names = {one.name for one in rest}
+    for name, row in waits.rows.items():
+        kept = Row(row.ios, row.service, row.own, row.device, row.unknown, row.untold)
+        for place, (culprit, ns) in enumerate(row.behind.most_common()):
+            kept.behind[culprit if place < MOST_CULPRITS else OTHERS] += ns
+        found.rows.setdefault(OTHERS if name in names else name, Row()).merge(kept)
+    return found.victims()
+
+
+def make_report(part: Part, by: str, confidence: float, blame_by: str | None = None) -> FleetReport:
     """Return the report of a fleet.
 
-    part: of all hosts, each closed. confidence: of the intervals, 0 to 1.
+    part: of all hosts, each closed. confidence: of the intervals, 0 to 1. blame_by: what victims
+    and culprits are; None: nobody was blamed.
     """
     groups = [*part.closed, *(_group(name, sums) for name, sums in part.groups.items())]
     hosts = sorted(part.hosts, key=lambda one: one.host)
@@ -80,6 +105,8 @@ def make_report(part: Part, by: str, confidence: float) -> FleetReport:
         bytes=sum(one.bytes for one in part.recordings),
         events=sum(one.events for one in part.recordings),
         begin=min((one.begin for one in part.recordings if one.begin), default=None),
+        blame=None if part.waits is None else part.waits.victims(),
+        blame_by=blame_by,
     )
 
 

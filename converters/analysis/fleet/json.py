@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from biotrail.converters.analysis.blame.json import waited
+from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.diff.json import figure
 from biotrail.converters.analysis.fleet.tree import (
     FORMAT,
@@ -33,6 +35,8 @@ def as_dict(report: FleetReport) -> dict[str, Any]:
         "unlike_options": [
             {"option": name, "values": values} for name, values in report.unlike_options.items()
         ],
+        "blame_by": report.blame_by,
+        "blame": victims(report.blame),
         "certainty": report.certainty,
         "lost_records": report.lost_records,
         "incomplete": [_recording(one) for one in report.incomplete],
@@ -82,7 +86,15 @@ def _host(one: HostReport) -> dict[str, Any]:
             {"operation": op, "stage": stage, "figure": name, "value_ns": found.value}
             for (op, stage, name), found in one.estimates.items()
         ],
+        "verdict": one.said,
+        "verdict_of": one.said_of,
+        "blame": victims(one.blame),
     }
+
+
+def victims(found: list[Waited] | None) -> list[dict[str, Any]] | None:
+    """Return who waited for whom, a dict for each victim; None: it was not asked for."""
+    return None if found is None else [waited(one) for one in found]
 
 
 def deviation(one: Deviation) -> dict[str, Any]:

@@ -4,7 +4,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from biotrail.converters.analysis.blame.online import Waits, waits_of
 from biotrail.converters.analysis.diff.options import options_of
 from biotrail.converters.analysis.distributions.blocks import Slots
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
@@ -50,6 +52,9 @@ OF_BIOS = ("cgroup", *OF_CGROUPS)
 WORDS = (*OF_RECORDINGS, *OF_DEVICES, *OF_BIOS)
 """Words that --by takes beside the columns of the table of hosts."""
 
+Sentences = list[dict[str, Any]]
+"""As in the JSON of a report."""
+
 
 @dataclass
 class Part:
@@ -71,6 +76,8 @@ class Part:
     """Models of the devices with I/O, which add up, too."""
     times: list[HostTimes] = field(default_factory=list)
     """Latencies by slot of time, of each recording of one host; empty once that is closed."""
+    waits: Waits | None = None
+    """Who waited for whom; None: it was not asked for."""
 
     def merge(self, other: "Part") -> None:
         """Add the figures of other recordings, which are not changed."""
@@ -84,6 +91,9 @@ class Part:
         self.lost_records.update(other.lost_records)
         self.models |= other.models
         self.times += other.times
+        if other.waits is not None:
+            self.waits = self.waits or Waits()
+            self.waits.merge(other.waits)
 
 
 def merged(parts: Iterable[Part]) -> Part:
@@ -100,12 +110,14 @@ def read_part(
     by: str,
     columns: dict[str, str],
     files: list[str],
+    told: Callable[[Report], Sentences] = lambda _: [],
 ) -> Part:
     """Read a recording to its end and return what it adds to the fleet's report.
 
     windows: of `trace`, of which some I/Os may have been left out. by: a word of WORDS, or a key of
     `columns`. columns: what the user's table says of the recording's host. files: paths
-    or URLs of the recording.
+    or URLs of the recording. told: gets the recording's report, sets who waited for whom where that
+    is asked for, and returns the report's first sentences.
     """
     reporter, slots = Reporter(trace.context, by=by if by in OF_CGROUPS else None), Slots()
     for window in windows:
@@ -113,7 +125,7 @@ def read_part(
         slots.add(window, trace.context)
         del window  # not kept while the next is made
     report = reporter.finish(trace)
-    facts = _facts(trace, report, columns, files)
+    facts = _facts(trace, report, columns, files, told(report))
     devices = device_sums(reporter, trace.context, once=True)
     each = device_sums(reporter, trace.context)
     for of in (devices, each):
@@ -130,6 +142,7 @@ def read_part(
         lost_records=Counter(report.loss.lost_records),
         models={OF_DEVICES["model"](trace.context, dev) for dev in devices if dev >= 0} - {""},
         times=[HostTimes.of(slots, extent(trace)[1], trace.context)],
+        waits=None if report.blamed is None else waits_of(report.blamed),
     )
     for sums in devices.values():
         part.whole.merge(sums)
@@ -184,9 +197,12 @@ def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
 
 
 def _facts(
-    trace: Trace, report: Report, columns: dict[str, str], files: list[str]
+    trace: Trace, report: Report, columns: dict[str, str], files: list[str], said: Sentences
 ) -> RecordingFacts:
-    """Return the facts about a recording that was read to its end; arguments as of read_part."""
+    """Return the facts about a recording that was read to its end; arguments as of read_part.
+
+    said: the first sentences of its report.
+    """
     account, loss = trace.account, report.loss
     return RecordingFacts(
         host=report.host,
@@ -205,4 +221,6 @@ def _facts(
         damaged_windows=loss.damaged_windows,
         columns=columns,
         options=options_of(trace.context.header),
+        io_ns=report.total.bios.latency.sum,
+        said=said,
     )

@@ -3,7 +3,9 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
+from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.diff.figures import Estimate
 from biotrail.converters.analysis.diff.tree import Figure
 from biotrail.converters.analysis.report.tree.tree import (
@@ -45,6 +47,10 @@ class RecordingFacts:
     """What the user's table says of the host, by column."""
     options: dict[str, str] = field(default_factory=dict)
     """How it was recorded: option of `record` → its value (`options_of`)."""
+    io_ns: int = 0
+    """Q2C of all bios."""
+    said: list[dict[str, Any]] = field(default_factory=list)
+    """The first sentences of its report, as in that report's JSON."""
 
     @property
     def complete(self) -> bool:
@@ -107,6 +113,12 @@ class HostReport:
     lost_records: int
     estimates: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, repr=False)
     """(operation, stage, figure) → the host's value with its draws."""
+    said: list[dict[str, Any]] = field(default_factory=list)
+    """The first sentences of the report of one recording, of `said_of`."""
+    said_of: str = ""
+    """Id of the log of the recording with most time of I/O."""
+    blame: list[Waited] | None = None
+    """Who waited for whom, most time first; None: it was not asked for."""
 
 
 @dataclass
@@ -153,6 +165,10 @@ class FleetReport:
     events: int
     begin: str | None
     """Wall-clock time when the first of all began, UTC; None: no recording has one."""
+    blame: list[Waited] | None = None
+    """Who waited for whom, added up by name; None: it was not asked for."""
+    blame_by: str | None = None
+    """What victims and culprits are."""
 
     @property
     def unlike_options(self) -> dict[str, dict[str, int]]:

@@ -25,7 +25,9 @@ from biotrail.converters.analysis.distributions.groups import (
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.calls import CallsOfStretch
+from biotrail.converters.analysis.live.recent import Recent, blamed_now
 from biotrail.converters.analysis.live.tree import (
     Blame,
     Depths,
@@ -35,7 +37,8 @@ from biotrail.converters.analysis.live.tree import (
     Stretch,
 )
 from biotrail.converters.analysis.report.summaries import group_report, operation_report
-from biotrail.converters.analysis.report.tree.tree import GroupReport
+from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.report.tree.tree import DepthReport, GroupReport, Report
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -139,6 +142,7 @@ class Live:
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
         self._part = _Part(begin, begin)
+        self._recent = Recent(context)
         self._minute: deque[_Part] = deque()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
         self._open: dict[int, tuple[int, int]] = {}
@@ -169,6 +173,7 @@ class Live:
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
         part.calls.add(window, self._context)
+        self._recent.add(window)
         if self._online is not None:
             part.waits.merge(self._online.add(window).waits)
         self._add_depths(window)
@@ -206,17 +211,20 @@ class Live:
         for one in self._minute:
             minute.merge(one)
         self._given += 1
+        devices, now = self._devices(), self._stretch(part)
+        recent, self._recent = self._recent, Recent(self._context)
         return Snapshot(
             number=self._given,
             last=last,
-            devices=self._devices(),
-            now=self._stretch(part),
+            devices=devices,
+            now=now,
             minute=self._stretch(minute),
             slowest=minute.slowest,
             lost_records=source.lost_records,
             skipped_ns=source.skipped_ns,
             slowest_calls=minute.calls.slowest,
             calls_until_ns=self._context.calls_timed_until,
+            report=_report(recent, part, now, devices),
         )
 
     def _stretch(self, part: _Part) -> Stretch:
@@ -370,6 +378,27 @@ class Live:
                 both.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
             found.append(DeviceNow(self._context.device_name(dev), *both))
         return found
+
+
+def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow]) -> Report | None:
+    """Return a stretch of time as a report; None: it has no I/O."""
+    if not now.total.bios.counters["ios"]:
+        return None
+    nothing = Summary.of(Distribution())
+    depths = {
+        one.device: DepthReport(
+            one.queue.mean,
+            one.queue.max,
+            one.queue.busy_ns,
+            one.queue.time_ns - one.queue.busy_ns,
+            nothing,
+            [],
+        )
+        for one in devices
+    }
+    blamed = None if now.blame is None else blamed_now(now.blame.by, now.blame.victims)
+    groups = part.bios.by_code, part.requests.by_code
+    return recent.report(now.begin_ns, now.end_ns, groups, now.processes, depths, blamed)
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:

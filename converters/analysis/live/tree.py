@@ -4,7 +4,12 @@
 from dataclasses import dataclass, field
 
 from biotrail.converters.analysis.blame.tree import Waited
-from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport, OperationReport
+from biotrail.converters.analysis.report.tree.tree import (
+    CallReport,
+    GroupReport,
+    OperationReport,
+    Report,
+)
 
 FORMAT = 2
 """Format number of the JSON. Later versions may add keys without changing the number."""
@@ -137,3 +142,5 @@ class Snapshot:
     """The slowest system calls of the last minute, the slowest first."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls (`--call-budget`); None: it did not so far."""
+    report: Report | None = None
+    """The stretch `now` as a report, for its first sentences; None: it has no I/O."""

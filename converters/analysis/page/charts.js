@@ -151,14 +151,30 @@ function timeAxis(extra) {
   });
 }
 
+/** Returns a tooltip's lines on a stage's share and times. */
+const timesTold = (stage) => [
+  ["", "share", format.share(stage.share)],
+  ["", "count", format.count(stage.count)],
+  ["", "mean", format.ns(stage.mean_ns)],
+  ["", "p50", format.ns(stage.p50_ns)],
+  ["", "p99", format.ns(stage.p99_ns)],
+  ["", "max", format.ns(stage.max_ns)],
+];
+
 /**
  * Returns a chart with one bar for each group: the shares of the stages in the group's time. colours: stage →
  * colour, in the order of the bar's parts. meanings: stage → what it means. names: stage → its name, where that
- * is another.
+ * is another. told: (stage, group) → lines of the tooltip.
  */
 function stageBars(
   groups,
-  { label = "share of the time by stage", colours = STAGE_COLOURS, meanings = data.words.stages, names = {} } = {},
+  {
+    label = "share of the time by stage",
+    colours = STAGE_COLOURS,
+    meanings = data.words.stages,
+    names = {},
+    told = timesTold,
+  } = {},
 ) {
   const stages = Object.keys(colours).filter((name) =>
     groups.some((group) => group.stages.some((stage) => stage.stage === name)),
@@ -174,12 +190,7 @@ function stageBars(
         if (!stage) return "";
         return tip(`${groups[hit.dataIndex].operation || "all"}: ${names[stage.stage] || stage.stage}`, [
           ["", meanings[stage.stage] || ""],
-          ["", "share", format.share(stage.share)],
-          ["", "count", format.count(stage.count)],
-          ["", "mean", format.ns(stage.mean_ns)],
-          ["", "p50", format.ns(stage.p50_ns)],
-          ["", "p99", format.ns(stage.p99_ns)],
-          ["", "max", format.ns(stage.max_ns)],
+          ...told(stage, groups[hit.dataIndex]),
         ]);
       }),
       xAxis: axis("value", {

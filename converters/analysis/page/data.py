@@ -43,11 +43,14 @@ ROOM = {
     "held": 8_000,
     "commits": 15_000,
     "submissions": 25_000,
+    "blame_victims": 12_000,
+    "blame_calls": 12_000,
+    "blame_words": 5_000,
     "pairs": 50_000,
     "series": 780_000,
     "depths": 300_000,
     "operations": 150_000,
-    "slow": 465_000,
+    "slow": 425_000,
     "words": 50_000,
     "filters": 5_000,
     "verdict": 10_000,
@@ -62,6 +65,8 @@ MOST_PAIRS = 32
 """Declared pairs of events; of each MOST_PAIR_GROUPS values of --by and MOST_PAIR_KEYS keys."""
 MOST_PAIR_GROUPS = 24
 MOST_PAIR_KEYS = 10
+MOST_VICTIMS = 12
+"""Victims, and victims' calls, of blame."""
 MOST_EVENTS = 40
 """Events of a slow I/O."""
 MOST_OTHERS = 8
@@ -88,6 +93,11 @@ def page_data(
         shown[name], left_out[name] = bounded(shown[name], ROOM[name], most)
     pairs = [_pair(pair) for pair in shown["pairs"]]
     shown["pairs"], left_out["pairs"] = bounded(pairs, ROOM["pairs"], MOST_PAIRS)
+    if shown["blame"] is not None:
+        shown["blame"] = {**shown["blame"], "experiment": None}  # `biotrail blame` shows it
+        for name in ("victims", "calls"):
+            rows, room = shown["blame"][name], ROOM[f"blame_{name}"]
+            shown["blame"][name], left_out[f"blame_{name}"] = bounded(rows, room, MOST_VICTIMS)
     for name in ("problems", "remarks"):
         shown["loss"][name], left_out[name] = bounded(shown["loss"][name], ROOM["words"])
     series, left_out["series"] = bounded(_series(report, timeline, context), ROOM["series"])

@@ -155,6 +155,35 @@ function more(name) {
   return count ? `And ${format.count(count)} more, which the JSON has.` : "";
 }
 
+/** Returns the card with the first sentence of each host's report; null without any. */
+function saidCard() {
+  if (!report.said.length) return null;
+  const columns = [
+    ["host", (row) => row.host, "left name"],
+    ["in short", (row) => `${row.sentence}. Next: ${row.next}.`, "left"],
+  ];
+  return card("In short, by host", more("said"), "wide", table(columns, report.said));
+}
+
+/** Returns the card with who waited for whom on all hosts; null if that was not asked for. */
+function blameCardOfAll() {
+  if (!report.blame.length) return null;
+  const victims = report.blame.slice(0, 12);
+  const left = report.blame.length - victims.length + (data.left_out.blame || 0);
+  return card(
+    "Whose I/O made whose I/O wait, on all hosts",
+    `Shares of each victim's time from Q to C, added up by name; by ${report.blame_by}. ${
+      left ? `And ${format.count(left)} more, which the JSON has, as it has each host's.` : ""
+    }`,
+    "wide",
+    ...blameParts(victims, "blame", (row) => row.name, [
+      ["I/Os", "ios", "count"],
+      ["time", "wait_ns", "ns"],
+      ["mean", "mean_ns", "ns"],
+    ]),
+  );
+}
+
 /** Returns the cards of what is missing. */
 function missingCards() {
   const cards = [];
@@ -186,6 +215,7 @@ function render() {
   forgetAll();
   byId("main").replaceChildren(
     outlierCard(),
+    ...[saidCard(), blameCardOfAll()].filter(Boolean),
     ...(report.hosts.some((host) => host.figures.length) ? [hostCard()] : []),
     ...operationCards(),
     groupCard(),

@@ -17,6 +17,7 @@ SCRIPTS = (
     "overtime.js",
     "tables.js",
     "path.js",
+    "blame.js",
     "guest.js",
     "pairs.js",
     "timeline.js",
@@ -27,7 +28,7 @@ SCRIPTS = (
 """Scripts of a report page, in the order in which the page runs them."""
 FLAME_SCRIPTS = ("format.js", "charts.js", "flame.js")
 """Scripts of a flame graph's page, likewise."""
-FLEET_SCRIPTS = ("format.js", "charts.js", "fleet.js")
+FLEET_SCRIPTS = ("format.js", "charts.js", "blame.js", "fleet.js")
 """Scripts of a fleet's page, likewise."""
 _LIBRARY = "echarts/echarts.min.js"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")

@@ -224,6 +224,8 @@ function ioCards(view, everything) {
   return [
     verdictCard(),
     summaryCard(view),
+    blameCard(),
+    blamedCallsCard(),
     stageCard(view),
     guestCard(),
     callsCard(),

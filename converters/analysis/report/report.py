@@ -306,6 +306,7 @@ class Reporter:
             submissions=self._submissions.reports(),
             submissions_unknown=self._submissions.unknown,
             pairs=self._pairs.reports(trace),
+            path_parts=tuple(context.path_parts),
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:

@@ -12,6 +12,7 @@ from biotrail.converters.analysis.blame.online import LEFT_OUT
 from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
+from biotrail.text.report.verdict import of_snapshot
 from biotrail.text.top.top import parts, shortened
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, Io, S
@@ -61,7 +62,8 @@ def test_the_text_and_the_json_have_it(tmp_path: Path) -> None:
     # THEN the reader's time is there by what it waited for
     app = victims(last.minute)["app"]
     [behind] = [part.wait_ns for part in app.parts if part.culprit == "backup"]
-    [line] = [one for one in text.splitlines() if "behind backup" in one]
+    rows = [one for one in text.splitlines() if not one.startswith("*")]
+    [line] = [one for one in rows if "behind backup" in one]
     assert f"{100 * behind / app.wait_ns:.0f} %" in line
     assert "filters" not in text
     # AND on a terminal of any height, too
@@ -102,3 +104,26 @@ def test_wrong_usage(cli: Cli) -> None:
     done = cli("top", "--blame=file")
     assert done.status == 2
     assert "--blame" in done.err
+
+
+def test_the_first_sentence_is_that_of_a_report(tmp_path: Path) -> None:
+    # GIVEN a reader whose reads take much longer beside a writer
+    ios = []
+    for at in range(200):
+        begin, slow = at * 10 * MS, at % 10 < 4
+        ios.append(Io("app", begin, begin + 1000, begin + (6 if slow else 2) * MS))
+        if slow:
+            ios.append(Io("backup", begin - 1000, begin - 1000, begin + 6 * MS, "W", 2048))
+        elif at % 10 == 9:
+            ios.append(Io("backup", begin + 3 * MS, begin + 3 * MS, begin + 9 * MS, "W", 2048))
+    path = blame_logs.write(tmp_path / "a.biotrail", ios)
+    # WHEN the log is followed, with blame and without
+    last, plain = (follow(path, INTERVAL, by)[-1] for by in ("process", None))
+    # THEN the culprit is in the first sentence where it was asked for
+    said = [one.rule for one in of_snapshot(last.report)]
+    assert said[0] == "blame" and "main-part" in said
+    assert "* 44 % of the time of app's I/O is waiting behind backup's I/O." in shown(last)
+    # AND else the first one is on the stages, with the option that tells more
+    [first, *_] = of_snapshot(plain.report)
+    assert first.rule == "main-part" and "--path" in first.next
+    assert f"* {first.text}." in " ".join(shown(plain).split())

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from biotrail.converters.analysis.blame.json import as_dict as blame
 from biotrail.converters.analysis.report.formats.json_pairs import (
     doubtful_key,
     interval_pair,
@@ -84,6 +85,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "loss": {**vars(report.loss)},
         **_of_path(report),
         "pairs": pairs(report.pairs),
+        "blame": None if report.blamed is None else blame(report.blamed),
     }
 
 

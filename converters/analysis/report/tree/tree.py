@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass, field
 
+from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
@@ -519,6 +520,10 @@ class Report:
     """Bios that `total` leaves out, as stacked devices queued them for others."""
     lower_bytes: int = 0
     """Their data."""
+    path_parts: tuple[str, ...] = ()
+    """Parts of the path that were recorded (`record --path`)."""
+    blamed: Blamed | None = None
+    """Who waited for whom; None: it was not asked for."""
 
     @property
     def span_ns(self) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fleet's report by Dask's workers: hosts that disagree, workers that end, storage elsewhere."""
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from rich.console import Console
 
 from biotrail.cli.fleets import running, tasks
 from biotrail.cli.fleets.analysing import analyse, hosts_of
@@ -22,6 +24,9 @@ from biotrail.converters.analysis.fleet.json import as_dict
 from biotrail.converters.analysis.fleet.part import Part
 from biotrail.converters.analysis.fleet.tree import LeftOut
 from biotrail.recorder.schema.errors import TraceError
+from biotrail.text.fleet import parts
+from tests.support import blame_logs
+from tests.support.blame_logs import MS, US
 from tests.support.cli_runner import Cli
 from tests.support.fleet_archives import archive_of, fleet, host_archive, log_of
 from tests.support.hosts_logs import SECOND, Machine
@@ -124,6 +129,41 @@ def test_files_of_a_rotated_run_are_one_recording(tmp_path: Path) -> None:
     assert facts.complete
     (total,) = make_report(part, "host", 0.95).total.operations
     assert total.bios.counters["ended"] == len(queued)
+
+
+def test_who_waited_for_whom_adds_up(tmp_path: Path) -> None:
+    # GIVEN a reader beside a writer on two hosts, and a reader alone on a third
+    beside, alone = blame_logs.beside_a_writer(), blame_logs.alone("app", 600, 10 * MS)
+    for host, ios in (("db1", beside), ("db2", beside), ("db3", alone)):
+        blame_logs.write(tmp_path / f"{host}.biotrail", ios, host=host)
+    files = find([str(tmp_path)])
+    # WHEN they are read with blame
+    told = as_dict(
+        make_report(here(files, Asked("host", blame="process")), "host", 0.95, "process")
+    )
+    # THEN each host has its victims, and their sums are the fleet's, by name, to the nanosecond
+    assert told["blame_by"] == "process"
+    [app] = [one for one in told["blame"] if one["name"] == "app"]
+    assert (app["ios"], app["wait_ns"]) == (1800, 1800 * 50 * US + 240 * 500 * US)
+    hosts = {host["host"]: {v["name"]: v for v in host["blame"]} for host in told["hosts"]}
+    behind = {"kind": "other I/O", "culprit": "backup"}
+    assert {**behind, "wait_ns": 240 * 500 * US} in app["parts"]
+    for host in ("db1", "db2"):
+        assert {**behind, "wait_ns": 120 * 500 * US} in hosts[host]["app"]["parts"]
+    assert [part["kind"] for part in hosts["db3"]["app"]["parts"]] == ["own service"]
+    # AND it has the first sentences of its report
+    assert all(host["verdict"][0]["sentence"] and host["verdict_of"] for host in told["hosts"])
+    # AND the text names the culprit by host
+    to = Console(file=io.StringIO(), width=160)
+    made = make_report(here(files, Asked("host", blame="process")), "host", 0.95, "process")
+    for part in parts(made, 160, None):
+        to.print(part)
+    assert isinstance(to.file, io.StringIO)
+    text = " ".join(to.file.getvalue().split())
+    assert "Whose I/O made whose I/O wait, by process, of all hosts" in text
+    assert "db2 app backup 60 ms" in text and "* db3: " in text
+    # AND without the option there is nothing of it
+    assert as_dict(make_report(here(files, Asked("host")), "host", 0.95))["blame"] is None
 
 
 def test_a_host_without_the_chosen_time_is_left_out(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def test_figures_become_samples_in_base_units() -> None:
     assert value(found, "biotrail_blame_seconds_total", victim="db", culprit="backup") == 1.5
     assert value(found, "biotrail_blame_waited_seconds_total", victim="db") == 4
     assert value(found, "biotrail_blame_untold_seconds_total", victim="db") == 0
+    assert value(found, "biotrail_verdict", rule="waits") == 1
+    assert value(found, "biotrail_verdict", rule="failed") == 0
     assert value(found, "biotrail_cpu_seconds_total", process="metrics") == 0.5
     assert value(found, "biotrail_program_sampled_run_seconds_total") == 2e-6
     name = "biotrail_io_duration_seconds"

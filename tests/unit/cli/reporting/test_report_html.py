@@ -56,7 +56,7 @@ def test_the_page_holds_the_report(cli: Cli, tmp_path: Path) -> None:
     assert done.out.startswith(f"wrote {path} (")
     # THEN its data is the JSON report, whole
     data = data_in(path.read_text("utf-8"))
-    assert data["report"] == told(cli, "report", "--json", SAMPLE)
+    assert data["report"] == told(cli, "report", "--blame", "--json", SAMPLE)
     assert data["left_out"] == {}
     # AND its operations are those of all devices, with requests
     by_op = told(cli, "report", "--json", "--by", "op", SAMPLE)["groups"]
@@ -252,7 +252,7 @@ def test_some_devices_alone_and_standard_input(cli: Cli, tmp_path: Path) -> None
         subprocess.run(command, stdin=stream, capture_output=True, cwd=ROOT, check=True)
     # THEN it holds the report of that device
     data = data_in(path.read_text("utf-8"))
-    assert data["report"] == told(cli, "report", "--json", "-d", "loop1", SAMPLE)
+    assert data["report"] == told(cli, "report", "--blame", "--json", "-d", "loop1", SAMPLE)
     assert data["log_name"] == "standard input"
     assert {slow["io"]["device"] for slow in data["slow"]["ios"]} == {"loop1"}
 

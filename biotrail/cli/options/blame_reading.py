@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blame in two readings of a recording, of which another can use the windows of both."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import click
+
+from biotrail.cli.options.cuts import Cut
+from biotrail.converters.analysis.blame.blame import Asked, Course, First, Second
+from biotrail.converters.analysis.blame.closing import by_slot, close
+from biotrail.converters.analysis.blame.tree import Blamed
+from biotrail.converters.analysis.choosing.outcomes import Wish
+from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
+from biotrail.converters.analysis.distributions.keys import check_recorded
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.pipeline import Trace
+from biotrail.text.progress import progress
+
+
+def check_blame(by: str | None, cut: Cut) -> None:
+    """Raise click.UsageError where --blame is given (`by`), and I/O is chosen by its outcome."""
+    if by is not None and cut.wish != Wish():
+        raise click.UsageError(
+            "--blame tells of all I/O, however it went: leave out --slower-than, --slowest, "
+            "--failed"
+        )
+
+
+class Blaming:
+    """Blames a recording: first the windows of a reading go through `learn`, then `finish` reads.
+
+    Without `learn`, `finish` reads twice.
+    """
+
+    def __init__(
+        self, again: Callable[[], Trace], cut: Cut, asked: Asked, *, shown: bool = True
+    ) -> None:
+        """again: opens the trace from its beginning. cut: chooses victims' I/O; without outcomes.
+
+        shown: whether a terminal sees how far reading has come.
+        """
+        self._again, self._cut, self._asked, self._shown = again, cut, asked, shown
+        self._first: First | None = None
+
+    @classmethod
+    def by(cls, again: Callable[[], Trace], cut: Cut, by: str, *, shown: bool = True) -> "Blaming":
+        """Return one whose victims and culprits are what --blame says."""
+        return cls(again, cut, Asked((by, by)), shown=shown)
+
+    def learn(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """Yield all windows of a reading of `trace`, after each was learned of."""
+        self._first = self._begun(trace)
+        yield from self._first.watch(windows)
+        self._first.finish()
+
+    def finish(
+        self, use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None
+    ) -> tuple[Trace, Blamed]:
+        """Read for the second time, and return that trace and what was found.
+
+        use: gets that trace and its windows, before these are used here; what it leaves is read all
+        the same. Raises ConversionError: nobody has a name that is asked for.
+        """
+        trace, second = self._second(use)
+        return trace, close(second)
+
+    def by_slot(self, course: Course) -> BlameSlots:
+        """Read for the second time, and return what was found by slot of time."""
+        _, second = self._second(course=course)
+        return by_slot(second, course)
+
+    def _second(
+        self,
+        use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None,
+        course: Course | None = None,
+    ) -> tuple[Trace, Second]:
+        """Read for the second time, as `finish` says."""
+        first = self._first or self._learned()
+        if (paused := first.again) is not None:  # its periods are known at their ends only
+            first = self._learned(paused)
+        learned = first.close()
+        trace = self._cut.limited(self._again())
+        second = Second(
+            trace.context, self._cut.choice(trace.context), self._asked, learned, course
+        )
+        with self._reading(trace, "blaming") as windows:
+            every = second.watch(windows)
+            if use is not None:
+                use(trace, every)
+            for window in every:
+                del window
+        second.finish()
+        return trace, second
+
+    def _learned(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
+        """Read for the first time. paused: notes of an experiment that the recording holds."""
+        trace = self._cut.limited(self._again())
+        first = self._begun(trace, paused)
+        with self._reading(trace, "learning") as windows:
+            for window in first.watch(windows):
+                del window
+        first.finish()
+        first.choice.check(first.company.devices)
+        return first
+
+    def _begun(self, trace: Trace, paused: Sequence[Mapping[str, Any]] = ()) -> First:
+        """Return a first pass without windows. Raises ConversionError: the log lacks parties."""
+        for by in self._asked.by:
+            check_recorded(by, trace.context)
+        return First(trace.context, self._cut.choice(trace.context), self._asked, paused)
+
+    def _reading(self, trace: Trace, what: str) -> AbstractContextManager[Iterator[Lifecycles]]:
+        return progress(trace, what) if self._shown else nullcontext(trace.lifecycles())
