@@ -17,7 +17,7 @@ from biotrail.converters.outputs.perfetto.names import FLUSH
 from biotrail.converters.outputs.perfetto.packets.texts import size_text
 from biotrail.recorder.schema.durations import duration
 
-_FEW_KEPT, _MOST_KEPT = 1 << 15, 1 << 18
+_FEW_KEPT, _MOST_KEPT = 1 << 14, 1 << 18
 """Ended bios that are kept for calls that return later, and at most: those beside which a bio that
 is still in flight was, too."""
 _MOST_NAMED = 3
@@ -58,6 +58,7 @@ class Flights:
 
     def add(self, window: Lifecycles) -> None:
         """Take in the log's next window."""
+        self._now = None  # not kept while the next is made
         path = window.path
         open_path = None if path is None else replace(path, bios=path.open_bios)
         ended = self._flights(window)
