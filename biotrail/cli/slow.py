@@ -66,6 +66,8 @@ class Asked:
     failed: bool
     calls: bool
     """Whether system calls are asked for, not I/Os."""
+    all_calls: bool
+    """Whether calls without I/O are asked for, too."""
     pairs: bool
     """Whether pairs of events are asked for, not I/Os."""
     functions: bool
@@ -92,7 +94,7 @@ class Asked:
     @property
     def wanted_calls(self) -> WantedCalls:
         """Which calls to find."""
-        return WantedCalls(self.most, nanoseconds(self.over or 0), self.failed)
+        return WantedCalls(self.most, nanoseconds(self.over or 0), self.failed, self.all_calls)
 
     @property
     def detail(self) -> Detail:
@@ -113,6 +115,11 @@ class Asked:
 @limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
 @click.option("--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path).")
+@click.option(
+    "--all-calls",
+    is_flag=True,
+    help="With --calls: also those that neither queued I/O nor waited for it.",
+)
 @click.option(
     "--pairs",
     is_flag=True,
@@ -168,7 +175,8 @@ def command(
     recordings the slowest I/Os of all are shown, each with its host.
 
     --calls shows system calls in the same way: the parts of each one's time, its waits and who
-    ended them, and the I/Os that it queued. Options then are about calls; those that choose I/Os
+    ended them, and the I/Os that it queued; of calls that queued I/O or waited for it, with
+    --all-calls of all. Options then are about calls; those that choose I/Os
     choose the calls that queued one.
 
     \b
@@ -186,6 +194,8 @@ def command(
     if asked.target is not None:
         output.ensure_free(asked.target, asked.force)
     guest.check(asked.calls or asked.pairs, "is about I/Os: leave out --calls and --pairs")
+    if asked.all_calls and not asked.calls:
+        raise click.UsageError("--all-calls is about system calls: give it with --calls")
     if asked.calls and asked.functions:
         raise click.UsageError("--functions shows what I/Os passed: give it without --calls")
     with recordings(logs, reading, twice=True) as given, terminated_as_interrupted():

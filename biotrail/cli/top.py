@@ -55,6 +55,8 @@ class Asked:
     """Parts of the path; None: none."""
     call_over: float
     """Seconds."""
+    all_calls: bool
+    """Whether calls without I/O are among the slowest, too."""
     call_budget: float
     """Per cent of a CPU; 0: no limit."""
     include_ambiguous: bool
@@ -139,6 +141,11 @@ class Asked:
     help="See biotrail record.",
 )
 @click.option(
+    "--all-calls",
+    is_flag=True,
+    help="Also among the slowest: calls that neither queued I/O nor waited for it.",
+)
+@click.option(
     "--call-budget",
     type=values.Percent(),
     metavar="PERCENT",
@@ -211,6 +218,7 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> Non
             asked.count,
             include_ambiguous=asked.include_ambiguous,
             blame=asked.blame,
+            every_call=asked.all_calls,
         ).run()
         source.join()
         tee.drain()

@@ -142,6 +142,15 @@ class Calls(Table):
     own: Bool
     """Whether it queued bios, and all of them are the recording's own."""
 
+    @property
+    def with_io(self) -> Bool:
+        """Return whether it queued a bio or waited for I/O (n,); maybe, if its waits are unknown.
+
+        Other calls are slow for as long as a pipe is empty or a timer runs.
+        """
+        waited = (self.own_io > 0) | (self.other_io > 0) | (self.undivided > 0)
+        return np.asarray(waited | (self.bios > 0), dtype=np.bool_)
+
 
 @dataclass
 class Waits(Table):

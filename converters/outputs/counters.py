@@ -7,6 +7,7 @@ came to. A sample that repeats the value before is left out.
 """
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,10 @@ _ENOUGH_BINS = 50
 """Most bins of a short trace; a trace of more than so many RATE_BINs has RATE_BIN."""
 READ_OPS, WRITE_OPS = frozenset({"read"}), frozenset({"write", "zone_append"})
 """Operations whose completed bytes are a device's read and write throughput."""
+
+_LATENCY_BITS = 40
+"""Of a latency beside a bin's number in 63: 18 minutes; longer ones count as that."""
+_LONGEST = (1 << _LATENCY_BITS) - 1
 
 Samples = tuple[I64, NDArray[np.float64]]
 """Times (ns) and values, shape (n,) each."""
@@ -278,13 +283,59 @@ class Rate:
 
 
 @dataclass
-class Throughput:
-    """Bytes per second within a trace: bins begin with the trace, and the last one ends with it.
+class _Steps:
+    """Turns values of bins that need not adjoin into samples, with a zero where a gap begins."""
+
+    origin: int
+    """Begin of the trace, ns."""
+    last: float | None = None
+    """Value of the last sample; None: no sample yet."""
+    _rest: int | None = None
+    """End of the last bin (ns), where a sample of zero is due unless the next bin begins there."""
+
+    def samples(self, begin: I64, stops: I64, value: NDArray[np.float64]) -> Samples:
+        """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
+
+        begin, stops, value: per bin, sorted, its begin and end (ns) and its value. The zero after
+        the last bin is held back. One held back by an earlier call comes first, unless the first
+        bin begins there; without bins it stays held back. The first sample ever is at `origin`, a
+        zero where no bin begins there. Returns (times in ns, values), without samples that repeat
+        the value before.
+        """
+        since = self.origin if self._rest is None else self._rest
+        gap = np.append(since, stops[:-1])[: len(begin)]
+        idle = gap < begin
+        at = np.concatenate([gap[idle], begin])
+        found = np.concatenate([np.zeros(int(idle.sum())), value])
+        order = np.argsort(at, kind="stable")
+        at, found = at[order], found[order]
+        if self.last is None and not len(at):
+            at, found = np.array([self.origin]), np.zeros(1)
+        previous = np.concatenate([[np.nan if self.last is None else self.last], found[:-1]])
+        new = found != previous[: len(found)]
+        if len(begin):
+            self._rest = int(stops[-1])
+        self.last = float(found[-1]) if len(found) else self.last
+        return at[new], found[new]
+
+    def finish(self, samples: Samples, end: int) -> Samples:
+        """Return the last samples with the zero that was held back, if that is before the end."""
+        at, value = samples
+        if self._rest is not None and self._rest < end and self.last:
+            at, value = np.append(at, self._rest), np.append(value, 0.0)
+        return at, value
+
+
+@dataclass
+class _Binned:
+    """Figures of bins within a trace: they begin with it, and the last one ends with it.
 
     Bins have 10 ms in a trace of half a second or more, and less in a shorter one, whose samples
-    are held back until its length is known.
+    are held back until its length is known. A subclass says what the figures are.
     """
 
+    FIGURES: ClassVar[int] = 1
+    """Figures of a bin."""
     origin: int
     """Begin of the trace, ns."""
     _bin: int = 0
@@ -292,30 +343,30 @@ class Throughput:
     _times: I64 = field(default_factory=_none)
     """Times (ns) of the completions that are not samples yet, or of the bins that these were added
     up in."""
-    _bytes: I64 = field(default_factory=_none)
-    _last: float | None = None
-    """Value of the last sample; None: no sample yet."""
-    _rest: int | None = None
-    """End of the last bin with bytes (ns), where a sample of zero is due unless the next bin has
-    bytes."""
+    _amounts: I64 = field(default_factory=_none)
+    """Their bytes or latencies (ns)."""
 
-    def update(self, times: I64, moved: I64, until: int) -> Samples:
-        """Take in completions, and return the rate (bytes/s) of each bin that ended by `until`.
+    def __post_init__(self) -> None:
+        """Begin a series for each figure of a bin."""
+        self._series = [_Steps(self.origin) for _ in range(self.FIGURES)]
 
-        times (ns), moved (bytes): completions, in any order; until: ns; all completions before it
-        are known. The newest whole bin is held back, as the trace's last bin takes in the fraction
+    def update_all(self, times: I64, amounts: I64, until: int) -> list[Samples]:
+        """Take in completions, and return the samples of each bin that ended by `until`.
+
+        times (ns), amounts: completions, in any order; until: ns; all completions before it are
+        known. The newest whole bin is held back, as the trace's last bin takes in the fraction
         after it. While less than 0.5 s of the trace are known, nothing is returned, as the length
         of bins follows from the trace's length.
 
-        Returns (times in ns, bytes/s): a sample at the start of each bin with bytes, a zero where a
-        bin without bytes follows, and none that repeats the value before. The first sample ever is
-        at `origin`, a zero where the first bin has no bytes.
+        Returns per figure (times in ns, values): a sample at the start of each bin with
+        completions, a zero where a bin without them follows, and none that repeats the value
+        before. The first sample ever is at `origin`, a zero where the first bin has no completion.
         """
         self._times = np.concatenate([self._times, times])
-        self._bytes = np.concatenate([self._bytes, moved])
+        self._amounts = np.concatenate([self._amounts, amounts])
         if not self._bin and until - self.origin < _ENOUGH_BINS * RATE_BIN:
             self._compress()
-            return _no_samples()
+            return [_no_samples()] * len(self._series)
         self._bin = RATE_BIN
         # The newest whole bin is held back: the trace's last bin takes in the fraction after it.
         before = self.origin + ((until - self.origin) // self._bin - 1) * self._bin
@@ -323,71 +374,95 @@ class Throughput:
         return self._pop(ready, until)
 
     def _compress(self) -> None:
-        """Add up the completions that are held by bins of 0.1 ms, so that memory is bounded.
+        """Bound the memory of the completions that are held."""
 
-        Replaces `_times` by the starts (ns) of the bins with completions, `_bytes` by their sums.
-        """
-        finest = _SHORT_BINS[0]
-        places = (self._times - self.origin) // finest
-        bins, where = np.unique(places, return_inverse=True)
-        total = np.bincount(where, weights=self._bytes, minlength=len(bins))
-        self._times, self._bytes = self.origin + bins * finest, total.astype(np.int64)
-
-    def finish(self, end: int) -> Samples:
-        """Return the samples held back: (times in ns, bytes/s). end: the trace's, ns.
+    def finish_all(self, end: int) -> list[Samples]:
+        """Return the samples held back, per figure: (times in ns, values). end: the trace's, ns.
 
         A trace shorter than 0.5 s gets its length of bins now: the shortest of `_SHORT_BINS` of
         which 50 span it. The number of bins is rounded; the last one ends at `end`, and so is
-        shorter or longer. A zero follows the last bin with bytes, unless that ends at `end`.
+        shorter or longer. A zero follows the last bin with completions, unless that ends at `end`.
         """
         length = max(end - self.origin, 1)
         self._bin = self._bin or next(
             (size for size in _SHORT_BINS if size * _ENOUGH_BINS >= length), RATE_BIN
         )
         count = max((length + self._bin // 2) // self._bin, 1)
-        at, value = self._pop(np.ones(len(self._times), dtype=np.bool_), end, count)
-        if self._rest is not None and self._rest < end and self._last:
-            at, value = np.append(at, self._rest), np.append(value, 0.0)
-        return at, value
+        found = self._pop(np.ones(len(self._times), dtype=np.bool_), end, count)
+        every = zip(self._series, found, strict=True)
+        return [series.finish(samples, end) for series, samples in every]
 
-    def _pop(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
-        """Remove the completions in `ready` from `_times` and `_bytes`; return their samples.
+    def _pop(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> list[Samples]:
+        """Remove the completions in `ready` from those that are held; return their samples.
 
         ready: mask over `_times`. count: number of bins in the trace; the last of them ends at
         `end` (ns) and takes in later completions, the first those before `origin`. Without `count`
-        the trace goes on, and `end` does not matter. Samples are (times in ns, bytes/s): one at the
-        begin of each bin with bytes, a zero where a gap begins (`_with_zeros`).
+        the trace goes on, and `end` does not matter.
         """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
-        bins, where = np.unique(place, return_inverse=True)
-        total = np.bincount(where, weights=self._bytes[ready], minlength=len(bins))
-        self._times, self._bytes = self._times[~ready], self._bytes[~ready]
+        amounts = self._amounts[ready]
+        self._times, self._amounts = self._times[~ready], self._amounts[~ready]
+        bins = np.unique(place)
         begin = self.origin + bins * self._bin
         stops = np.where(bins == count - 1, np.maximum(end, begin + 1), begin + self._bin)
-        return self._with_zeros(begin, stops, total / ((stops - begin) / 1e9))
+        figures = self._figures(bins, place, amounts, stops - begin)
+        return [
+            series.samples(begin, stops, values)
+            for series, values in zip(self._series, figures, strict=True)
+        ]
 
-    def _with_zeros(self, begin: I64, stops: I64, value: NDArray[np.float64]) -> Samples:
-        """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
+    def _figures(self, bins: I64, place: I64, amounts: I64, length: I64) -> list[NDArray[Any]]:
+        """Return the figures of bins: FIGURES arrays (k,).
 
-        begin, stops, value: per bin with bytes, sorted, its begin and end (ns) and its rate
-        (bytes/s). The zero after the last bin is held back: `_rest` becomes that bin's end. One
-        held back by an earlier call comes first, unless the first bin begins there; without bins it
-        stays held back. The first sample ever is at `origin`, a zero where no bin begins there.
-        Returns (times in ns, rates), without samples that repeat the value before, the one in
-        `_last`; sets `_last` to the last value returned.
+        bins, length: number and length (ns) of each bin with completions, (k,), sorted. place,
+        amounts: of each completion, the number of its bin and its bytes or latency, in any order.
         """
-        since = self.origin if self._rest is None else self._rest
-        gap = np.append(since, stops[:-1])[: len(begin)]
-        idle = gap < begin
-        at = np.concatenate([gap[idle], begin])
-        rate = np.concatenate([np.zeros(int(idle.sum())), value])
-        order = np.argsort(at, kind="stable")
-        at, rate = at[order], rate[order]
-        if self._last is None and not len(at):
-            at, rate = np.array([self.origin]), np.zeros(1)
-        previous = np.concatenate([[np.nan if self._last is None else self._last], rate[:-1]])
-        new = rate != previous[: len(rate)]
-        if len(begin):
-            self._rest = int(stops[-1])
-        self._last = float(rate[-1]) if len(rate) else self._last
-        return at[new], rate[new]
+        raise NotImplementedError
+
+
+class Throughput(_Binned):
+    """Bytes per second."""
+
+    def update(self, times: I64, moved: I64, until: int) -> Samples:
+        """Take in bytes of completions, as `update_all`; return rates, bytes/s."""
+        return self.update_all(times, moved, until)[0]
+
+    def finish(self, end: int) -> Samples:
+        """Return the samples held back, as `finish_all`."""
+        return self.finish_all(end)[0]
+
+    def _compress(self) -> None:
+        """Add up the completions that are held by bins of 0.1 ms.
+
+        Replaces `_times` by the starts (ns) of the bins with completions, and the bytes by sums.
+        """
+        finest = _SHORT_BINS[0]
+        places = (self._times - self.origin) // finest
+        bins, where = np.unique(places, return_inverse=True)
+        total = np.bincount(where, weights=self._amounts, minlength=len(bins))
+        self._times, self._amounts = self.origin + bins * finest, total.astype(np.int64)
+
+    def _figures(self, bins: I64, place: I64, amounts: I64, length: I64) -> list[NDArray[Any]]:
+        where = np.searchsorted(bins, place)
+        return [np.bincount(where, weights=amounts, minlength=len(bins)) / (length / 1e9)]
+
+
+class Latency(_Binned):
+    """Latencies, ns: QUANTILES of those of the I/Os that completed in each bin."""
+
+    QUANTILES: ClassVar[tuple[float, ...]] = (0.5, 0.99)
+    FIGURES: ClassVar[int] = len(QUANTILES)
+
+    def _figures(self, bins: I64, place: I64, amounts: I64, length: I64) -> list[NDArray[Any]]:
+        """Return each quantile by nearest rank: of 10 I/Os, the 99th percentile is the longest."""
+        if not len(bins):
+            return [np.zeros(0)] * self.FIGURES
+        first = int(bins[0])
+        ordered = np.sort((place - first) << _LATENCY_BITS | np.minimum(amounts, _LONGEST))
+        begin = np.searchsorted(ordered, (bins - first) << _LATENCY_BITS)
+        count = np.diff(begin, append=len(ordered))
+        found = []
+        for quantile in self.QUANTILES:
+            rank = np.ceil(quantile * count).astype(np.int64) - 1
+            found.append((ordered[begin + np.maximum(rank, 0)] & _LONGEST).astype(np.float64))
+        return found

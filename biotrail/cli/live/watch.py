@@ -35,16 +35,17 @@ class Watch:
         *,
         include_ambiguous: bool = False,
         blame: str | None = None,
+        every_call: bool = False,
     ) -> None:
         """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
 
         recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
         count: number of snapshots; None: as many as there are until the recording ends.
-        include_ambiguous: as for LiveTrace. blame: as for Live.
+        include_ambiguous: as for LiveTrace. blame, every_call: as for Live.
         """
         self._source, self._recorder, self._shown = source, recorder, shown
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
-        self._live = Live(self._trace.context, interval, blame)
+        self._live = Live(self._trace.context, interval, blame, every_call)
         self._meter = _Meter(recorder)
         self._left = count
         self._end = 0

@@ -28,21 +28,21 @@ _TRACKS = f"^({SLOWEST_TRACK}|{SLOW_CALLS_TRACK}|journal of .*|{QUEUED}|{IN_DEVI
 _OTHERS = "^(.*: block I/O|.*: kernel events|pairs: .*)$"
 """Of the groups that are expanded in a trace without I/O."""
 _SLOWEST = """
-SELECT one.id, one.ts, one.dur, one.track_id, one.name AS io,
-  round(one.dur / 1e6, 3) AS ms,
+SELECT one.id, one.name AS slowest, round(one.dur / 1e6, 3) AS ms,
+  EXTRACT_ARG(one.arg_set_id, 'debug.why') AS why,
+  EXTRACT_ARG(one.arg_set_id, 'debug.call') AS call,
+  EXTRACT_ARG(one.arg_set_id, 'debug.purpose') AS purpose,
+  EXTRACT_ARG(one.arg_set_id, 'debug.file') AS file,
+  EXTRACT_ARG(one.arg_set_id, 'debug.device') AS disk,
+  EXTRACT_ARG(one.arg_set_id, 'debug.host') AS host,
   round((SELECT sum(dur) FROM slice WHERE parent_id = one.id AND name = 'D2C') / 1e6, 3) AS device,
   round((SELECT sum(dur) FROM slice WHERE parent_id = one.id
     AND name IN ('pre-flush', 'post-flush', 'flushing')) / 1e6, 3) AS flush,
-  EXTRACT_ARG(one.arg_set_id, 'debug.why') AS why,
-  EXTRACT_ARG(one.arg_set_id, 'debug.purpose') AS purpose,
-  EXTRACT_ARG(one.arg_set_id, 'debug.call') AS call,
-  EXTRACT_ARG(one.arg_set_id, 'debug.process') AS process,
-  EXTRACT_ARG(one.arg_set_id, 'debug.file') AS file,
-  EXTRACT_ARG(one.arg_set_id, 'debug.device') AS disk,
-  EXTRACT_ARG(one.arg_set_id, 'debug.host') AS host
+  one.ts, one.dur, one.track_id, one.id AS slice_id
 FROM slice AS one WHERE one.category IN ('slowest', 'slowest call') ORDER BY one.dur DESC
 """
-"""The slowest I/Os and calls, with the columns by which the UI makes a row lead to its slice."""
+"""The slowest I/Os and calls. By `slice_id`, `ts`, `dur` and `track_id` the UI makes of `id` a link
+to the slice."""
 _TAIL = 4096
 """Bytes at a trace's end within which its attribute `view` is found, with the longest names."""
 _VIEW = re.compile(rb"biotrail(?:\.\d+)?\.view\x1a.(\d+) (\d+) ([^\x00-\x1f]*)$", re.DOTALL)

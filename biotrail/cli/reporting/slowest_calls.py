@@ -93,7 +93,12 @@ def calls_as_dict(found: CallFindings) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "log_id": trace.context.log_id,
-        "wanted": {"top": wanted.top, "over_ns": wanted.over, "failed": wanted.failed},
+        "wanted": {
+            "top": wanted.top,
+            "over_ns": wanted.over,
+            "failed": wanted.failed,
+            "all_calls": wanted.every,
+        },
         "counts": asdict(found.slowest.counts),
         "calls_until_ns": trace.context.calls_timed_until,
         "calls": calls,

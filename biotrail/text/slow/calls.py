@@ -104,6 +104,11 @@ def _summary(each: Sequence[SlowestCalls], wanted: WantedCalls) -> Iterator[str]
     if without := sum(one.counts.without_entry for one in each):
         yield f"{units.plural(without, 'call')} left out: when they began is not known"
     longest = Counter(PART_WORDS[call.longest] for call in found)
+    if without := sum(one.counts.without_io for one in each):
+        yield (
+            f"{units.plural(without, 'call')} left out: they neither queued nor waited for I/O "
+            "(--all-calls shows them)"
+        )
     if shown > 1:
         parts = ", ".join(f"{part} in {number}" for part, number in longest.most_common())
         yield f"most time went to: {parts}"

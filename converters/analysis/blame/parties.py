@@ -46,6 +46,10 @@ class Writers:
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Parties."""
+        return self.of_bios(window)
+
+    def of_bios(self, window: Lifecycles) -> I64:
+        """Return the code of each bio's party: (n,), by row of the window's bios."""
         bios, comms = window.bios, window.tasks.comm
         pairs, place = distinct(bios.task, bios.cgroup.view(np.int64))
         unsigned = [(task, group & (1 << 64) - 1) for task, group in pairs]
@@ -168,6 +172,12 @@ def _owner(context: Context, comm: str, cgroup: int) -> str:
         return named.unit
     path = context.cgroups.get(cgroup)
     return path if path and path != "/" else _process(context, comm, cgroup)
+
+
+def process_of_owner(context: Context, comm: str, cgroup: int) -> str:
+    """Return a thread's name, and its owner where that is more than the thread: `dd of backup`."""
+    process, owner = _process(context, comm, cgroup), _owner(context, comm, cgroup)
+    return process if owner == process else f"{process} of {owner}"
 
 
 _OF_WRITERS: dict[str, Callable[[Context, str, int], str]] = {

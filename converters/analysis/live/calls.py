@@ -28,6 +28,8 @@ MOST_SLOW = 10
 class CallsOfStretch:
     """Figures of the calls whose windows came in a stretch of time, which can be added up."""
 
+    every: bool = False
+    """Whether calls that neither queued a bio nor waited for I/O are among the slowest, too."""
     figures: dict[int, CallFigures] = field(default_factory=dict)
     """Code of `call_figures.coded` → figures."""
     slowest: list[SlowCall] = field(default_factory=list)
@@ -45,7 +47,8 @@ class CallsOfStretch:
         for code in np.unique(codes).tolist():
             figures = self.figures.setdefault(code, CallFigures())
             figures.add(calls.take(codes == code), named(code, context)[0])
-        took = np.where(calls.entry == NEVER, -1, calls.exit - calls.entry)
+        shown = (calls.entry != NEVER) & (calls.with_io | self.every)
+        took = np.where(shown, calls.exit - calls.entry, -1)
         rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
         found = [
             _slow(calls, row, window.tasks, context) for row in rows.tolist() if took[row] >= 0

@@ -131,17 +131,20 @@ class Live:
     After each `add` (or `idle`), call `snapshot` if `ready`.
     """
 
-    def __init__(self, context: Context, interval: int, blame: str | None = None) -> None:
+    def __init__(
+        self, context: Context, interval: int, blame: str | None = None, every_call: bool = False
+    ) -> None:
         """Start the first stretch of time at the log's first clock reading.
 
         Without a clock reading the stretch has no begin yet. context: of the log. interval: ns
         between snapshots, about. blame: what victims and culprits are; None: nobody is blamed.
+        every_call: whether calls without I/O are among the slowest, too.
         """
-        self._context, self._interval = context, interval
+        self._context, self._interval, self._every_call = context, interval, every_call
         self._by, self._online = blame, Online(context, blame) if blame else None
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
-        self._part = _Part(begin, begin)
+        self._part = self._fresh(begin)
         self._recent = Recent(context)
         self._minute: deque[_Part] = deque()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
@@ -203,7 +206,7 @@ class Live:
         """
         if last and self._online is not None:
             self._part.waits.merge(self._online.finish().waits)
-        part, self._part = self._part, _Part(self._part.end, self._part.end)
+        part, self._part = self._part, self._fresh(self._part.end)
         self._minute.append(part)
         while part.end - self._minute[0].begin > MINUTE_NS and len(self._minute) > 1:
             self._minute.popleft()
@@ -226,6 +229,10 @@ class Live:
             calls_until_ns=self._context.calls_timed_until,
             report=_report(recent, part, now, devices),
         )
+
+    def _fresh(self, begin: int) -> _Part:
+        """Return the part of a stretch of time that begins then (ns)."""
+        return _Part(begin, begin, calls=CallsOfStretch(self._every_call))
 
     def _stretch(self, part: _Part) -> Stretch:
         """Return the report of a stretch of time: total, devices and operations, processes.

@@ -38,6 +38,8 @@ class WantedCalls:
     """Only calls that took at least this long, ns."""
     failed: bool = False
     """Only calls that returned an error."""
+    every: bool = False
+    """Also calls that neither queued a bio nor waited for I/O."""
 
 
 @dataclass
@@ -52,6 +54,9 @@ class CallCounts:
     """Calls of these that are as slow as wanted (and failed, if only failed ones are wanted)."""
     without_entry: int = 0
     """Calls left out because their entry is not known."""
+    without_io: int = 0
+    """Calls as slow as wanted that are left out because they neither queued a bio nor waited for
+    I/O."""
 
 
 @dataclass
@@ -66,8 +71,9 @@ class SlowestCalls:
     def add(self, window: Lifecycles, context: Context) -> None:
         """Count a window's calls, and keep those that are among the slowest.
 
-        A call matches if its entry is known, it took `wanted.over` ns or more and, with
-        `wanted.failed`, returned an error (-4095 to -1). The `wanted.top` slowest are kept; of
+        A call matches if its entry is known, it took `wanted.over` ns or more, queued a bio or
+        waited for I/O (unless `wanted.every`) and, with `wanted.failed`, returned an error (-4095
+        to -1). The `wanted.top` slowest are kept; of
         equally slow ones the earlier entry, then the lower thread id. window: the next one of the
         first pass, with the calls that are chosen. context: the log's. Changes `counts`, `found`.
         """
@@ -82,6 +88,9 @@ class SlowestCalls:
         wanted = known & (took >= self.wanted.over)
         if self.wanted.failed:
             wanted &= (calls.result < 0) & (calls.result >= -LARGEST_ERRNO)
+        without = wanted & ~calls.with_io & (not self.wanted.every)
+        self.counts.without_io += int(without.sum())
+        wanted &= ~without
         self.counts.matching += int(wanted.sum())
         if self.found and len(self.found) == self.wanted.top:
             wanted &= took >= self.found[-1].call.duration_ns

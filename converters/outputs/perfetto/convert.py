@@ -31,6 +31,7 @@ from biotrail.converters.outputs.perfetto.packets.metadata import (
 )
 from biotrail.converters.outputs.perfetto.path.calls import CallMaker
 from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
+from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
@@ -151,7 +152,8 @@ class Converter:
         self._slices = SliceWriter(*parts)
         full = detail.requests
         self._flows = FlowMaker(identity.flow(), names, every=every_arrow) if full else None
-        self._slow_calls = SlowCalls(context, names)
+        self._flights = Flights(context)
+        self._slow_calls = SlowCalls(context, names, self._flights)
         self._calls = CallMaker(
             context,
             names,
@@ -169,7 +171,7 @@ class Converter:
         self._identity = identity
         self._lives = LifeWriter(context, identity, self._tree, lives)
         self._counters = CounterWriter(context, *parts, fine=full)
-        self._slowest = Slowest(context, names)
+        self._slowest = Slowest(context, names, self._flights)
         self._blame = blame
         self._longest = 0, 0
         """Begin and end (ns) of the longest pair of events or life, for a log without I/O."""
@@ -203,6 +205,7 @@ class Converter:
         open_bios = self._maker.in_flight(window.open_bios)
         open_requests = self._maker.in_flight(window.open_requests)
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
+        self._flights.add(window)
         slowest, shown = self._slowest.add(bios, window)
         if self._flows is not None:
             self._flows.add(window, bios, requests, slowest, shown)

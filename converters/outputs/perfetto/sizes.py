@@ -39,8 +39,7 @@ def expected(window: Lifecycles, detail: Detail) -> int:
     total += costs.request * len(window.requests)
     total += costs.request_stage * len(window.request_stages.owner)
     if (path := window.path) is not None:
-        calls = path.calls
-        io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0) | (calls.undivided > 0)
+        calls, io = path.calls, path.calls.with_io
         total += _CALL[detail] * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
             detail == Detail.FULL
         )

@@ -104,8 +104,7 @@ class CallMaker:
         """Return per call (n,) whether it is drawn: as `every` says, and at all with `detail`."""
         if self.detail == Detail.BIOS:
             return np.zeros(len(calls), dtype=np.bool_)
-        io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0) | (calls.undivided > 0)
-        return io | self.every
+        return calls.with_io | self.every
 
     def rest(self, tasks: Tasks) -> Slices:
         """Return slices of the calls that were held back; no window follows.

@@ -14,6 +14,7 @@ from biotrail.converters.events.tables import I64, NEVER, WAIT_CAUSE_NAMES, Task
 from biotrail.converters.outputs.perfetto.names import BLOCKED, RUNNABLE, SLOW_CALL, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.episodes import MOST, episodes
+from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.recorder.schema.durations import duration
@@ -29,6 +30,8 @@ class SlowCalls:
     context: Context
     names: Interned
     """Event names."""
+    flights: Flights
+    """With the window that the calls' slices are made in."""
     _kept: list[SlowSlice] = field(default_factory=list)
     """The slowest first."""
 
@@ -108,10 +111,16 @@ class SlowCalls:
         if alike is waits.reason and kind != WaitReason.UNKNOWN:
             what = f"{WAIT_REASON_NAMES[WaitReason(kind)]} ({what})"
         text = f"waited {duration(sums[kind])} of {duration(took)}: {what}"
+        disk = None
         if waits.commit[longest] != NEVER:
-            device = self.context.device_name(int(waits.commit_dev[longest]))
-            text += f"; transaction {int(waits.commit[longest])} of {device}"
-        return text
+            dev = int(waits.commit_dev[longest])
+            disk = self.context.disk_of(dev)
+            text += f"; transaction {int(waits.commit[longest])} of {self.context.device_name(dev)}"
+        if waits.cause[longest] == WaitCause.OTHERWISE:
+            return text
+        begin = int(one.entry[0])
+        beside = self.flights.beside_call(int(one.tid[0]), disk, begin, begin + took)
+        return "; ".join(filter(None, (text, beside)))
 
     def packets(self, tree: Tree, host: str) -> list[TracePacket]:
         """Return the track "slowest calls": its lanes' descriptors, and the slices with waits."""

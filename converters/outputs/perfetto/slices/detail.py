@@ -25,8 +25,8 @@ from biotrail.converters.outputs.perfetto.names import BIO, REQUEST, Colour, Det
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
+from biotrail.converters.outputs.perfetto.packets.texts import size_text
 from biotrail.converters.outputs.perfetto.slices.slices import SliceMaker, requests_seen
-from biotrail.converters.outputs.perfetto.slices.texts import size_text
 from biotrail.converters.outputs.perfetto.slices.times import Seen, add_stages, seen_of
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 

@@ -13,21 +13,18 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import NO_CALL
 from biotrail.converters.events.tables import (
     I64,
-    NEVER,
     STAGE_NAMES,
-    U32,
-    Bool,
     Lifecycles,
-    Table,
 )
 from biotrail.converters.lifecycles.meanings import meaning
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.outputs.perfetto.names import SLOWEST, STAGE_TITLES, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.episodes import episodes
+from biotrail.converters.outputs.perfetto.packets.texts import size_text
+from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
 from biotrail.converters.outputs.perfetto.slices.blamed import Blame, mark
-from biotrail.converters.outputs.perfetto.slices.texts import size_text
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.recorder.schema.durations import duration
 
@@ -35,8 +32,6 @@ WITH_ARROWS = 10
 """The slowest I/Os whose arrows to and from calls, requests and lower bios are drawn by default."""
 _KEPT = 64
 """I/Os that are kept at most, as slower ones of later windows change which are of one burst."""
-_MOST_RECENT = 1 << 18
-"""Ended bios that are kept at most, to tell which overtook a bio of a later window."""
 _TITLES = {STAGE_NAMES[stage]: title for stage, title in STAGE_TITLES.items()}
 """Name of a stage → of its slice."""
 
@@ -58,6 +53,8 @@ class SlowIo:
     """`metadata`, `journal`, …; empty: it is for data, or not recorded."""
     overtaken: int
     """Bios of its device that were queued after it, and issued before it."""
+    beside: str
+    """What its device had meanwhile, in words; empty: nothing else."""
 
     @property
     def latency(self) -> int:
@@ -70,29 +67,16 @@ class SlowIo:
         return " ".join(filter(None, (self.operation, size_text(self.io.bytes), self.io.comm)))
 
     def why(self, context: Context) -> str:
-        """Return in a sentence what it waited for longest, and how many overtook it."""
+        """Return in a sentence what it waited for longest, and what its device had meanwhile."""
         longest = self.io.longest
         if longest is None:
             return ""
         told = [meaning(context, self.io.dev, longest.stage, self.io.q2g_reason)]
         if self.overtaken:
             told.append(f"{self.overtaken:,} I/O{'s'[: self.overtaken > 1]} overtook it")
+        told.append(self.beside)
         of = f"{duration(longest.ns)} of {duration(self.latency)} in {longest.stage}"
         return f"{of}: {'; '.join(filter(None, told))}"
-
-
-@dataclass
-class _Issued(Table):
-    """Bios that were issued."""
-
-    dev: U32
-    queue: I64
-    issue: I64
-
-
-def _no_issued() -> _Issued:
-    none = np.zeros(0, dtype=np.int64)
-    return _Issued(none.astype(np.uint32), none, none)
 
 
 @dataclass
@@ -101,10 +85,10 @@ class Slowest:
 
     context: Context
     names: Interned
+    flights: Flights
+    """With the window that is given to `add`."""
     _kept: list[SlowIo] = field(default_factory=list)
     """The slowest first: those on the track, as far as is known by now, and others."""
-    _recent: _Issued = field(default_factory=_no_issued)
-    """Ended bios that may have overtaken one that is still in flight."""
 
     def add(self, slices: Slices, window: Lifecycles) -> tuple[I64, I64]:
         """Take in a window's bios; return the numbers of those among the slowest so far.
@@ -118,8 +102,7 @@ class Slowest:
         least = self._kept[-1].latency if len(self._kept) == _KEPT else -1
         at = np.flatnonzero(ranked & (slices.end - slices.start > least))
         at = at[episodes(slices.start[at], slices.end[at], slices.number[at])]
-        issued = self._issued(window)
-        fresh = [self._io(slices, window, issued, row) for row in at.tolist()]
+        fresh = [self._io(slices, window, row) for row in at.tolist()]
         self._kept = sorted([*self._kept, *fresh], key=lambda one: (-one.latency, one.io.number))
         chosen = [one.io.number for one in self.chosen()]
         others = [one.io.number for one in self._kept if one.io.number not in chosen]
@@ -136,43 +119,27 @@ class Slowest:
         number = np.array([one.io.number for one in self._kept], dtype=np.int64)
         return [self._kept[at] for at in episodes(start, start + length, number).tolist()]
 
-    def _issued(self, window: Lifecycles) -> _Issued:
-        """Return the issued bios that may have overtaken one of a window, and keep recent ones."""
-        tables = window.bios, window.open_bios
-        columns = [_Issued(one.dev, one.queue, one.issue) for one in tables]
-        every = _Issued.concatenate([self._recent, *columns])
-        every = every.take((every.issue != NEVER) & (every.queue != NEVER))
-        queue = window.open_bios.queue
-        oldest = int(queue[queue != NEVER].min(initial=window.end))
-        ended = _Issued.concatenate([self._recent, columns[0]])
-        recent = ended.take((ended.issue != NEVER) & (ended.queue > oldest))
-        self._recent = recent.take(np.arange(len(recent))[-_MOST_RECENT:])
-        return every
-
-    def _io(self, slices: Slices, window: Lifecycles, issued: _Issued, at: int) -> SlowIo:
+    def _io(self, slices: Slices, window: Lifecycles, at: int) -> SlowIo:
         """Return the bio of slice `at`, which is complete, as a SlowIo.
 
-        issued: bios that may have overtaken it. The family is None where the slice has no
-        correlation id.
+        The family is None where the slice has no correlation id.
         """
         row = int(slices.rows[at])
         io = io_at(self.context, window, row, window.end)
         family = None
         if slices.family is not None and (slices.in_family is None or slices.in_family[at]):
             family = int(slices.family[at])
-        overtook: Bool = np.zeros(0, dtype=np.bool_)
         queue, issue = int(window.bios.queue[row]), int(window.bios.issue[row])
-        if issue != NEVER:
-            overtook = (issued.queue > queue) & (issued.issue < issue)
-            overtook &= issued.dev == window.bios.dev[row]
+        begin, end = int(slices.start[at]), int(slices.end[at])
         return SlowIo(
             io=io,
-            start=int(slices.start[at]),
+            start=begin,
             operation=self.names.text(int(slices.name[at])),
             family=family,
             call=self._call(window, io.number),
             purpose=self._purpose(window, row),
-            overtaken=int(overtook.sum()),
+            overtaken=self.flights.overtaking(io.dev, queue, issue),
+            beside=self.flights.beside_bio(io.number, io.dev, begin, end),
         )
 
     def _purpose(self, window: Lifecycles, row: int) -> str:

@@ -9,7 +9,7 @@ db1: block I/O
   lost events                     lanes: a slice per loss window, where there are any
   journal of nvme0n1p2            a slice per commit, where they were recorded
   nvme0n1 (259:0)                 one per device with I/O, in the header's order
-    queued · in device · reads · writes · lost events, where there are any
+    queued · in device · reads · writes · latency p50 and p99 · lost events, where there are any
     bios                          lanes
     requests                      lanes
     more bios                     lanes beyond what a screen holds
@@ -67,6 +67,7 @@ _FIRST_DEVICE = 10
 """Rank of the first device's group, below the lanes of the whole log."""
 
 READS, WRITES = "read bytes/s", "written bytes/s"
+LATENCIES = ("latency p50", "latency p99")
 LOST = "lost events"
 RINGS = "io_uring and aio"
 """Name of the lanes of submissions."""
@@ -116,7 +117,18 @@ COUNTERS = {
         # "bytes" is a unit that the UI knows: 3.5 GB.
         _Counter(READS, 2, "bytes", "throughput", "Bytes that reads completed, per second."),
         _Counter(WRITES, 3, "bytes", "throughput", "Bytes that writes completed, per second."),
-        _Counter(LOST, 4, "events", "lost", "Records lost so far, on all devices together."),
+        *(
+            _Counter(
+                name,
+                4,
+                "µs",
+                "latency",
+                f"{what} of the latencies, Q to C, of the I/Os that completed in each 10 ms (less "
+                "in a trace of under half a second). 0: none did.",
+            )
+            for name, what in zip(LATENCIES, ("Half", "99 %"), strict=True)
+        ),
+        _Counter(LOST, 5, "events", "lost", "Records lost so far, on all devices together."),
     )
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.slow.call_details import state_name
 from biotrail.converters.analysis.slow.calls import MOST_BIOS, MOST_WAITS, SlowestCalls, WantedCalls
 from biotrail.converters.pipeline import Trace
@@ -101,7 +102,8 @@ def test_which_calls_are_found(cli: Cli, database: Path) -> None:
     assert names(slow(cli, database, "--over", "1ms")) == ["fsync"]
     failed = slow(cli, database, "--failed")
     assert [one["call"]["error"] for one in failed["calls"]] == ["EIO"]
-    assert failed["counts"] == {"calls": 4, "waits": 0, "matching": 1, "without_entry": 0}
+    expected = {"calls": 4, "waits": 0, "matching": 1, "without_entry": 0, "without_io": 0}
+    assert failed["counts"] == expected
     assert names(slow(cli, database, "--op", "read")) == ["pread64"] * 3
     assert names(slow(cli, database, "--comm", "x")) == []
     assert names(slow(cli, database, "--to", "500us")) == ["pread64"] * 3
@@ -229,7 +231,7 @@ def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
 def test_calls_of_several_recordings(cli: Cli, tmp_path: Path, database: Path) -> None:
     # GIVEN recordings of two hosts
     log = PathLog()
-    log.returns(100, 10 * MS, number=PREAD, blocked=300)
+    log.returns(100, 10 * MS, number=PREAD, blocked=300, queued=1)
     host = {"host": {"name": "other", "machine": "x86_64"}, "log_id": "b" * 32}
     other = log.write(tmp_path / "y.biotrail", **host)
     # WHEN the slowest two of both are asked for  THEN each says whose it is
@@ -237,6 +239,51 @@ def test_calls_of_several_recordings(cli: Cli, tmp_path: Path, database: Path) -
     found = json.loads(done.out)
     assert [one["recording"] for one in found["calls"]] == ["made", "other"]
     assert names(found) == ["fsync", "pread64"]
+
+
+def test_calls_without_io_are_left_out(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a read that waited for its bio, and slower ones that waited for a pipe, one of them long
+    log = PathLog()
+    log.bio(120, 300, entry=100)
+    log.waits(100, 150, 310, 330)
+    log.returns(100, 400, blocked=160, runnable=20, queued=1, waits=1)
+    for begin, end in ((MS, 3 * MS), (4 * MS, 40 * MS)):
+        log.waits(begin, begin + 50, end - 50, end - 20, state=1)
+        log.returns(begin, end, blocked=end - begin - 100, runnable=30, waits=1)
+    path = log.write(tmp_path / "x.biotrail")
+    # WHEN the slowest are asked for  THEN only the first is, the others are counted, also of those
+    # that took long enough
+    found = slow(cli, path)
+    assert [one["call"]["duration_ns"] for one in found["calls"]] == [300]
+    assert (found["counts"]["matching"], found["counts"]["without_io"]) == (1, 2)
+    assert slow(cli, path, "--over", "30ms")["counts"]["without_io"] == 1
+    said = cli("slow", "--calls", path).out
+    assert "2 calls left out: they neither queued nor waited for I/O (--all-calls" in said
+    # AND all are where all are asked for
+    every = slow(cli, path, "--all-calls")
+    assert [one["call"]["duration_ns"] for one in every["calls"]] == [36 * MS, 2 * MS, 300]
+    assert every["counts"]["without_io"] == 0
+    assert "left out" not in cli("slow", "--calls", "--all-calls", path).out
+    # AND it is about calls alone
+    refused = cli("slow", "--all-calls", path)
+    assert refused.status == 2
+    assert "--all-calls is about system calls: give it with --calls" in refused.err
+
+
+def test_top_shows_slow_calls_with_io(tmp_path: Path) -> None:
+    # GIVEN a call that queued a bio, and a slower one that waited for a pipe
+    log = PathLog()
+    log.returns(100, 400, queued=1)
+    log.returns(MS, 3 * MS, blocked=2 * MS - 100)
+    path = log.write(tmp_path / "x.biotrail")
+    found: dict[bool, list[int]] = {}
+    for every in (False, True):
+        trace, stretch = Trace(path), CallsOfStretch(every)
+        for window in trace.lifecycles():
+            stretch.add(window, trace.context)
+        found[every] = [one.duration_ns for one in stretch.slowest]
+    # WHEN the slowest are taken  THEN the second is there where all calls are asked for
+    assert found == {False: [300], True: [2 * MS, 300]}
 
 
 def test_a_trace_of_the_slowest_calls(cli: Cli, tmp_path: Path, database: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Depths and throughput over time."""
+"""Depths, throughput and latencies over time."""
 
 import random
 from collections import Counter
@@ -135,3 +135,30 @@ def test_throughput_adds_up_to_the_bytes_within_the_trace(length, windows):
     assert moved == pytest.approx(sum(r["bytes"] for r in bios), rel=1e-6)
     # AND a bin has at most 10 ms, and a fiftieth of the trace or little more
     assert min(b - a for a, b in pairwise(times)) <= min(10_000_000, length / 20)
+
+
+@pytest.mark.parametrize("windows", [range(T, T + 1_000_000_000, 70_000_000), ()])
+def test_latencies_are_by_completion_in_bins(windows):
+    # GIVEN 200 bios that complete in one 10 ms, of 13 to 212 µs, one in doubt, and others later
+    bios = [direct(n, T + 21_000_000 + 7_000 * n, 10_000 + 1000 * n) for n in range(200)]
+    bios += [direct(300, T + 22_000_000, 5_000_000, doubtful=True)]
+    bios += [direct(301, T + 39_000_000, 2_997_000), direct(302, T + 900_000_000, 97)]
+    trace, _ = trace_of(Scene(bios=bios), windows)
+    # WHEN latencies are read / THEN each 10 ms has its quantiles, by nearest rank, and a gap 0
+    begin = T + 20_000_000
+    expected = {"p50": (112, 3000, 3), "p99": (210, 3000, 3)}
+    for name, (first, second, third) in expected.items():
+        found = trace.counter(f"nvme0n1 (259:0)/latency {name}")
+        assert found[:5] == [
+            (T, 0), (begin, first), (begin + 10_000_000, 0),
+            (begin + 20_000_000, second), (begin + 30_000_000, 0),
+        ]  # fmt: skip
+        assert [value for _, value in found[5:]] == [third]
+
+
+def test_a_short_trace_has_finer_latencies():
+    # GIVEN a trace of some 4 ms / WHEN latencies are read / THEN bins are of 0.1 ms
+    bios = [direct(n, T + 80_000 * n, 47_000) for n in range(50)]
+    trace, _ = trace_of(Scene(bios=bios))
+    assert trace.counter("nvme0n1 (259:0)/latency p99")[0] == (T, 50)
+    assert {value for _, value in trace.counter("nvme0n1 (259:0)/latency p50")} <= {0, 50}

@@ -261,3 +261,13 @@ def test_the_slowest_calls_say_why() -> None:
     assert slow.name == "pread64 fio"
     assert slow.args["why"] == "waited 3.9 µs of 9 µs: own I/O"
     assert [one.name for one in slow.children] == ["blocked", "runnable", "blocked"]
+
+
+def test_the_slowest_calls_say_whose_io_the_device_had() -> None:
+    # GIVEN a call that waited for its bio, beside that of another thread WHEN it is converted
+    log = sample()
+    log.bio(1100, 5000, 43, call=None)
+    (slow, *_) = trace_of(log).slices("slowest call")
+    # THEN it says whose I/O the device had meanwhile, but for its own
+    told = "; meanwhile vda had 1 read (4 KiB) of fio-log"
+    assert slow.args["why"] == f"waited 3.9 µs of 9 µs: own I/O{told}"

@@ -8,7 +8,9 @@ import pytest
 from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, Colour
-from biotrail.converters.outputs.perfetto.slices.texts import size_text
+from biotrail.converters.outputs.perfetto.packets.texts import size_text
+from biotrail.converters.outputs.perfetto.path import flights as flights_module
+from biotrail.converters.outputs.perfetto.path.flights import Flights
 from tests.support.perfetto_check import read
 from tests.support.perfetto_make import (
     DISK,
@@ -151,12 +153,47 @@ def test_the_slowest_say_why():
     slow = bio(1, T, getrq=T, issue=T + 60_000, complete=T + 90_000, stages=stages)
     bios = [slow, direct(2, T + 10, 100), direct(3, T + 20, 100)]
     trace, _ = trace_of(Scene(bios=bios))
-    # WHEN they are drawn / THEN its slice says what it waited for, and what overtook it
+    # WHEN they are drawn / THEN its slice says what it waited for, what overtook it, and what the
+    # device had meanwhile
     one = next(s for s in trace.slices("slowest") if s.args["number"] == 1)
-    assert one.args["why"].endswith("; 2 I/Os overtook it")
+    told = "; 2 I/Os overtook it; meanwhile nvme0n1 had 2 reads (8 KiB) of fio"
+    assert one.args["why"].endswith(told)
     assert sum(inner.dur for inner in one.children) == one.dur
     # AND an arrow leads to it from its bio
     assert [(a.args["number"], b is one) for a, b in trace.arrows() if b is one] == [(1, True)]
+
+
+@pytest.mark.parametrize("cuts", [range(T, T + 100_000, 7_000), ()])
+def test_the_slowest_say_whose_io_the_device_had(cuts):
+    # GIVEN a bio beside those of others: those of one party last longest, flushes have no bytes
+    names = ("fio", "dd", "jbd2/nvme0n1-8", "a", "b")
+    tasks = [{"tid": 101 + n, "tgid": 101 + n, "comm": name} for n, name in enumerate(names)]
+    slow = direct(1, T, 90_000)
+    big = [direct(2 + n, T - 500 + n, 80_000, task=1, opf=WRITE, bytes=1 << 20) for n in range(3)]
+    few = [
+        direct(10, T + 9_000, 9_000, task=2, opf=WRITE | PREFLUSH, bytes=0),
+        direct(11, T + 9_000, 100, task=3),
+        direct(12, T + 9_000, 10, task=4),
+        direct(13, T - 50_000, 20_000, task=4),  # over when it began
+        direct(14, T + 9_000, 9_000, task=4, dev=LOOP),
+    ]
+    trace, _ = trace_of(Scene(bios=[slow, *big, *few], tasks=tasks, begin=T - 60_000), cuts)
+    # WHEN it is drawn / THEN the party with most time is first, and the fourth is counted
+    (one,) = (s for s in trace.slices("slowest") if s.args["number"] == 1)
+    told = "3 writes (3 MiB) of dd, 1 flush of jbd2/nvme0n1-8, 1 read (4 KiB) of a, 1 other I/O"
+    assert one.args["why"].endswith(f"; meanwhile nvme0n1 had {told}")
+
+
+def test_what_is_known_no_more_is_not_told_of(monkeypatch):
+    # GIVEN a call, and I/O beside it of which only the newest is kept
+    monkeypatch.setattr(flights_module, "_FEW_KEPT", 2)
+    flights = Flights(context())
+    bios = [direct(n, T + 10_000 * n, 2_000, opf=WRITE) for n in range(1, 6)]
+    for window in Scene(bios=bios).windows(range(T, T + 60_000, 10_000)):
+        flights.add(window)
+    # WHEN a thread waited for all of it / THEN it is said from when on it is known
+    told = flights.beside_call(7, DISK, T, T + 57_000)
+    assert told == "in its last 22 µs nvme0n1 had 2 writes (8 KiB) of fio"
 
 
 def test_sizes_are_in_their_units():
