@@ -201,6 +201,7 @@ class BpfObject:
         """Open and parse the object file `path`; nothing is loaded. Raises ProbeError."""
         self._lib = load_library()
         self._links: dict[str, int] = {}
+        self._program_fds: dict[str, int] = {}
         self._object: int | None = self._lib.pointer(
             f"{path} cannot be read as a BPF object",
             "bpf_object__open_file",
@@ -382,7 +383,10 @@ class BpfObject:
         """
         info = ProgInfo()
         size = c_uint32(ctypes.sizeof(info))
-        fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
+        fd = self._program_fds.get(program)
+        if fd is None:  # libbpf looks through all programs of the object
+            fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
+            self._program_fds[program] = fd
         self._lib.call(f"program {program}", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
         return info
 
