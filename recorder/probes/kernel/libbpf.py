@@ -18,6 +18,8 @@ from biotrail.recorder.probes.kernel.program_info import ProgInfo
 from biotrail.recorder.schema.errors import ProbeError
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
+_DEBUG = 2
+"""LIBBPF_DEBUG."""
 _MAX_ERRNO = 4095
 """The largest errno in an ERR_PTR (include/linux/err.h)."""
 _KEPT_MESSAGES = 400
@@ -108,9 +110,9 @@ class Libbpf:
         Beyond _KEPT_MESSAGES lines the oldest are dropped. Called by libbpf (libbpf_print_fn_t).
         `template`: printf's. `arguments`: address of its va_list.
         """
-        buffer = ctypes.create_string_buffer(1 << 16)
-        self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
-        if level < 2:  # LIBBPF_DEBUG
+        if level < _DEBUG:  # of debugging there are thousands, which cost a tenth of a second
+            buffer = ctypes.create_string_buffer(1 << 16)
+            self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
             self._messages.extend(buffer.value.decode(errors="replace").splitlines())
         return 0
 
