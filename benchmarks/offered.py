@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from benchmarks.offered_figures import (
     read_log,
     summarize,
 )
-from benchmarks.offered_load import Generator, build, on_cpu, rings_of
+from benchmarks.offered_load import Generator, build, maps_of, on_cpu
 from benchmarks.record_cost import describe, write_json
 from biotrail.recorder.probes.rings.ring import RingSizes
 from tests.support.devices import SHM, LoopDevice, loop
@@ -41,6 +42,8 @@ from tests.support.devices import SHM, LoopDevice, loop
 MILLION = 1_000_000
 MEBIBYTE = 1 << 20
 RATES = [1.0, 2.0, 3.0, 5.0, 8.0]
+STANDING_SECONDS = 2.0
+"""Without events before the first: the recorder then sleeps for as long as it ever does."""
 RECORD_BYTES = 60
 """At most what Q, s, D and C take on an average, with what pads the blocks."""
 
@@ -156,11 +159,12 @@ def record(
     with ExitStack() as stack:
         stack.callback(recorder.abandon)
         recorder.start(device.name, out)
-        rings, area_bytes = stack.enter_context(rings_of(recorder.pid))
+        maps, area_bytes = stack.enter_context(maps_of(recorder.pid))
         if area_bytes != sizes.area_bytes:
             raise RuntimeError(f"the kernel has no memory for rings of {setting.ring_bytes} bytes")
-        generator = Generator(program, rings, sizes, device.dev)
+        generator = Generator(program, maps, sizes, device.dev)
         stack.callback(generator.close)
+        time.sleep(STANDING_SECONDS)
         with on_cpu(arguments.cpu):
             offer = generator.offer(setting.rate, arguments.seconds)
         recorder.stop()

@@ -27,7 +27,9 @@ BURST_NS = 1_000_000
 LONGEST_BURST_NS = 10_000_000
 """What was missed is made up for, but no more than this at a time."""
 
-_RINGS = b"bt_rings"
+_RINGS = "bt_rings"
+SHARED = (_RINGS, "bt_wake_ring", ".data.asleep")
+"""Maps of the recorder that the program uses: it fills the rings, and wakes the recorder."""
 _SECTION = ".data.offered"
 _PIDFD_GETFD = 438  # the same on all machines
 _PACKET = 64
@@ -115,14 +117,16 @@ def on_cpu(cpu: int) -> Iterator[None]:
 
 
 @contextmanager
-def rings_of(pid: int) -> Iterator[tuple[int, int]]:
-    """A descriptor of the map of a recorder's rings, and the bytes of one CPU's element.
+def maps_of(pid: int) -> Iterator[tuple[dict[str, int], int]]:
+    """Descriptors of a recorder's maps SHARED by name, and the bytes of one CPU's rings.
 
     Raises RuntimeError where the process has none.
     """
     library = load_library()
     libc = ctypes.CDLL(None, use_errno=True)
     process = os.pidfd_open(pid)
+    found: dict[str, int] = {}
+    area_bytes = 0
     try:
         for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
             if "map_id:" not in entry.read_text():
@@ -130,33 +134,38 @@ def rings_of(pid: int) -> Iterator[tuple[int, int]]:
             fd = libc.syscall(_PIDFD_GETFD, process, int(entry.name), 0)
             if fd < 0:
                 raise RuntimeError(f"a map of process {pid}: {os.strerror(ctypes.get_errno())}")
-            try:
-                info, size = _MapInfo(), c_uint32(ctypes.sizeof(_MapInfo))
-                library.call("a map", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
-                if info.name == _RINGS:
-                    yield fd, info.value_size
-                    return
-            finally:
-                os.close(fd)
+            found[entry.name] = fd  # closed below, whatever it is
+            info, size = _MapInfo(), c_uint32(ctypes.sizeof(_MapInfo))
+            library.call("a map", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
+            if (name := info.name.decode()) in SHARED:
+                found[name] = found.pop(entry.name)
+                area_bytes = info.value_size if name == _RINGS else area_bytes
+        if not found.keys() >= set(SHARED):
+            raise RuntimeError(
+                f"process {pid} has no rings: is it `biotrail record` with the core backend?"
+            )
+        yield {name: found[name] for name in SHARED}, area_bytes
     finally:
-        os.close(process)
-    raise RuntimeError(
-        f"process {pid} has no rings: is it `biotrail record` with the core backend?"
-    )
+        for fd in (process, *found.values()):
+            os.close(fd)
 
 
 class Generator(BpfObject):
     """The loaded program. Events are those of I/O on the device `dev` (dev_t)."""
 
-    def __init__(self, path: Path, rings: int, sizes: RingSizes, dev: int) -> None:
-        """`rings`: descriptor of the map that a recorder made with `sizes`. Raises ProbeError."""
+    def __init__(self, path: Path, maps: dict[str, int], sizes: RingSizes, dev: int) -> None:
+        """`maps`: SHARED or some of them, of a recorder with rings of `sizes`. Raises ProbeError.
+
+        Of maps that are missing the program has its own: it wakes nobody then.
+        """
         super().__init__(path)
         reuse = self._lib.get("bpf_map__reuse_fd")
         reuse.argtypes = (c_void_p, c_int)
         self._test = self._lib.get("bpf_prog_test_run_opts")
         self._test.argtypes = (c_int, c_void_p)
-        if reuse(self._map("bt_rings"), rings) < 0:
-            raise RuntimeError("libbpf cannot use the recorder's rings")
+        for name, fd in maps.items():
+            if reuse(self._map(name), fd) < 0:
+                raise RuntimeError(f"libbpf cannot use the recorder's {name}")
         with KernelBtf() as btf:
             program, other = "offer", "offer_p"
             if btf.has_function("bpf_preempt_disable"):

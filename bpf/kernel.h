@@ -41,6 +41,7 @@ enum bpf_map_type {
 #define BPF_F_MMAPABLE (1U << 10)
 #define BPF_NOEXIST 1
 #define BPF_RB_NO_WAKEUP 1
+#define BPF_RB_FORCE_WAKEUP 2
 enum bpf_func_id___task { BPF_FUNC_get_current_task_btf___task = 158 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -53,6 +53,20 @@ struct {
 	__uint(value_size, BT_HEADER_BYTES);
 } bt_rings SEC(".maps");
 
+/*
+ * Whether the recorder sleeps for long and is to be woken: set by it (recorder/probes/rings/waker.py),
+ * cleared by the program that wakes it, so that it is woken once per sleep.
+ */
+volatile __u64 bt_asleep SEC(".data.asleep") = 0;
+
+/* Wakes the recorder, which polls it; nothing is written to it. The loader sets its size: a page. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} bt_wake_ring SEC(".maps");
+
+#define BT_MARK_SHIFT 3 /* a ring that is an eighth full wakes the recorder */
+
 /* One program's use of its CPU's ring, between bt_begin and bt_end. */
 struct bt_writer {
 	struct bt_area *area;
@@ -112,12 +126,33 @@ static __always_inline void bt_publish(__u64 *head, __u64 position)
 	asm volatile("%0 = %0\n\t*(u64 *)(%0 + 0) = %1" : "+r"(head), "+r"(position) : : "memory");
 }
 
-/* Publishes the records written since bt_begin, and leaves the nesting level. */
+/*
+ * Wakes the recorder, which has said that it sleeps. Programs that see that at the same time wake
+ * it twice. The kernel defers the wake-up itself to an interrupt, so any context may ask for it.
+ */
+static __noinline int bt_wake(void)
+{
+	__u64 *entry;
+
+	bt_asleep = 0;
+	entry = bpf_ringbuf_reserve(&bt_wake_ring, sizeof(*entry), 0);
+	if (entry)
+		bpf_ringbuf_discard(entry, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+/*
+ * Publishes the records written since bt_begin, and leaves the nesting level. Each run that leaves
+ * its ring above the mark looks whether the recorder sleeps, not only the one that passes it: so
+ * no barrier is needed between head and flag. A run that misses the flag is made good by the next.
+ */
 static __always_inline void bt_end(struct bt_writer *w)
 {
 	bt_publish(&w->area->head[w->level], w->head);
 	barrier();
 	*(volatile __u64 *)&w->area->depth = w->level;
+	if (w->head - w->tail >= w->size >> BT_MARK_SHIFT && bt_asleep)
+		bt_wake();
 }
 
 /* Returns the address of `size` bytes at a position of the ring; NULL only for the verifier. */

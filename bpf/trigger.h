@@ -10,6 +10,7 @@
 #define BIOTRAIL_TRIGGER_H
 
 #include "block.h"
+#include "ring.h"
 #include "shared.h"
 
 #define BT_INFLIGHT_SLOTS 65536
@@ -107,6 +108,8 @@ static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 de
 	fired->trigger = trigger;
 	barrier();
 	*(volatile __u64 *)&fired->armed = armed;
+	if (bt_asleep)
+		bt_wake();
 }
 
 /*

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the block devices of this host with their facts, and finds the one that a user names."""
 
-import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -179,6 +178,8 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
         instead = f"it lies on {below}: name that" if below else f"name one of {_list_names(paths)}"
         return f"{spec}: is neither a block device nor a mount point; {instead}"
     names = [name for _, several in _names(paths) for name in several]
+    import difflib  # takes 5 ms, for an error
+
     near = difflib.get_close_matches(os.path.basename(spec), names, n=_NAMED_AT_MOST, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"this host has {_list_names(paths)}"
     return f"{spec}: there is no such block device or mount point; {hint} (`lsblk` lists them)"

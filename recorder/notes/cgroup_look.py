@@ -236,8 +236,10 @@ class CgroupLook:
             while not self._ended.is_set():
                 self.watch.take()
                 self._round()
-                self._ended.wait(_PAUSE_SECONDS)
-                poller.poll(self._idle() * 1000)
+                again = time.monotonic() + _PAUSE_SECONDS
+                poller.poll(max(self._idle(), _PAUSE_SECONDS) * 1000)
+                if (left := again - time.monotonic()) > 0:
+                    self._ended.wait(left)
         except TraceError as error:
             self._tell(f"names of cgroups are not looked for any more: {error}")
         finally:

@@ -86,6 +86,11 @@ class StackWatch:
         named = self._wanted > Stacks.NONE or self._sites
         return [NAMELESS] * named + [REASONLESS] * self._waits
 
+    @property
+    def hurried(self) -> bool:
+        """Whether to look every HURRIED_NS."""
+        return self._user is not None
+
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
 

@@ -37,6 +37,11 @@ class Rotation:
         return sink.due() or sink.removed()
 
     @property
+    def due_ns(self) -> float:
+        """When the present file is too old (CLOCK_MONOTONIC); inf: never."""
+        return float("inf") if self._sink is None else self._sink.due_ns()
+
+    @property
     def taken_away(self) -> int:
         """Number of files that others deleted, moved away or replaced."""
         return 0 if self._sink is None else self._sink.taken_away

@@ -233,8 +233,12 @@ class RotatingLog:
             return False
         if limit.bytes is not None and log.size >= limit.bytes:
             return True
-        age = (time.monotonic_ns() - self._began.monotonic) / 1e9
-        return limit.seconds is not None and age >= limit.seconds
+        return time.monotonic_ns() >= self.due_ns()
+
+    def due_ns(self) -> float:
+        """Return when the present file reaches its age (CLOCK_MONOTONIC); inf: it has no limit."""
+        age = self._limit.seconds
+        return float("inf") if age is None else self._began.monotonic + age * 1e9
 
     def rotate(self, clock: Clock | None = None) -> None:
         """End the present file, if any; the next chunk begins a new one.

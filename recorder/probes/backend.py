@@ -21,6 +21,7 @@ from biotrail.recorder.probes.maps.file_maps import Files
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
 
 
@@ -132,6 +133,10 @@ class Probes(Protocol):
 
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
+
+    @property
+    def waker(self) -> Waker | None:
+        """What has the programs wake the recorder, once open; None: they never do."""
 
     def lost(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""

@@ -13,6 +13,7 @@ from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, ToldCgroup
 from biotrail.recorder.probes.maps.file_maps import NO_FILES
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.payloads import End
 
 
@@ -30,6 +31,8 @@ class BaseProbes(ABC):
         self._run_stats = RunStats()
         self._cgroups: CgroupMaps | None = None
         """Set by open(), where the backend knows cgroups."""
+        self.waker: Waker | None = None
+        """What has the programs wake the recorder; None: not open, or they never do."""
         self.files = NO_FILES
         self.path = NO_PATH
         """Which file facts are recorded, and which parts of the path; set by open()."""

@@ -2,7 +2,6 @@
 """Chooses the backend: core where the kernel has BTF, bcc otherwise."""
 
 from biotrail.recorder.probes.backend import ProbeConfig, Probes
-from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.capability import BTF_PATH
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.errors import ProbeError
@@ -20,4 +19,8 @@ def make_probes(backend: str, config: ProbeConfig) -> Probes:
         raise ProbeError(f"there is no backend {backend!r}: choose one of {', '.join(BACKENDS)}")
     if backend == "auto":
         backend = "core" if BTF_PATH.exists() else "bcc"
-    return CoreProbes(config) if backend == "core" else BccProbes(config)
+    if backend == "core":
+        return CoreProbes(config)
+    from biotrail.recorder.probes.bcc.probes import BccProbes  # takes 30 ms
+
+    return BccProbes(config)

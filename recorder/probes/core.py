@@ -42,6 +42,7 @@ from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.rings.mapped import MappedProbes
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
+from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 from biotrail.recorder.schema.records import letter_of_part
@@ -202,8 +203,8 @@ class CoreProbes(MappedProbes):
         `bpf`: opened; only the chosen programs are loaded, those of the path, and bt_fork with
         `--children`. The ids are those of processes and threads to be recorded. `sizes`: the
         largest for each CPU's rings; `cpus`: possible CPUs. Returns the sizes, smaller where memory
-        is limited. Sets `_rings`. Raises RefusedError; ProbeError: memory has no room, or the rings
-        cannot be mapped. Then `bpf` is to be closed.
+        is limited. Sets `_rings` and `waker`. Raises RefusedError; ProbeError: memory has no room,
+        or the rings cannot be mapped. Then `bpf` is to be closed.
         """
         sizes = self._prepare(bpf, sizes, cpus)
         if ordered := ordered_heads():
@@ -217,7 +218,9 @@ class CoreProbes(MappedProbes):
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
         for tid in filters.tids:
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
-        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, machine_barrier(ordered))
+        barrier = machine_barrier(ordered)
+        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
+        self.waker = Waker.map(bpf, barrier)
         return sizes
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
@@ -247,6 +250,7 @@ class CoreProbes(MappedProbes):
             self._path_maps.size_dirty(demand.table)
         bpf.set_initial_value(".rodata", self._config_of(demand.sizes))
         bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
+        Waker.prepare(bpf)
         return demand.sizes
 
     def _config_of(self, sizes: RingSizes) -> admission.Config:
@@ -315,6 +319,9 @@ class CoreProbes(MappedProbes):
         if self._rings is not None:
             self._rings.close()
             self._rings = None
+        if self.waker is not None:
+            self.waker.close()
+            self.waker = None
         if self._object is not None:
             if self._cgroups is not None:
                 self._cgroups.close()

@@ -6,14 +6,12 @@ Drivers are modules in most kernels, whose type information is not in the kernel
 """
 
 import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.symbols.kallsyms import address_in, has_symbol, read_symbols
 
 PART = "driver"
-KALLSYMS = Path("/proc/kallsyms")
 
 _LOOP_COMPLETE = "lo_rw_aio_complete"
 _SLOTS = 1 << 15
@@ -114,7 +112,7 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
     in `lacking` and has no program. A module that is loaded later is not known.
     """
     if symbols is None:
-        symbols = _read(KALLSYMS)
+        symbols = read_symbols()
     programs: list[str] = []
     lacking: list[tuple[str, str]] = []
     for driver in DRIVERS:
@@ -123,7 +121,7 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
             why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
             lacking.append((driver.name, why))
             continue
-        if driver.name == "loop" and not _address(_LOOP_COMPLETE, symbols):
+        if driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
             why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
             lacking.append((driver.name, why))
             continue
@@ -149,17 +147,4 @@ def set_size(bpf: BpfObject, recorded: bool) -> None:
 
 def _has_tracepoint(name: str, symbols: bytes) -> bool:
     """Return whether the kernel or a loaded module has the function that calls its probes."""
-    return re.search(rb"\s__traceiter_" + name.encode() + rb"\s", symbols) is not None
-
-
-def _address(name: str, symbols: bytes) -> int:
-    """Return the address of a function of the kernel or a module; 0: none, or it is hidden."""
-    found = re.search(rb"^([0-9a-f]+) [tT] " + name.encode() + rb"\s", symbols, re.MULTILINE)
-    return int(found[1], 16) if found else 0
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # the kernel lacks the file (CONFIG_KALLSYMS), or reading is not permitted
-        return b""
+    return has_symbol(f"__traceiter_{name}", symbols)

@@ -2,7 +2,6 @@
 """Which program of `bpf/biotrail.bpf.c` is for which tracepoint, and the events of each set."""
 
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 from biotrail.recorder.probes.kernel.btf import KernelBtf
@@ -181,7 +180,8 @@ def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
 
 def default_object_path() -> Path:
     """Return the path of the installed BPF object. Raises ProbeError: it was not built."""
-    path = Path(str(resources.files("biotrail.bpf"))) / OBJECT_NAME
+    # Not by importlib.resources, which takes 10 ms for temporary files that it might make.
+    path = Path(__file__).parents[2] / "bpf" / OBJECT_NAME
     if not path.exists():
         raise ProbeError(
             f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "

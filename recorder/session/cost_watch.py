@@ -7,11 +7,11 @@ from biotrail.recorder.accounting import cost, path_cost
 from biotrail.recorder.probes.backend import Probes
 
 TICK_NS = 100_000_000
-"""Period at which `CostWatch.tick` is to be called."""
+"""How long runs are counted at a time, and the unit of when they are."""
 SAMPLE_TICKS = 100
 """Runs are counted in one tick of so many: counting slows down every BPF program of the host."""
 EARLY_TICKS = frozenset({3, 8, 16, 32})
-"""Numbers of further ticks in which runs are counted, for short recordings."""
+"""Numbers of further ticks, the first being 0, in which runs are counted, for short recordings."""
 SAMPLE_BYTES = 64 << 10
 """A sample ends after so many bytes from the rings, some thousand runs; else with its tick.
 
@@ -46,32 +46,35 @@ class CostWatch:
         self._count_runs = count_runs
         self._max = max_cpu
         self._advice = advice
-        self._ticks = 0
+        self._began_ns = now_ns
         self._taken_bytes = self._sample_bytes = 0
         self._counting = False
         self._since_ns = now_ns
         self._cpu = cost.read(()).cpu_seconds
         self._events = self._path = 0.0
         self._warned_ns = -QUIET_NS
+        self.due_ns = self._due_ns(now_ns)
+        """When `tick` is to be called next."""
         self.warnings = 0
         """Number of windows of WINDOW_NS in which `max_cpu` was exceeded."""
 
     def tick(self, now_ns: int, events: float) -> str:
         """Switch the counting of runs for this tick; return a warning for the user, or "".
 
-        To be called every TICK_NS, at `now_ns`. `events`: number of the block layer's events
-        recorded so far. Runs
-        are counted in the ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one; on in these, off
-        in all others. Only once WINDOW_NS have passed since the last look (or the beginning), looks
-        again: if recorder and programs took more than `max_cpu` since then, adds 1 to `warnings`,
-        and returns the warning unless the last one was returned less than QUIET_NS ago. Without
-        `max_cpu` never looks, and returns "".
+        To be called at `due_ns`, or later; sets it anew. `events`: number of the block layer's
+        events recorded so far. A tick is TICK_NS since the beginning. Runs are counted in the
+        ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one; on in these, off in all others. Only
+        once WINDOW_NS have passed since the last look (or the beginning), looks again: if recorder
+        and programs took more than `max_cpu` since then, adds 1 to `warnings`, and returns the
+        warning unless the last one was returned less than QUIET_NS ago. Without `max_cpu` never
+        looks, and returns "".
         """
-        self._ticks += 1
-        self._count(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
-        if self._max is None or now_ns - self._since_ns < WINDOW_NS:
+        self._count(_is_sample((now_ns - self._began_ns) // TICK_NS))
+        over = self._max is not None and now_ns - self._since_ns >= WINDOW_NS
+        share = self._share(now_ns, events) if over else 0.0
+        self.due_ns = self._due_ns(now_ns)
+        if self._max is None or not over:
             return ""
-        share = self._share(now_ns, events)
         if share <= self._max:
             return ""
         self.warnings += 1
@@ -82,6 +85,14 @@ class CostWatch:
             f"recording takes {share:.1f} % of one core, more than --max-cpu {self._max:g}: "
             + self._advice
         )
+
+    def _due_ns(self, now_ns: int) -> int:
+        """Return when a sample begins or ends next, or a look is due."""
+        number = (now_ns - self._began_ns) // TICK_NS + 1
+        while not self._counting and not _is_sample(number):
+            number += 1
+        due_ns = self._began_ns + number * TICK_NS
+        return due_ns if self._max is None else min(due_ns, self._since_ns + WINDOW_NS)
 
     def end_full_sample(self, taken_bytes: int) -> None:
         """Switch the counting of runs off if the present sample is large enough, else do nothing.
@@ -127,3 +138,8 @@ class CostWatch:
     def end(self) -> None:
         """Switch off the kernel's counting of runs."""
         self._count(False)
+
+
+def _is_sample(tick: int) -> bool:
+    """Return whether runs are counted in a tick, of which the first is number 0."""
+    return tick in EARLY_TICKS or (tick > 0 and tick % SAMPLE_TICKS == 0)

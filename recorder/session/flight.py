@@ -42,6 +42,11 @@ class Flight:
         return self._sink is not None
 
     @property
+    def waits(self) -> bool:
+        """Whether a dump was asked for, or is to be made, and is not ordered yet."""
+        return bool(self._dump_request) or self._waiting_hit is not None
+
+    @property
     def deleted(self) -> int:
         """Number of dumps that were deleted as the oldest beyond the limit."""
         return 0 if self._sink is None else self._sink.deleted

@@ -65,6 +65,11 @@ class Intake:
         if self._pending_bytes >= CHUNK_BYTES or now_ns - self._chunk_ns >= CHUNK_NS:
             self.offer_chunk(now_ns)
 
+    @property
+    def due_ns(self) -> int:
+        """When the present chunk is old enough to be queued; CLOCK_MONOTONIC."""
+        return self._chunk_ns + CHUNK_NS
+
     def drain(self) -> bool:
         """Copy all committed records from the rings; return whether there were any.
 

@@ -33,6 +33,7 @@ from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.sinks_open import open_sink, reserve
 from biotrail.recorder.session.stop import StopRequests
 from biotrail.recorder.session.watches import Watches
+from biotrail.recorder.symbols.kallsyms import read_once
 
 _STDERR = 2
 
@@ -158,15 +159,16 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     watches = Watches(options.triggers, {disk for disk, _ in prepared.disks})
     stack.callback(watches.close)
     stack.callback(probes.close)
-    probes.open()
+    with read_once():
+        probes.open()
+        stacks = StackWatch(
+            options.stacks,
+            probes,
+            options.command,
+            waits="fs" in probes.path.parts,
+            sites=probes.capabilities.site_stacks,
+        )
     count_runs = _run_counter(prepared, stack, messages)
-    stacks = StackWatch(
-        options.stacks,
-        probes,
-        options.command,
-        waits="fs" in probes.path.parts,
-        sites=probes.capabilities.site_stacks,
-    )
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
     messages += _path_messages(options, probes)

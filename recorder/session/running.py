@@ -27,12 +27,12 @@ from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
 from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.cost_watch import ADVICE, SITES_ADVICE, TICK_NS, CostWatch
+from biotrail.recorder.session.cost_watch import ADVICE, SITES_ADVICE, CostWatch
 from biotrail.recorder.session.flight import Flight
 from biotrail.recorder.session.intake import Intake, LossFeed
 from biotrail.recorder.session.limits import StopLimits
 from biotrail.recorder.session.opening import Opened
-from biotrail.recorder.session.pace import Pace
+from biotrail.recorder.session.pace import GLANCE, LONGEST, NAP, SHORTEST, Pace
 from biotrail.recorder.session.progress import Progress
 from biotrail.recorder.session.session_types import RecordOptions, Status
 from biotrail.recorder.session.stop import Every, StopRequests
@@ -69,20 +69,25 @@ class Running:
     call_budget: CallBudget
     progress: Progress
     urgency: Urgency
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace = field(init=False)
     failure: OSError | TraceError | None = None
     """Why the recorder itself could not go on, the first error; None: it could."""
     periodic: list[Every] = field(init=False)
     """What is done at its own intervals, in the order of a round."""
+    slept: float = field(init=False, default=SHORTEST)
+    """Seconds of the last sleep."""
+    armed: bool = field(init=False, default=False)
+    """Whether the programs wake the recorder from the coming sleep."""
 
     def __post_init__(self) -> None:
-        """Set `periodic`: every action first one period after the beginning.
+        """Set `pace`, and `periodic`: every action first one period after the beginning.
 
-        Cost, losses of rings, losses of programs, notes of devices and the like, user stacks, the
-        budget of timed calls, status; each with its own period, from 0.1 s (cost, stacks) to 1 s.
+        Losses of rings, losses of programs, notes of devices and the like, user stacks, the
+        budget of timed calls, status; each with its own period, from 0.1 s (stacks) to 1 s, or
+        later where the recorder sleeps.
         """
+        self.pace = Pace(self._longest_sleep())
         actions: list[tuple[int, Callable[[int], None]]] = [
-            (TICK_NS, self._watch_cost),
             (LOSS_NS, self.loss_feed.sample_rings),
             (PROGRAMS_NS, self.loss_feed.sample_programs),
             (NOTES_NS, self._look_around),
@@ -110,7 +115,7 @@ class Running:
             elif reached := self.limits.reached(self.intake.taken_bytes):
                 self.stop.request(reached)
             else:
-                self._sleep(left)
+                self._sleep(min(left, self._until_due()))
                 self._round(time.monotonic_ns())
 
     def _seconds_left(self) -> float:
@@ -119,14 +124,57 @@ class Running:
             return float("inf")
         return self.options.duration - (time.monotonic_ns() - self.began.monotonic) / 1e9
 
+    def _longest_sleep(self) -> float:
+        """Return the longest sleep (s): NAP where all that may need a poll wakes the recorder."""
+        options, command = self.options, self.child
+        polled = (
+            self.probes.waker is None
+            or (command is not None and command.pidfd is None)
+            or options.max_events is not None
+            or options.max_bytes is not None
+            or self.opened.guard is not None
+            or options.triggers.pressure
+            or options.triggers.stuck_ns
+        )
+        return LONGEST if polled else NAP
+
+    def _until_due(self) -> float:
+        """Return the seconds until something is to be done, whatever comes from the rings.
+
+        A chunk is old enough, and a live view waits for it; runs are to be counted, or no longer; a
+        file is too old. A dump that waits, or a chunk that finds the queue full, is tried again
+        after LONGEST, stacks of programs are looked for after HURRIED_NS.
+        """
+        now_ns = time.monotonic_ns()
+        due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
+        left = (due_ns - now_ns) / 1e9
+        if left <= 0 or self.flight.waits:
+            return LONGEST
+        return min(left, HURRIED_NS / 1e9) if self.opened.stacks.hurried else left
+
     def _sleep(self, left: float) -> None:
         """Sleep until the next poll is due, for `left` seconds at most.
 
-        Ends early with the command (where it has a pidfd), by a signal, or by a request to stop or
-        dump; between the two parts of a long sleep (after GLANCE) also if the fullest ring is
-        TARGET_FILL full.
+        Ends early with the command (where it has a pidfd), by a signal, by a request to stop or
+        dump, or by a program; where none wakes the recorder, a sleep longer than GLANCE ends after
+        that if the fullest ring is TARGET_FILL full. Sets `slept`.
         """
+        began_ns = time.monotonic_ns()
         pidfd = None if self.child is None else self.child.pidfd
+        if (waker := self.probes.waker) is not None:
+            longest = self.pace.longest if self.armed else GLANCE
+            self.stop.sleep(
+                min(self.pace.seconds, left, longest),
+                pidfd,
+                waker.descriptor if self.armed else None,
+            )
+            waker.disarm()
+        else:
+            self._sleep_with_glance(left, pidfd)
+        self.slept = (time.monotonic_ns() - began_ns) / 1e9
+
+    def _sleep_with_glance(self, left: float, pidfd: int | None) -> None:
+        """Sleep, with a look at the rings in between; arguments as of `_sleep`."""
         first, *rest = self.pace.split_sleep(left)
         self.stop.sleep(first, pidfd)
         for seconds in rest:
@@ -141,11 +189,16 @@ class Running:
         heard, and messages reported, before a rotation or dump that is due is queued. `now_ns`:
         CLOCK_MONOTONIC. Raises OSError or TraceError: the probes cannot be read.
         """
+        self.armed = (waker := self.probes.waker) is not None and self.pace.wants_waking
+        if waker is not None and self.armed:
+            waker.arm()  # before all that is looked at: what comes later wakes
         fill = self.probes.fill()
-        self.pace.adapt(fill)
+        self.pace.adapt(fill, self.slept)
         self.urgency.adapt(fill)
         self.intake.poll(now_ns)
         self.watch.end_full_sample(self.intake.taken_bytes)
+        if now_ns >= self.watch.due_ns:
+            self._watch_cost(now_ns)
         for periodic in self.periodic:
             periodic.run(now_ns)
         self.listen()

@@ -124,10 +124,11 @@ class Every:
         """
         self._period = period_ns
         self._action = action
-        self._next = start_ns + period_ns
+        self.due_ns = start_ns + period_ns
+        """When the action is due next."""
 
     def run(self, now_ns: int) -> None:
         """Call the action with `now_ns` if a period has passed since the last call."""
-        if now_ns >= self._next:
-            self._next = now_ns + self._period
+        if now_ns >= self.due_ns:
+            self.due_ns = now_ns + self._period
             self._action(now_ns)

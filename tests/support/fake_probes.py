@@ -17,6 +17,7 @@ from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.payloads import End
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions
@@ -86,6 +87,10 @@ class FakeProbes:
 
     def short_of_memory(self) -> str:
         return ""
+
+    @property
+    def waker(self) -> Waker | None:
+        return None
 
     def told_descriptor(self) -> int | None:
         return None

@@ -11,13 +11,14 @@ from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.pairs import PairProbes, PairReading
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.cost_watch import SITES_ADVICE, TICK_NS, CostWatch
+from biotrail.recorder.session.cost_watch import SITES_ADVICE, CostWatch
 from biotrail.recorder.session.stop import Every, StopRequests
 from biotrail.text import units
 from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.sites import pairs as text
 
-_TICK_SECONDS = TICK_NS / 1e9
+_LOOK_NS = 100_000_000
+"""Where the kernel does not tell of the command's end (before 5.3): time between two looks."""
 _WAIT_SECONDS = 10.0
 
 
@@ -132,17 +133,15 @@ def _loop(
     shown: _Shown,
 ) -> str:
     """Show pairs each interval until the end; return the warning that ended it, or ""."""
-    warnings: list[str] = []
     now_ns = time.monotonic_ns()
     end_ns = now_ns + round(options.duration * 1e9) if options.duration is not None else None
-    period = [Every(TICK_NS, lambda now: warnings.append(watch.tick(now, 0.0)), now_ns)]
+    show = None
     if options.interval is not None:
         show = Every(
             round(options.interval * 1e9),
             lambda _now: shown.show(probes.readings(), last=False),
             now_ns,
         )
-        period.append(show)
     while stop.reason is None:
         now_ns = time.monotonic_ns()
         if end_ns is not None and now_ns >= end_ns:
@@ -151,13 +150,16 @@ def _loop(
         if child is not None and not child.running:
             stop.request("command ended")
             break
-        for one in period:
-            one.run(now_ns)
-        if warning := next((one for one in warnings if one), ""):
+        if now_ns >= watch.due_ns and (warning := watch.tick(now_ns, 0.0)):
             return warning
-        warnings.clear()
-        left = _TICK_SECONDS if end_ns is None else min(_TICK_SECONDS, (end_ns - now_ns) / 1e9)
-        stop.sleep(max(left, 0.0), None if child is None else child.pidfd)
+        if show is not None:
+            show.run(now_ns)
+        due_ns = [watch.due_ns, *([] if show is None else [show.due_ns])]
+        due_ns += [] if end_ns is None else [end_ns]
+        pidfd = None if child is None else child.pidfd
+        if child is not None and pidfd is None:
+            due_ns.append(now_ns + _LOOK_NS)
+        stop.sleep(max(min(due_ns) - now_ns, 0) / 1e9, pidfd)
     return ""
 
 

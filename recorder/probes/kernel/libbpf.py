@@ -18,6 +18,8 @@ from biotrail.recorder.probes.kernel.program_info import ProgInfo
 from biotrail.recorder.schema.errors import ProbeError
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
+_DEBUG = 2
+"""LIBBPF_DEBUG."""
 _MAX_ERRNO = 4095
 """The largest errno in an ERR_PTR (include/linux/err.h)."""
 _KEPT_MESSAGES = 400
@@ -108,9 +110,9 @@ class Libbpf:
         Beyond _KEPT_MESSAGES lines the oldest are dropped. Called by libbpf (libbpf_print_fn_t).
         `template`: printf's. `arguments`: address of its va_list.
         """
-        buffer = ctypes.create_string_buffer(1 << 16)
-        self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
-        if level < 2:  # LIBBPF_DEBUG
+        if level < _DEBUG:  # of debugging there are thousands, which cost a tenth of a second
+            buffer = ctypes.create_string_buffer(1 << 16)
+            self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
             self._messages.extend(buffer.value.decode(errors="replace").splitlines())
         return 0
 
@@ -201,6 +203,7 @@ class BpfObject:
         """Open and parse the object file `path`; nothing is loaded. Raises ProbeError."""
         self._lib = load_library()
         self._links: dict[str, int] = {}
+        self._program_fds: dict[str, int] = {}
         self._object: int | None = self._lib.pointer(
             f"{path} cannot be read as a BPF object",
             "bpf_object__open_file",
@@ -382,7 +385,10 @@ class BpfObject:
         """
         info = ProgInfo()
         size = c_uint32(ctypes.sizeof(info))
-        fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
+        fd = self._program_fds.get(program)
+        if fd is None:  # libbpf looks through all programs of the object
+            fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
+            self._program_fds[program] = fd
         self._lib.call(f"program {program}", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
         return info
 

@@ -5,6 +5,9 @@ import ctypes
 import platform
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
 
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes import drivers, journal_probes
@@ -59,6 +62,10 @@ class _EnteredSlot(ctypes.Structure):
     """`struct bt_entered`, one CPU's."""
 
     _fields_ = shared.fields(shared.ENTERED)
+
+
+_ENTERED_NAMES = [name for name, *_ in _EnteredSlot._fields_ if name != "pad"]
+"""Members of a slot that are a word each, which are its first."""
 
 
 class _Entered(ctypes.Structure):
@@ -264,9 +271,14 @@ def tracepoint_of(program: str) -> str:
 
     Raises KeyError: there is no such program.
     """
+    return _tracepoints()[program.removesuffix("_p")]
+
+
+@cache
+def _tracepoints() -> dict[str, str]:
+    """Return the tracepoint of each program of the path but the variants that end in _p."""
     found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
-    found |= journal_probes.tracepoints() | drivers.tracepoints()
-    return found[program.removesuffix("_p")]
+    return found | journal_probes.tracepoints() | drivers.tracepoints()
 
 
 def all_path_programs() -> list[str]:
@@ -344,13 +356,10 @@ class PathMaps:
             return PathRuns()
         counts = _Entered()
         self._bpf.read_section(".data.entered", counts)
-
-        def total(name: str) -> int:
-            """Return the sum of a member of `struct bt_entered` over all CPUs."""
-            return sum(getattr(slot, name) for slot in counts.slots)
-
-        by_part = {part: total(part) for part in _COUNTED if part in self._choice.parts}
-        return PathRuns(total("calls"), total("timed"), by_part)
+        words = np.frombuffer(memoryview(counts), "<u8").reshape(shared.PATH_CPUS, -1)
+        totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
+        by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(totals["calls"], totals["timed"], by_part)
 
     def stop_timing(self) -> None:
         """Detach the programs of the part time; calls that run now stay unrecorded.

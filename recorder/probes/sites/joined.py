@@ -173,6 +173,11 @@ class JoinedProbes:
         """Mark I/O of this file as the recorder's own from now on."""
         self._block.own_file(file)
 
+    @property
+    def waker(self) -> None:
+        """None: the ring of followed objects wakes nobody."""
+        return None
+
     def told_descriptor(self) -> int | None:
         """Return a descriptor that is readable when there are cgroups to be told."""
         return self._block.told_descriptor()

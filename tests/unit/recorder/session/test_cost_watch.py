@@ -14,6 +14,7 @@ from biotrail.recorder.session.cost_watch import (
     QUIET_NS,
     SAMPLE_BYTES,
     SAMPLE_TICKS,
+    TICK_NS,
     WINDOW_NS,
     CostWatch,
 )
@@ -31,12 +32,17 @@ def test_runs_are_counted_for_one_tick_in_many() -> None:
     asked: list[bool] = []
     watch = CostWatch(FakeProbes(), asked.append, None, 0)
     # WHEN twice as many ticks pass as lie between two samples
-    for tick in range(2 * SAMPLE_TICKS):
-        watch.tick(tick, 0)
+    now_ns, calls = 0, 0
+    while now_ns < 2 * SAMPLE_TICKS * TICK_NS:
+        now_ns = watch.due_ns
+        watch.tick(now_ns, 0)
+        calls += 1
     watch.end()
     # THEN counting was on for two of them, and some at the beginning; it is off at the end
     assert asked.count(True) == 2 + len(EARLY_TICKS)
     assert not asked[-1]
+    # AND the recorder was woken at their ends alone: runs are counted no longer than a tick
+    assert calls == 2 * (2 + len(EARLY_TICKS)) - 1
 
 
 def test_a_sample_ends_early_where_much_is_recorded() -> None:
@@ -44,8 +50,7 @@ def test_a_sample_ends_early_where_much_is_recorded() -> None:
     asked: list[bool] = []
     watch = CostWatch(FakeProbes(), asked.append, None, 0)
     watch.end_full_sample(SAMPLE_BYTES)
-    for tick in range(min(EARLY_TICKS)):
-        watch.tick(tick, 0)
+    watch.tick(watch.due_ns, 0)
     assert asked[-1]
     # WHEN little comes out of the rings THEN it goes on
     watch.end_full_sample(2 * SAMPLE_BYTES - 1)

@@ -20,7 +20,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.pace import GLANCE, LONGEST, SHORTEST, Pace
+from biotrail.recorder.session.pace import GLANCE, LONGEST, NAP, SHORTEST, Pace
 from biotrail.recorder.session.stop import Every, StopRequests
 
 CLOCK = {"monotonic": 10**9, "boottime": 10**9, "realtime": 10**18, "uncertainty": 100}
@@ -65,11 +65,29 @@ def test_the_poll_loop_hurries_when_rings_fill_and_rests_when_they_do_not() -> N
     # GIVEN a pace WHEN rings are found empty THEN it slows down to its longest sleep
     pace = Pace()
     for _ in range(10):
-        pace.adapt(0.0)
+        pace.adapt(0.0, pace.seconds)
     assert pace.seconds == LONGEST
     # WHEN they are found nearly full THEN it is at its shortest at once
-    pace.adapt(1.0)
+    pace.adapt(1.0, LONGEST)
     assert pace.seconds == pytest.approx(SHORTEST)
+
+
+def test_where_programs_wake_the_recorder_it_naps() -> None:
+    # GIVEN a pace of a recorder that programs wake
+    pace = Pace(NAP)
+    # WHEN the coming sleep is surely short THEN it need not be woken from it
+    assert not pace.wants_waking
+    # WHEN rings are found empty THEN it naps, and none but a short sleep goes without waking
+    seen = []
+    for _ in range(10):
+        woken = pace.wants_waking
+        pace.adapt(0.0, pace.seconds)
+        seen.append(woken or pace.seconds <= GLANCE)
+    assert all(seen)
+    assert pace.seconds == NAP
+    # WHEN it is woken early THEN the load is judged by how long it slept
+    pace.adapt(0.125, 0.012)
+    assert pace.seconds == pytest.approx(0.0096)
 
 
 def test_a_long_sleep_has_a_glance_at_the_rings_in_it() -> None:
@@ -77,7 +95,7 @@ def test_a_long_sleep_has_a_glance_at_the_rings_in_it() -> None:
     pace = Pace()
     assert pace.split_sleep(1.0) == [SHORTEST]
     for _ in range(10):
-        pace.adapt(0.0)
+        pace.adapt(0.0, pace.seconds)
     # WHEN it sleeps THEN in two parts of the same length together, unless time is short
     assert pace.split_sleep(1.0) == pytest.approx([GLANCE, LONGEST - GLANCE])
     assert pace.split_sleep(0.01) == [0.01]

@@ -12,6 +12,9 @@ from biotrail.recorder.symbols.kallsyms import (
     Symbol,
     address_of,
     addresses_of,
+    has_symbol,
+    read_once,
+    read_symbols,
     symbols_shown,
 )
 
@@ -136,3 +139,25 @@ def test_addresses_of_several_functions(tmp_path: Path) -> None:
     found = addresses_of(("wanted", "data", "other", "hidden", "none"), path)
     assert found == {"wanted": 0xFFFFFFFF81000020, "other": 0xFFFFFFFFC0000040}
     assert addresses_of(("wanted",), tmp_path / "none") == {}
+
+
+def test_one_reading_for_several_look_ups(tmp_path: Path) -> None:
+    # GIVEN symbols among them names that are a part of another
+    path = tmp_path / "kallsyms"
+    path.write_text(
+        "ffffffff81000010 T not_wanted\nffffffff81000020 D wanted\nffffffff81000030 t wanted.cold\n"
+        "ffffffff81000040 t wanted\nffffffffc0000050 T last\t[module]"
+    )
+    with read_once():
+        # WHEN one is looked up and the kernel's symbols change meanwhile
+        assert address_of("wanted", path) == 0xFFFFFFFF81000040
+        path.write_text("ffffffff81000060 T wanted\n")
+        # THEN the next look-up is of the same reading, up to its last line without an end
+        assert addresses_of(["last", "wanted", "none"], path) == {
+            "last": 0xFFFFFFFFC0000050,
+            "wanted": 0xFFFFFFFF81000040,
+        }
+        assert not has_symbol("not", read_symbols(path))
+        assert has_symbol("not_wanted", read_symbols(path))
+    # AND what comes later reads again
+    assert address_of("wanted", path) == 0xFFFFFFFF81000060
