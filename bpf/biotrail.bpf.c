@@ -72,7 +72,7 @@ PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))
 
 /* The whole path: loaded for --path only. Where interrupts are off, none can be preempted. */
 #define TASK(n) ((struct task_struct *)ctx[n])
-PROGRAMS(bt_sys_enter, sys_enter, on_sys_enter(ctx[1]))
+PROGRAMS(bt_sys_enter, sys_enter, on_sys_enter(ctx, ctx[1]))
 PROGRAMS(bt_sys_exit, sys_exit, on_sys_exit((void *)ctx[0], ctx[1]))
 PROGRAM(bt_switch, sched_switch, on_switch(ctx, ctx[0], TASK(1), TASK(2), ctx[3]))
 PROGRAM(bt_switch_old, sched_switch, on_switch(ctx, ctx[0], TASK(1), TASK(2), bt_state_of(TASK(1))))

@@ -85,7 +85,7 @@ static __always_inline bool bt_is_of_others(struct bt_call_slot *slot)
 	return slot->left_out && !slot->bios;
 }
 
-static __always_inline int on_sys_enter(__u64 number)
+static __always_inline int on_sys_enter(void *ctx, __u64 number)
 {
 	struct bt_entered *runs = bt_runs();
 	struct bt_call_slot *slot;
@@ -93,11 +93,13 @@ static __always_inline int on_sys_enter(__u64 number)
 	__u32 tid;
 
 	runs->calls++;
+	runs->inside = 0;
 	ids = bpf_get_current_pid_tgid();
 	if (!bt_call_wanted(ids))
 		return 0;
 	runs->timed++;
 	tid = ids;
+	runs->inside = tid;
 	slot = bt_call_slot(tid);
 	if (!slot)
 		return 0;
@@ -110,6 +112,7 @@ static __always_inline int on_sys_enter(__u64 number)
 	slot->waits = 0;
 	slot->io_waits = 0;
 	slot->timing = bt_timing;
+	slot->base = (__u64)ctx;
 	slot->entry = bt_now();
 	return 0;
 }

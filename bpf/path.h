@@ -98,6 +98,12 @@ struct bt_call_slot {
 	__u32 waker; /* thread that ran where it was woken */
 	__u32 context; /* enum bt_context of the wake-up */
 	__s32 stack; /* with which it left its CPU, if path.fs; negative: an errno */
+	__u32 walked; /* thread whose stack that is, by bt_take_stack(); 0: none's */
+	__s32 walked_number; /* wait_number when it was walked */
+	__u32 walked_state; /* state then */
+	__u64 walked_at; /* out then */
+	__u64 frame; /* where on the kernel stack it was walked from, as there */
+	__u64 base; /* where on the kernel stack a timed call began */
 };
 
 /* Why a wait is recorded: as its call has queued a bio; as it is for I/O, or in state D. */
@@ -109,6 +115,12 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct bt_call_slot));
 } bt_call_slots SEC(".maps");
+
+/*
+ * By the place of a thread's slot: 1 while its slot has a wait. A byte of a table that stays in the
+ * caches tells most switches and wake-ups that they need no slot. Bytes, as bits need atomics.
+ */
+__u8 bt_away[1 << BT_CALL_SLOT_BITS] = {};
 
 /* Where code runs. */
 enum bt_context { BT_IN_TASK = 0, BT_IN_SOFTIRQ = 1, BT_IN_HARDIRQ = 2 };
@@ -165,6 +177,12 @@ static __always_inline struct bt_call_slot *bt_call_slot(__u32 tid)
 	__u32 key = tid & ((1U << BT_CALL_SLOT_BITS) - 1);
 
 	return bpf_map_lookup_elem(&bt_call_slots, &key);
+}
+
+/* Where it is noted whether a thread's slot has a wait, its own or another thread's. */
+static __always_inline __u8 *bt_away_of(__u32 tid)
+{
+	return &bt_away[tid & ((1U << BT_CALL_SLOT_BITS) - 1)];
 }
 
 /* Whether the slot has a call of this thread whose entry was seen. */

@@ -264,7 +264,8 @@ struct bt_entered {
 	__u64 wait; /* runs of the programs of the part wait */
 	__u64 irq; /* of irq */
 	__u64 dirty; /* of dirty */
-	__u64 pad[3];
+	__u64 inside; /* thread on this CPU that may be inside a timed call; 0: none */
+	__u64 pad[2];
 };
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
@@ -272,7 +273,8 @@ _Static_assert(__builtin_offsetof(struct bt_entered, timed) == 8, "timed");
 _Static_assert(__builtin_offsetof(struct bt_entered, wait) == 16, "wait");
 _Static_assert(__builtin_offsetof(struct bt_entered, irq) == 24, "irq");
 _Static_assert(__builtin_offsetof(struct bt_entered, dirty) == 32, "dirty");
-_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 40, "pad");
+_Static_assert(__builtin_offsetof(struct bt_entered, inside) == 40, "inside");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 48, "pad");
 
 /* Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known. */
 struct bt_uring {

@@ -4,8 +4,9 @@
  * for I/O, of whatever thread: in state D, or counted as waiting for I/O; and for all other waits of
  * a timed call that has queued a bio. The slot of a timed call adds up all of its waits. A wait
  * outside of a timed call stands by itself: a WAIT_CALL record behind it has the call of the
- * thread's registers. A switch in any other state costs a look at the state, and a look into the
- * slot of the thread that runs next.
+ * thread's registers. Of most switches and wake-ups no thread is in a timed call or waits for I/O: a
+ * word of the CPU tells that of the thread that leaves it (bt_entered.inside), a byte of bt_away that
+ * of the thread that comes or is woken, and no slot is touched.
  */
 #ifndef BIOTRAIL_WAITS_H
 #define BIOTRAIL_WAITS_H
@@ -123,22 +124,19 @@ static __always_inline void bt_lose_wait(void)
 	bt_end(&w);
 }
 
-/* ctx: the program's; `task` runs until now. */
+/* ctx: the program's; `task` runs until now. inside: it may be inside a timed call. */
 static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bool preempt,
-					 __u32 state)
+					 __u32 state, bool inside)
 {
 	__u32 io = preempt ? 0 : bt_io_state(task, state);
-	__u32 tid = task->pid;
 	struct bt_call_slot *slot;
-	bool inside;
-	__u64 now;
+	__u32 tid = task->pid;
 
-	if (!path.time && !io)
+	if (!tid || (!inside && !io))
 		return;
-	now = bt_now();
 	slot = bt_call_slot(tid);
 	inside = path.time && bt_is_inside(slot, tid);
-	if (!slot || !tid || (!inside && !io))
+	if (!slot || (!inside && !io))
 		return;
 	if (!preempt && state & BT_DEAD) {
 		bt_call_ends(NULL, 0, tid);
@@ -149,15 +147,16 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	if (slot->waiter && slot->waiter != tid && slot->recorded)
 		bt_lose_wait();
 	slot->waiter = tid;
-	slot->out = now;
+	slot->out = bt_now();
 	slot->waking = 0;
 	slot->state = io ? io : preempt ? 0 : state;
 	slot->recorded = io ? BT_FOR_IO : slot->state && slot->bios ? BT_IN_CALL : BT_NOT_RECORDED;
+	*bt_away_of(tid) = 1;
 	if (!slot->recorded)
 		return;
-	if (path.fs)
-		slot->stack = bt_wait_stack_id(ctx, slot->out);
 	bt_note_waiter(slot, task, inside);
+	if (path.fs)
+		bt_take_stack(ctx, slot, tid, inside);
 }
 
 /*
@@ -206,16 +205,30 @@ end:
 	bt_end(&w);
 }
 
-/* prev: the thread that runs until now. */
-static __always_inline void bt_enter_cpu(struct task_struct *prev, struct task_struct *task)
+/*
+ * prev: the thread that runs until now. runs->inside becomes that of `task`, which was marked in bt_away
+ * when it left its CPU inside a timed call.
+ */
+static __always_inline void bt_enter_cpu(struct bt_entered *runs, struct task_struct *prev,
+					 struct task_struct *task)
 {
-	__u32 tid = task->pid;
-	struct bt_call_slot *slot = bt_call_slot(tid);
 	__u64 now, woken, blocked, runnable;
+	struct bt_call_slot *slot;
+	__u32 tid = task->pid;
+	__u8 *away;
 	bool inside;
 
-	if (!slot || !tid || slot->waiter != tid)
+	runs->inside = 0;
+	away = bt_away_of(tid);
+	if (!tid || !*away)
 		return;
+	slot = bt_call_slot(tid);
+	inside = path.time && bt_is_inside(slot, tid);
+	if (inside)
+		runs->inside = tid;
+	if (!slot || slot->waiter != tid)
+		return;
+	*away = 0;
 	slot->waiter = 0;
 	now = bt_now();
 	/* A thread that was preempted was ready to run all the time. */
@@ -224,7 +237,6 @@ static __always_inline void bt_enter_cpu(struct task_struct *prev, struct task_s
 		woken = now; /* its wake-up was not seen */
 	blocked = woken - slot->out;
 	runnable = now - woken;
-	inside = path.time && bt_is_inside(slot, tid);
 	if (inside) {
 		slot->blocked += blocked;
 		slot->runnable += runnable;
@@ -242,9 +254,11 @@ static __always_inline void bt_enter_cpu(struct task_struct *prev, struct task_s
 static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct *prev,
 				     struct task_struct *next, __u32 state)
 {
-	bt_runs()->wait++;
-	bt_leave_cpu(ctx, prev, preempt, state);
-	bt_enter_cpu(prev, next);
+	struct bt_entered *runs = bt_runs();
+
+	runs->wait++;
+	bt_leave_cpu(ctx, prev, preempt, state, runs->inside == (__u32)prev->pid);
+	bt_enter_cpu(runs, prev, next);
 	return 0;
 }
 
@@ -261,11 +275,14 @@ static __always_inline void bt_name_waker(void)
 
 static __always_inline int on_waking(struct task_struct *task)
 {
+	struct bt_call_slot *slot;
 	__u32 tid = task->pid;
-	struct bt_call_slot *slot = bt_call_slot(tid);
 
 	bt_runs()->wait++;
-	if (!slot || !tid || slot->waiter != tid || slot->waking)
+	if (!tid || !*bt_away_of(tid))
+		return 0;
+	slot = bt_call_slot(tid);
+	if (!slot || slot->waiter != tid || slot->waking)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_here();

@@ -172,7 +172,8 @@ ENTERED = Struct(
         Member("wait", "u64", "runs of the programs of the part wait"),
         Member("irq", "u64", "of irq"),
         Member("dirty", "u64", "of dirty"),
-        Member("pad", "u64", count="3"),
+        Member("inside", "u64", "thread on this CPU that may be inside a timed call; 0: none"),
+        Member("pad", "u64", count="2"),
     ),
 )
 URING = Struct(

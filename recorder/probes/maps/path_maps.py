@@ -92,10 +92,10 @@ class PathProbe:
 
 
 PROBES = (
-    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}, in_task=True),
-    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, in_task=True),
     PathProbe("wait", "sched_switch", {4: "bt_switch", 3: "bt_switch_old"}),
     PathProbe("wait", "sched_waking", {1: "bt_waking"}),
+    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}, in_task=True),
+    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, in_task=True),
     PathProbe("irq", "irq_handler_entry", {2: "bt_irq_entry"}),
     PathProbe("irq", "irq_handler_exit", {3: "bt_irq_exit"}),
     PathProbe("irq", "softirq_raise", {1: "bt_soft_raise"}),
@@ -111,7 +111,8 @@ PROBES = (
     PathProbe("uring", "io_uring_submit_req", {1: "bt_ring_sub"}, True),
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
-that nothing is ended that was not begun."""
+that nothing is ended that was not begun. Switches come before calls, as they keep which thread is
+inside of a call (`bt_entered.inside`)."""
 OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
 """Takes the place of writeback_dirty_folio before 5.16."""
 OLD_SUBMIT = PathProbe("uring", "io_uring_submit_sqe", {2: "bt_ring_sqe"}, True)
