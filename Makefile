@@ -28,11 +28,14 @@ setup: .venv/.ready ## system packages (as root), .venv, the BPF object; quick w
 	@scripts/build-bpf --optional
 	@$(BIN)/python scripts/build_compiled.py
 
-setup-test: setup ## setup, and what only the tests need
+setup-test: setup .venv/.ready-test ## setup, and what only the tests need
 	@scripts/system-packages test
 
 .venv/.ready: pyproject.toml setup.py scripts/make-venv | packages
 	@scripts/make-venv
+
+.venv/.ready-test .venv/.ready-wheels: .venv/.ready-%: .venv/.ready
+	@scripts/make-venv $*
 
 packages:
 	@scripts/system-packages demo
@@ -49,7 +52,7 @@ test: setup-test lint generated ## lint, types, layers, and every test but the v
 prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt programs" FIRST=60000
 	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python -m tests.prove.prove $(PARTS)
 
-lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
+lint: .venv/.ready-test ## ruff's rules and format, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
@@ -59,7 +62,7 @@ generated: .venv/.ready ## what is generated from the schema and the command lin
 	$(BIN)/python -m biotrail.recorder.schema.generate --check
 	$(BIN)/python scripts/generate_share.py --check
 
-fuzz: .venv/.ready ## look for inputs that break a reader: make fuzz FUZZ_SECONDS=600 TARGETS="log"
+fuzz: .venv/.ready-test ## look for inputs that break a reader: make fuzz FUZZ_SECONDS=600 TARGETS="log"
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" scripts/fuzz $(TARGETS)
 
 bpf: ## compile the BPF programs
@@ -71,28 +74,28 @@ pictures: setup-test ## screenshots of the Perfetto UI for docs/perfetto.md: loo
 bench-load: setup-test ## what Perfetto's engine takes to open a trace of 1 M bios: make bench-load ARGS="--detail bios --sql"
 	$(BIN)/python -m benchmarks.perfetto_load $(ARGS)
 
-bench: setup ## speed and size of the conversion, beside blkparse where there is one
+bench: setup .venv/.ready-test ## speed and size of the conversion, beside blkparse where there is one
 	$(BIN)/python -m benchmarks.log_to_perfetto
 
-bench-convert: setup ## conversions of 1 to 100 M events, beside blkparse, btt, perf: make bench-convert ARGS=--quick
+bench-convert: setup .venv/.ready-test ## conversions of 1 to 100 M events, beside blkparse, btt, perf: make bench-convert ARGS=--quick
 	$(BIN)/python -m benchmarks.convert_cost $(ARGS)
 
-bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
+bench-record: setup .venv/.ready-test ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
 	$(BIN)/python -m benchmarks.record_cost $(ARGS)
 
-bench-fleet: setup ## archives of 200 hosts, by 1 and 2 workers: make bench-fleet ARGS="a.biotrail --archives 200"
+bench-fleet: setup .venv/.ready-test ## archives of 200 hosts, by 1 and 2 workers: make bench-fleet ARGS="a.biotrail --archives 200"
 	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
-bench-replay: setup ## the recorder's own CPU time per record, step by step: make bench-replay ARGS=a.biotrail
+bench-replay: setup .venv/.ready-test ## the recorder's own CPU time per record, step by step: make bench-replay ARGS=a.biotrail
 	$(BIN)/python -m benchmarks.recorder_replay $(ARGS)
 
-bench-equal: setup ## whether equal loads and hosts are called that, and changes found: make bench-equal ARGS="--comparisons 20"
+bench-equal: setup .venv/.ready-test ## whether equal loads and hosts are called that, and changes found: make bench-equal ARGS="--comparisons 20"
 	$(BIN)/python -m benchmarks.equal_loads $(ARGS)
 
-bench-growth: setup ## whether conversion stays linear: merge-, split-, flush-heavy logs, each event set
+bench-growth: setup .venv/.ready-test ## whether conversion stays linear: merge-, split-, flush-heavy logs, each event set
 	$(BIN)/python -m benchmarks.growth $(ARGS)
 
-bench-offered: setup ## how many events a second are recorded without loss: make bench-offered ARGS="--rates 5"
+bench-offered: setup .venv/.ready-test ## how many events a second are recorded without loss: make bench-offered ARGS="--rates 5"
 	$(BIN)/python -m benchmarks.offered $(ARGS)
 
 soak: setup-test ## an hour of recording with rotation, and of metrics: nothing lost, constant memory
@@ -103,10 +106,10 @@ wheel: .venv/.ready ## a wheel in dist/; with PURE=1 one without compiled module
 	BIOTRAIL_PURE=$(PURE) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python scripts/check_wheel.py dist
 
-sdist: .venv/.ready ## the sources as one archive in dist/, of which pip can build the same wheel
-	$(BIN)/python -m build --sdist --outdir dist .
+sdist: .venv/.ready-test ## the sources as one archive in dist/, of which pip can build the same wheel
+	$(BIN)/python -m build --no-isolation --sdist --outdir dist .
 
-test-vm: setup ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2 arm64-6.1"
+test-vm: setup .venv/.ready-test ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2 arm64-6.1"
 	@VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" scripts/system-packages vm
 	VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" VMTEST_MATRIX=$(if $(CASES),,docs/kernels.md) $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
 

@@ -12,7 +12,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from build_compiled import COMPILED, source_for_cython  # noqa: E402
+from build_compiled import COMPILED, STABLE, extensions  # noqa: E402
 
 
 class BuildWithProbes(build_py):
@@ -35,19 +35,15 @@ def compiled_modules() -> list[Extension]:
     if os.environ.get("BIOTRAIL_PURE") == "1":
         return []
     try:
-        from Cython.Build import cythonize
+        return extensions(COMPILED, "build/cython", optional=True)
     except ImportError:
         return []
-    modules = [
-        Extension(
-            name,
-            [str(source_for_cython(name).relative_to(ROOT))],
-            optional=True,
-            extra_compile_args=["-O3"],
-        )
-        for name in COMPILED
-    ]
-    return list(cythonize(modules, build_dir="build/cython", language_level=3))
 
 
-setup(cmdclass={"build_py": BuildWithProbes}, ext_modules=compiled_modules())
+modules = compiled_modules()
+setup(
+    cmdclass={"build_py": BuildWithProbes},
+    ext_modules=modules,
+    # Named by the oldest Python that it serves.
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if modules and STABLE else {},
+)

@@ -5,20 +5,39 @@
 `pip install` does the same for a wheel (setup.py); this is for the tree that is worked on: a
 compiled module hides the source beside it. Without Cython or a compiler the old results are
 removed, and biotrail works without them.
+
+Modules are compiled for CPython's stable ABI, so that one result, and one wheel for each platform,
+serves 3.11 and later; what that costs is in docs/performance.md.
 """
 
+import os
 import shutil
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import join_parts
+
+if TYPE_CHECKING:
+    from setuptools import Extension
 
 ROOT = Path(__file__).resolve().parent.parent
 JOINED = ROOT / "build" / "joined"
 """Where sources that are joined of parts are written, for Cython."""
-SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
+"""Whether this Python has the stable ABI; free-threaded ones have none yet."""
+OLDEST = "0x030B0000"
+"""The oldest CPython whose stable ABI is meant: 3.11, the first with buffers in it."""
+SUFFIX = ".abi3.so" if STABLE else sysconfig.get_config_var("EXT_SUFFIX")
+SHARED = "biotrail._cython"
+"""What the compiled modules share, Cython's memoryviews: a module without a source of its own.
+
+Compiled into each of them, it would take two thirds of the time and of the bytes.
+"""
 COMPILED = (
     "biotrail.converters.analysis.blame.share_loops",
     "biotrail.converters.analysis.distributions.sum_loops",
@@ -39,10 +58,17 @@ COMPILED = (
 
 
 def sources_of(module: str) -> list[Path]:
-    """Return the paths of what a module is made of."""
+    """Return the paths of what a module is made of.
+
+    Cython is part of it: what modules share fits those of the same version alone.
+    """
+    cython = find_spec("Cython")
+    common = [Path(cython.origin)] if cython and cython.origin else []
+    if module == SHARED:
+        return common
     if module == join_parts.MODULE:
-        return join_parts.sources(ROOT)
-    return [_path_of(module)]
+        return [*join_parts.sources(ROOT), *common]
+    return [_path_of(module), *common]
 
 
 def _path_of(module: str) -> Path:
@@ -70,21 +96,49 @@ def result_of(module: str) -> Path:
     return _path_of(module).with_name(_path_of(module).stem + SUFFIX)
 
 
+def extensions(modules: Iterable[str], folder: str, *, optional: bool) -> "list[Extension]":
+    """Return modules as setuptools builds them, with their C sources written below `folder`.
+
+    optional: a compiler's failure is none of the whole build. Raises ImportError without Cython.
+    """
+    from Cython.Build import cythonize
+    from setuptools import Extension
+
+    macros = [("Py_LIMITED_API", OLDEST)] if STABLE else []
+    described = [
+        Extension(
+            module,
+            [] if module == SHARED else [os.path.relpath(source_for_cython(module), ROOT)],
+            optional=optional,
+            py_limited_api=STABLE,
+            define_macros=macros,
+            extra_compile_args=["-O3", "-g0", "-w"],  # -w: nobody wrote the C
+        )
+        for module in (SHARED, *modules)
+    ]
+    return list(
+        cythonize(
+            described,
+            build_dir=folder,
+            language_level=3,
+            quiet=True,
+            shared_utility_qualified_name=SHARED,
+        )
+    )
+
+
 def build(modules: list[str]) -> None:
     """Compile modules. Raises ImportError, or what the compiler's failure raises."""
-    from Cython.Build import cythonize
-    from setuptools import Distribution, Extension
+    from setuptools import Distribution
 
     with tempfile.TemporaryDirectory() as folder:
-        extensions = [
-            Extension(m, [str(source_for_cython(m))], extra_compile_args=["-O3"]) for m in modules
-        ]
-        made = cythonize(extensions, build_dir=folder, language_level=3, quiet=True)
+        made = extensions((m for m in modules if m != SHARED), folder, optional=False)
         command = Distribution({"ext_modules": made}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = f"{folder}/lib", f"{folder}/temp"
+        command.parallel = os.cpu_count()
         command.ensure_finalized()
         command.run()
-        for module in modules:
+        for module in (SHARED, *(m for m in modules if m != SHARED)):
             # A new file: processes that run the old one go on with it.
             fresh = result_of(module).with_suffix(".new")
             shutil.copy(command.get_ext_fullpath(module), fresh)
@@ -92,13 +146,23 @@ def build(modules: list[str]) -> None:
             print(f"build_compiled: {result_of(module).relative_to(ROOT)}")
 
 
+def remove_others(module: str) -> None:
+    """Remove results with another suffix, which Python may prefer to the newest."""
+    result = result_of(module)
+    for other in result.parent.glob(f"{result.name.partition('.')[0]}.*.so"):
+        if other != result:
+            other.unlink()
+
+
 def main() -> int:
     """Compile what is older than its source."""
+    os.chdir(ROOT)
+    modules = (SHARED, *COMPILED)
     old = [
         m
-        for m in COMPILED
+        for m in modules
         if not result_of(m).exists()
-        or result_of(m).stat().st_mtime < max(s.stat().st_mtime for s in sources_of(m))
+        or result_of(m).stat().st_mtime < max((s.stat().st_mtime for s in sources_of(m)), default=0)
     ]
     try:
         if old:
@@ -107,6 +171,8 @@ def main() -> int:
         for module in old:
             result_of(module).unlink(missing_ok=True)
         print(f"build_compiled: not compiled, biotrail works without: {error}", file=sys.stderr)
+    for module in modules:
+        remove_others(module)
     return 0
 
 
