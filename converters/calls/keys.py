@@ -6,6 +6,7 @@ from typing import Self
 
 import numpy as np
 
+from biotrail.converters.events.distinct import loops
 from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 from biotrail.converters.events.tables import (
     FAR,
@@ -94,10 +95,14 @@ def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
 
     numbers: ascending. rows: int64, 0 where the number is not among them.
     """
+    if not len(numbers):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    if loops is not None and numbers.dtype == wanted.dtype == np.int64:
+        rows, known = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.uint8)
+        loops.find(np.ascontiguousarray(numbers), np.ascontiguousarray(wanted), rows, known)
+        return rows, known.view(np.bool_)
     place = np.searchsorted(numbers, wanted)
     place = np.where(place < len(numbers), place, 0)
-    if not len(numbers):
-        return place, np.zeros(len(wanted), dtype=np.bool_)
     known = numbers[place] == wanted
     return np.where(known, place, 0), known
 
@@ -170,16 +175,25 @@ def rows_of_calls(table: Calls, waits: Waits) -> I64:
     Int64 (n,). Entries must be known: NEVER would match NEVER, and of several calls of one thread
     with the same entry any.
     """
-    if not len(table) or not len(waits):
-        return np.full(len(waits), -1, dtype=np.int64)
-    order = np.lexsort((table.tid, table.entry))
-    entry, tid = table.entry[order], table.tid[order]
-    first = np.searchsorted(entry, waits.entry, side="left")
-    stop = np.searchsorted(entry, waits.entry, side="right")
-    row = np.full(len(waits), -1, dtype=np.int64)
+    order = np.argsort(table.entry, kind="stable")
+    row = rows_of_pairs(table.tid[order], table.entry[order], waits.tid, waits.entry)
+    return np.where(row >= 0, order[row], -1) if len(order) else row
+
+
+def rows_of_pairs(one: I64 | U32, other: I64, wanted_one: I64 | U32, wanted_other: I64) -> I64:
+    """Return the row of each wanted pair among pairs (one, other), (n,); -1: it is none of these.
+
+    other: ascending; few of its values are alike.
+    """
+    row = np.full(len(wanted_other), -1, dtype=np.int64)
+    place = np.searchsorted(other, wanted_other)
+    left = np.arange(len(row))
     # Two threads rarely enter in the same nanosecond, so this loop is short.
-    for ahead in range(int((stop - first).max(initial=0))):
-        place = np.minimum(first + ahead, len(order) - 1)
-        same = (first + ahead < stop) & (tid[place] == waits.tid)
-        row[same] = order[place[same]]
-    return row
+    while True:
+        left = left[place[left] < len(other)]
+        left = left[other[place[left]] == wanted_other[left]]
+        if not len(left):
+            return row
+        found = left[one[place[left]] == wanted_one[left]]
+        row[found] = place[found]
+        place[left] += 1

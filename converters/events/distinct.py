@@ -27,18 +27,14 @@ def distinct(*columns: NDArray[np.integer]) -> tuple[list[Row], I64]:
     columns: one or more of integers, (n,) each. rows: in the order of first occurrence, so that
     limits on how many are kept do not depend on how a log is cut into windows.
     """
-    order = np.lexsort(columns[::-1])  # stable: equal rows stay in their order
-    new = np.zeros(len(order), dtype=np.bool_)
-    new[:1] = True
-    for column in columns:
-        sorted_column = column[order]
-        new[1:] |= sorted_column[1:] != sorted_column[:-1]
-    first = order[new]
+    _, first, of = distinct_values(columns[0])
+    for column in columns[1:]:
+        names, _, place = distinct_values(column)
+        _, first, of = distinct_values(of * len(names) + place)
     by_occurrence = np.argsort(first)
     place = np.empty(len(first), dtype=np.int64)
     place[by_occurrence] = np.arange(len(first))
-    of = np.empty(len(order), dtype=np.int64)
-    of[order] = place[np.cumsum(new) - 1]
+    of = place[of]
     rows = first[by_occurrence]
     return list(zip(*(column[rows].tolist() for column in columns), strict=True)), of
 
@@ -67,6 +63,12 @@ def distinct_values(values: NDArray[np.integer]) -> tuple[I64, I64, I64]:
             return names[order], rows[order], of
     found, first, inverse = np.unique(wide, return_index=True, return_inverse=True)
     return found, first, inverse
+
+
+def looked_up(of: dict[int, int], codes: I64, other: int) -> I64:
+    """Return what `of` has of each code, (n,); `other` where it has none."""
+    found, _, place = distinct_values(codes)
+    return np.array([of.get(code, other) for code in found.tolist()], np.int64)[place]
 
 
 def names_of(values: NDArray[np.integer]) -> I64:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `distinct`, for Cython: values numbered by a table of addresses.
+"""The loops of `distinct`, for Cython: values numbered by a table of addresses, or found.
 
 Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
 tests. `distinct` does the same in numpy where this is not compiled.
@@ -59,3 +59,49 @@ def renumber(of: cython.longlong[::1], numbers: cython.const[cython.longlong][::
     row: cython.longlong
     for row in range(of.shape[0]):
         of[row] = numbers[of[row]]
+
+
+def find(
+    numbers: cython.const[cython.longlong][::1],
+    wanted: cython.const[cython.longlong][::1],
+    rows: cython.longlong[::1],
+    known: cython.uchar[::1],
+) -> cython.void:
+    """Find wanted values, (n,), among ascending numbers: rows, and whether they are there.
+
+    rows, known: (n,), zeros. Each search begins where the one before ended: values that are wanted
+    one after the other are mostly near each other.
+    """
+    total: cython.longlong = numbers.shape[0]
+    i: cython.longlong
+    value: cython.longlong
+    step: cython.longlong
+    middle: cython.longlong
+    low: cython.longlong
+    high: cython.longlong = 0
+    for i in range(wanted.shape[0]):
+        value = wanted[i]
+        step = 1
+        low = high - 1
+        # Now widen the span until all up to `low` is less, and nothing from `high` on.
+        if high < total and numbers[high] < value:
+            while high < total and numbers[high] < value:
+                low = high
+                high += step
+                step *= 2
+            high = min(high, total)
+        else:
+            while low >= 0 and numbers[low] >= value:
+                high = low
+                low -= step
+                step *= 2
+            low = max(low, -1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if numbers[middle] < value:
+                low = middle
+            else:
+                high = middle
+        if high < total and numbers[high] == value:
+            rows[i] = high
+            known[i] = 1

@@ -119,7 +119,9 @@ class Table:
 
     def take(self, rows: I64 | Bool) -> Self:
         """Return the rows given by index or by mask as a new table; columns are copies."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        if rows.dtype == np.bool_:  # as indices once, not again for each column
+            rows = np.flatnonzero(rows)
+        return type(self)(**{f.name: getattr(self, f.name).take(rows, 0) for f in fields(self)})
 
     @classmethod
     def concatenate(cls, tables: "list[Self]") -> Self:

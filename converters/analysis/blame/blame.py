@@ -36,7 +36,7 @@ from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -573,12 +573,6 @@ class Second(_Pass):
             self.course.add(ios.complete[rows], victim, cells)
         if self.calls is not None:
             self.calls.add_cells(ios.take(rows), cells)
-
-
-def looked_up(of: dict[int, int], codes: I64, other: int) -> I64:
-    """Return what `of` has of each code, (n,); `other` where it has none."""
-    found, _, place = distinct_values(codes)
-    return np.array([of.get(code, other) for code in found.tolist()], np.int64)[place]
 
 
 def _none() -> Served:

@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.company import Batch, Ios, beside
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
 from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.calls.keys import rows_of_calls
+from biotrail.converters.calls.keys import rows_of_calls, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.distinct import distinct, distinct_values
 from biotrail.converters.events.path_tables import Calls, Commits, HeldBios, Waits, no_commits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks, WaitCause
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
@@ -49,12 +49,15 @@ class _Vectors:
         self._keys: list[tuple[I64, I64]] = []
         self._cells: list[I64] = []
         self._width = width
+        self._joined = True
+        """Whether all that was added is in one table, `_keys[0]` and `_cells[0]`."""
 
     def add(self, one: I64, other: I64, cells: I64) -> None:
         """Add cells, (n, width), to those of their keys (one, other), (n,) each."""
         if len(one):
             self._keys.append((one, other))
             self._cells.append(cells)
+            self._joined = False
 
     def of(self, one: I64, other: I64) -> I64:
         """Return the sums of these keys, (n, width); zeros where there are none."""
@@ -62,7 +65,7 @@ class _Vectors:
         found = np.zeros((len(one), self._width), np.int64)
         if not self._keys or not len(one):
             return found
-        row = _row_of(*self._keys[0], one, other)
+        row = rows_of_pairs(*self._keys[0], one, other)
         found[row >= 0] = self._cells[0][row[row >= 0]]
         return found
 
@@ -80,8 +83,9 @@ class _Vectors:
 
     def _join(self) -> None:
         """Make one table of all that was added: by the other number, then the first."""
-        if not self._keys:
+        if self._joined:
             return
+        self._joined = True
         one = np.concatenate([key[0] for key in self._keys])
         other = np.concatenate([key[1] for key in self._keys])
         order = np.argsort(other, kind="stable")
@@ -92,10 +96,13 @@ class _Vectors:
         first = np.ones(len(order), np.bool_)
         first[1:] = (other[1:] != other[:-1]) | (one[1:] != one[:-1])
         begin = np.flatnonzero(first)
-        cells = np.concatenate(self._cells)[order]
-        if len(begin) < len(order):
-            cells = np.add.reduceat(cells, begin, axis=0)
-        self._keys, self._cells = [(one[begin], other[begin])], [cells]
+        place = np.empty(len(order), np.int64)
+        place[order] = np.cumsum(first) - 1
+        whole, at = np.zeros((len(begin), self._width), np.int64), 0
+        for cells in self._cells:
+            share_loops.add_rows(place[at : at + len(cells)], cells, whole)
+            at += len(cells)
+        self._keys, self._cells = [(one[begin], other[begin])], [whole]
 
 
 class CallBlame:
@@ -144,21 +151,22 @@ class CallBlame:
     def _add_ready(self, waits: Waits, tasks: Tasks) -> None:
         """Add when journals' threads were ready to run, without a CPU."""
         jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in tasks.comm.tolist()]
-        rows = waits.take(np.append(np.array(jbd2, np.bool_), False)[waits.task])
-        new = np.stack([rows.tid.astype(np.int64), rows.woken, rows.run], axis=1)
+        rows = np.flatnonzero(np.append(np.array(jbd2, np.bool_), False)[waits.task])
+        new = np.stack([waits.tid[rows].astype(np.int64), waits.woken[rows], waits.run[rows]], 1)
         self._ready = np.concatenate([self._ready, new])
 
     def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
         """Return for how many ns a commit's thread was ready to run while it committed: (n,)."""
-        ready = self._ready[np.lexsort((self._ready[:, 2], self._ready[:, 0]))]
         found = np.zeros(len(commits), np.int64)
         tids = commits.tid.astype(np.int64)
         for tid in np.unique(tids).tolist():
-            mine, rows = ready[ready[:, 0] == tid], np.flatnonzero(tids == tid)
-            until = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
-            first, last = (np.searchsorted(mine[:, 2], at[rows]) for at in (begun, commits.end))
+            mine, rows = np.flatnonzero(self._ready[:, 0] == tid), np.flatnonzero(tids == tid)
+            woken, run = self._ready[mine, 1], self._ready[mine, 2]
+            order = np.argsort(run, kind="stable")
+            until = np.concatenate([[0], np.cumsum((run - woken)[order])])
+            first, last = (np.searchsorted(run[order], at[rows]) for at in (begun, commits.end))
             found[rows] = until[last] - until[first]
-        self._ready = ready[ready[:, 2] > int(commits.end.min(initial=0))]
+        self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
         return found
 
     def _add_held(self, held: HeldBios) -> None:
@@ -230,11 +238,12 @@ class CallBlame:
 
     def _beside(self, commits: Commits, batch: Batch, slot: I64, weight: I64) -> I64:
         """Return the work that the device had by slot while commits wrote files' data."""
-        disks = [self._context.disk_of(dev) for dev in commits.dev.tolist()]
+        devs, _, place = distinct_values(commits.dev)
+        disks = np.array([self._context.disk_of(dev) for dev in devs.tolist()], np.int64)[place]
         none, no = np.full(len(commits), NEVER), np.zeros(len(commits), np.bool_)
         begin, end = commits.flushing, commits.logging
         phases = Ios(
-            none, np.array(disks, np.int64), none, none, none, begin, begin, end, no, no, none,
+            none, disks, none, none, none, begin, begin, end, no, no, none,
             none, no, no,
         )  # fmt: skip
         found = np.zeros((len(commits), self._slots), np.int64)
@@ -269,7 +278,7 @@ class CallBlame:
         adds = np.maximum(end - np.maximum(ios.queue[good], before[good]), 0)
         shares, _ = _divided(adds, of[good])
         into = np.zeros((len(commits), of.shape[1]), np.int64)
-        np.add.at(into, row[good], shares)
+        share_loops.add_rows(row[good], shares, into)
         cells[:, : of.shape[1]] += into
         kept = ios.queue > int(commits.end.max())
         self._journal = [(ios.take(kept), of[kept])]
@@ -304,21 +313,19 @@ class CallBlame:
             by_commit = sum_by(row[known], blocked[known], len(calls))
             by_commit = np.minimum(by_commit, left)
             vector = np.zeros((len(calls), width), np.int64)
-            np.add.at(vector, row[known], self._of_waits(ended.take(known)))
+            share_loops.add_rows(row[known], self._of_waits(ended.take(known)), vector)
             shares, rest = _divided(by_commit, vector)
             cells += shares
             left -= by_commit - rest
-        journal = np.zeros(len(calls), np.int64)
         journals = np.isin(ended.reason, np.array(_JOURNAL, np.uint8))
-        np.add.at(journal, row[journals], blocked[journals])
-        journal = np.minimum(journal, left)
+        journal = np.minimum(sum_by(row[journals], blocked[journals], len(calls)), left)
         cells[:, at[Kind.JOURNAL]] += journal
         left -= journal
         cells[:, at[Kind.WAITING]] += left + calls.otherwise + calls.undivided
         number = calls.number.astype(np.int64) << 1 | calls.foreign
         pairs, place = distinct(calls.task.astype(np.int64), number)
         sums = np.zeros((len(pairs), width), np.int64)
-        np.add.at(sums, place, cells)
+        share_loops.add_rows(place, cells, sums)
         counts = np.bincount(place, minlength=len(pairs)).tolist()
         for (code, call), one, count in zip(pairs, sums, counts, strict=True):
             key = code, call >> 1, bool(call & 1)
@@ -396,16 +403,10 @@ def _divided(amount: I64, vectors: I64) -> tuple[I64, I64]:
 
     Returns (shares (n, m), what is left (n,): all where a vector has no positive sum, else 0).
     """
-    total = vectors.sum(axis=1)
-    good = (total > 0) & (amount > 0)
-    factor: NDArray[np.float64] = np.where(good, amount, 0) / np.where(good, total, 1)
-    shares = (vectors * factor[:, None]).astype(np.int64)
-    rows = np.flatnonzero(good)
-    if len(rows):
-        largest = np.argmax(vectors[rows], axis=1)
-        shares[rows, largest] += amount[rows] - shares[rows].sum(axis=1)
-    shares[~good] = 0
-    return shares, np.where(good, 0, amount)
+    shares = np.zeros(vectors.shape, np.int64)
+    left = np.zeros(len(amount), np.int64)
+    share_loops.divide(np.ascontiguousarray(amount), np.ascontiguousarray(vectors), shares, left)
+    return shares, left
 
 
 def _newest(tid: I64, entry: I64) -> Bool:
@@ -416,16 +417,3 @@ def _newest(tid: I64, entry: I64) -> Bool:
     found = np.zeros(len(order), np.bool_)
     found[order[last]] = True
     return found
-
-
-def _row_of(one: I64, other: I64, wanted_one: I64, wanted_other: I64) -> I64:
-    """Return the row of each wanted key, -1: it is none of these. other: ascending."""
-    first = np.searchsorted(other, wanted_other, side="left")
-    stop = np.searchsorted(other, wanted_other, side="right")
-    row = np.full(len(wanted_one), NEVER)
-    # Two threads rarely enter in the same nanosecond, so this loop is short.
-    for ahead in range(int((stop - first).max(initial=0))):
-        place = np.minimum(first + ahead, len(other) - 1)
-        same = (first + ahead < stop) & (one[place] == wanted_one)
-        row[same] = place[same]
-    return row

@@ -73,7 +73,8 @@ class Classes:
         flags = np.where(empty, 0, pre * PREFLUSH + fua * FUA)
         if isinstance(table, Requests):
             flags[:] = 0
-        size = np.ceil(np.log2(np.maximum(table.bytes, 1))).astype(np.int64)
+        # The number of bits of n - 1 is log2 of n rounded up.
+        size = np.frexp(np.maximum(table.bytes, 1) - 1.0)[1].astype(np.int64)
         key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
         names, _, place = distinct_values(key << _FLAG_BITS | flags)
         known = [self._number(name) for name in names.tolist()]
@@ -313,7 +314,7 @@ class Company:
         bios = window.bios
         entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
         submitted = np.zeros(len(bios), np.bool_)
-        if window.path is not None:
+        if window.path is not None and self._asked is not None:  # the first pass has no calls
             row, there = rows_of(window.path.bios.number, bios.number)
             entry[there] = window.path.bios.entry[row[there]]
             for number in self._submitting:
@@ -442,37 +443,36 @@ def beside(batch: Batch, rows: I64, slot: I64, weight: I64, slots: int) -> Itera
         there = (served.dev == dev) & (served.end > first) & (served.issue < last)
         theirs = np.flatnonzero(there)
         queue, device = (np.zeros((len(mine), slots), np.int64) for _ in range(2))
+        times = np.stack([ios.queue[mine], ios.issue[mine], ios.complete[mine]], axis=1)
+        asked = np.argsort(times.reshape(-1), kind="stable")
         flushes = served.flush[theirs]
-        _integrate(ios, mine, served, theirs[~flushes], slot, weight, first, queue, device)
-        if flushes.any():  # which are a part of what flushes itself
-            plain = np.flatnonzero(~ios.flushes[mine])
-            more, beside = (np.zeros((len(plain), slots), np.int64) for _ in range(2))
-            asked = mine[plain]
-            _integrate(ios, asked, served, theirs[flushes], slot, weight, first, more, beside)
-            queue[plain] += more
-            device[plain] += beside
-        _less_own(batch, mine, theirs, slot, weight, queue, device)
+        for requests in (theirs[~flushes], theirs[flushes]):
+            _integrate(times, asked, served, requests, slot, weight, queue, device)
+            asked = asked[~ios.flushes[mine[asked // 3]]]  # flushes are a part of what flushes
+        _less_own(batch, mine, theirs, times, slot, weight, queue, device)
         yield Beside(mine, queue, device)
 
 
 def _integrate(
-    ios: Ios,
-    mine: I64,
+    times: I64,
+    asked: I64,
     served: Served,
     theirs: I64,
     slot: I64,
     weight: I64,
-    first: int,
     queue: I64,
     device: I64,
 ) -> None:
-    """Add the work of requests `theirs` beside bios `mine` to `queue` and `device`, in place."""
-    if not len(theirs) or not len(mine):
+    """Add the work of requests `theirs` beside bios to `queue` and `device`, in place.
+
+    times: (bios, 3): Q, D and C (ns). asked: of which bios, as `share_loops.work_beside` has it.
+    """
+    if not len(theirs) or not len(asked):
         return
+    first = int(times[:, 0].min())
     issue = np.maximum(served.issue[theirs], first) - first
     end = served.end[theirs] - first
-    times = np.stack([ios.queue[mine], ios.issue[mine], ios.complete[mine]], axis=1).reshape(-1)
-    times -= first
+    times = times.reshape(-1) - first
     share_loops.work_beside(
         np.argsort(issue, kind="stable"),
         np.argsort(end, kind="stable"),
@@ -480,7 +480,7 @@ def _integrate(
         end,
         np.ascontiguousarray(slot[theirs]),
         np.ascontiguousarray(weight[theirs]),
-        np.argsort(times, kind="stable"),
+        asked,
         times,
         queue,
         device,
@@ -489,32 +489,39 @@ def _integrate(
 
 
 def _less_own(
-    batch: Batch, mine: I64, theirs: I64, slot: I64, weight: I64, queue: I64, device: I64
+    batch: Batch,
+    mine: I64,
+    theirs: I64,
+    times: I64,
+    slot: I64,
+    weight: I64,
+    queue: I64,
+    device: I64,
 ) -> None:
     """Take a bio's own requests out of what stands beside it, in place; flushes are out already."""
     ios, served = batch.ios, batch.served
     bio, has_bio = _found(ios.number[mine], batch.pieces.bio)
     request, has_request = _found(served.number[theirs], batch.pieces.request)
     good = has_bio & has_request
-    place, row, own = bio[good], mine[bio[good]], theirs[request[good]]
-    if (np.diff(np.sort(place, kind="stable")) == 0).any():  # two pieces in one request are one
-        both = np.unique(place * len(served) + own)
+    place, own = bio[good], theirs[request[good]]
+    both = np.sort(place * len(served) + own)
+    again = both[1:] == both[:-1]
+    if again.any():  # two pieces in one request are one
+        both = both[np.concatenate([[True], ~again])]
         place, own = both // len(served), both % len(served)
-        row = mine[place]
-    flush = served.flush[own]
-    place, row, own = place[~flush], row[~flush], own[~flush]
-    for work, begin, end in (
-        (queue, ios.queue[row], ios.issue[row]),
-        (device, ios.issue[row], ios.complete[row]),
-    ):
-        ns = np.minimum(served.end[own], end) - np.maximum(served.issue[own], begin)
-        np.subtract.at(work, (place, slot[own]), np.maximum(ns, 0) * weight[own])
+    data = ~served.flush[own]
+    place, own = place[data], own[data]
+    share_loops.less_own(
+        place, slot[own], weight[own], served.issue[own], served.end[own], times, queue, device
+    )
 
 
 def _found(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
     """Return (row of each wanted number in `numbers`, whether it is there), (n,) each."""
     if not len(numbers):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    if (numbers[1:] > numbers[:-1]).all():
+        return rows_of(numbers, wanted)
     order = np.argsort(numbers, kind="stable")
-    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
-    return at, numbers[at] == wanted
+    at, there = rows_of(numbers[order], wanted)
+    return order[at], there

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.parties import Parties, Writers
-from biotrail.converters.events.tables import I64, NEVER, Bool, Lifecycles
+from biotrail.converters.events.distinct import looked_up
+from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles
 
 MOST_COMMITS = 500_000
 """Commits of which it is known who waited; later ones stay the journal's own."""
@@ -53,61 +54,86 @@ class Waiters:
         """by: parties of victims and of culprits."""
         self._by = by
         self._commits: list[I64] = []
-        self._waited: dict[tuple[int, int], dict[int, int]] = {}
-        """(device, transaction) → row of the thread → ns."""
+        self._waited: list[I64] = []
+        """By window, (n, 3): commit (`_key`), row of the thread, ns."""
+        self._known = 0
+        """How many commits these are of."""
 
     def add(self, window: Lifecycles) -> None:
         """Add the window's commits and the waits for them."""
-        if window.path is None or len(self._waited) >= MOST_COMMITS:
+        if window.path is None or self._known >= MOST_COMMITS:
             return
         commits = window.path.commits
         begun = np.where(commits.started != NEVER, commits.started, commits.locking)
-        row = [commits.tid, begun, commits.end, commits.dev, commits.transaction]
-        self._commits.append(np.stack([column.astype(np.int64) for column in row], axis=1))
+        key = _key(commits.dev, commits.transaction)
+        row = [commits.tid.astype(np.int64), begun, commits.end, key]
+        self._commits.append(np.stack(row, axis=1))
         waits = window.path.waits
-        waits = waits.take(waits.commit != NEVER)
-        columns = waits.commit_dev, waits.commit, waits.task, waits.woken - waits.out
-        for dev, transaction, task, ns in zip(*(c.tolist() for c in columns), strict=True):
-            of = self._waited.setdefault((dev, transaction), {})
-            of[task] = of.get(task, 0) + ns
+        rows = np.flatnonzero(waits.commit != NEVER)
+        key, ns = _key(waits.commit_dev[rows], waits.commit[rows]), waits.woken - waits.out
+        found = _added_up(np.stack([key, waits.task[rows].astype(np.int64), ns[rows]], axis=1))
+        self._waited.append(found)
+        self._known += int(np.count_nonzero(np.diff(found[:, 0], prepend=0)))
 
-    def _code(self, side: int, task: int) -> int:
-        """Return the code of a thread's party; NEVER: it has done no I/O, or has no party."""
-        parties = self._by[side]
-        return parties.code_of_task.get(task, NEVER) if isinstance(parties, Writers) else NEVER
+    def _codes(self, tasks: I64) -> I64:
+        """Return the codes of threads' parties, of victims and of culprits: (n, 2).
+
+        NEVER: it has done no I/O, or has no party.
+        """
+        found = np.full((len(tasks), 2), NEVER)
+        for side, by in enumerate(self._by):
+            if isinstance(by, Writers):
+                found[:, side] = looked_up(by.code_of_task, tasks, NEVER)
+        return found
 
     def close(self) -> Asked:
         """Return who asked for each commit, after the last window."""
-        every = np.concatenate([np.zeros((0, 5), np.int64), *self._commits])
+        every = np.concatenate([np.zeros((0, 4), np.int64), *self._commits])
         every = every[every[:, 1] != NEVER]
         every = every[np.lexsort((every[:, 2], every[:, 0]))]
-        until: list[float] = []
-        codes: list[tuple[int, int]] = []
-        for row, (dev, transaction) in enumerate(every[:, 3:].tolist()):
-            found = self._of(dev, transaction)
-            whole, seen = sum(found.values()), 0
-            for code in sorted(found):
-                seen += found[code]
-                until.append(row + seen / whole)
-                codes.append(code)
-        pairs = np.array(codes, np.int64).reshape(-1, 2)
+        waited = _added_up(np.concatenate([np.zeros((0, 3), np.int64), *self._waited]))
+        codes = self._codes(waited[:, 1])
+        good = (waited[:, 2] > 0) & (codes != NEVER).any(axis=1)
+        waited = np.stack([waited[:, 0], codes[:, 0], codes[:, 1], waited[:, 2]], axis=1)[good]
+        waited = _added_up(waited)
+        # The last one stands for commits that nobody waited for.
+        waited = np.concatenate([waited, [[NEVER, NEVER, NEVER, 1]]])
+        key, ns = waited[:-1, 0], np.cumsum(waited[:, 3])
+        first, stop = (np.searchsorted(key, every[:, 3], side=side) for side in ("left", "right"))
+        nobody = first == stop
+        first[nobody], stop[nobody] = len(key), len(key) + 1
+        count = stop - first
+        commit = np.repeat(np.arange(len(every)), count)
+        ends = np.cumsum(count)
+        at = np.arange(len(commit)) + np.repeat(first - (ends - count), count)
+        before = (ns - waited[:, 3])[first]
+        whole = ns[stop - 1] - before
+        until = commit + (ns[at] - before[commit]) / whole[commit]
         return Asked(
             every[:, 0].copy(),
             every[:, 1].copy(),
             every[:, 2].copy(),
-            np.array(until, np.float64),
-            pairs[:, 0].copy(),
-            pairs[:, 1].copy(),
+            until,
+            waited[at, 1],
+            waited[at, 2],
         )
 
-    def _of(self, dev: int, transaction: int) -> dict[tuple[int, int], int]:
-        """Return the codes of the parties that waited for a commit → ns; never empty."""
-        found: dict[tuple[int, int], int] = {}
-        for task, ns in self._waited.get((dev, transaction), {}).items():
-            codes = self._code(0, task), self._code(1, task)
-            if codes != (NEVER, NEVER) and ns > 0:
-                found[codes] = found.get(codes, 0) + ns
-        return found or {(NEVER, NEVER): 1}
+
+def _key(dev: U32, transaction: U32 | I64) -> I64:
+    """Return one number for each commit: (n,)."""
+    return dev.astype(np.int64) << 32 | transaction.astype(np.int64)
+
+
+def _added_up(rows: I64) -> I64:
+    """Return rows whose last column is the sum of all with the same others, by these columns."""
+    if not len(rows):
+        return rows
+    rows = rows[np.lexsort(rows[:, -2::-1].T)]
+    new = np.concatenate([[True], (rows[1:, :-1] != rows[:-1, :-1]).any(axis=1)])
+    begin = np.flatnonzero(new)
+    found = rows[begin]
+    found[:, -1] = np.add.reduceat(rows[:, -1], begin)
+    return found
 
 
 def named(

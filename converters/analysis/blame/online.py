@@ -18,7 +18,6 @@ from biotrail.converters.analysis.blame.blame import (
     Names,
     Tally,
     learn,
-    looked_up,
     on_cpus,
     slots_of,
     tells,
@@ -30,7 +29,7 @@ from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 
 MOST_CLASSES = 1024

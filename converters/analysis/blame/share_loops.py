@@ -85,6 +85,83 @@ def work_beside(
                 device[bio, p] += found
 
 
+def less_own(
+    place: cython.const[cython.longlong][::1],
+    slot: cython.const[cython.longlong][::1],
+    weight: cython.const[cython.longlong][::1],
+    issue: cython.const[cython.longlong][::1],
+    end: cython.const[cython.longlong][::1],
+    times: cython.const[cython.longlong][:, ::1],
+    queue: cython.longlong[:, ::1],
+    device: cython.longlong[:, ::1],
+) -> cython.void:
+    """Take the work of own requests, (n,), out of what stands beside their bios, in place.
+
+    place: of each one's bio in `times`, (bios, 3): Q, D and C; in `queue` and in `device`.
+    """
+    i: cython.longlong
+    bio: cython.longlong
+    ns: cython.longlong
+    for i in range(place.shape[0]):
+        bio = place[i]
+        ns = min(end[i], times[bio, 1]) - max(issue[i], times[bio, 0])
+        if ns > 0:
+            queue[bio, slot[i]] -= ns * weight[i]
+        ns = min(end[i], times[bio, 2]) - max(issue[i], times[bio, 1])
+        if ns > 0:
+            device[bio, slot[i]] -= ns * weight[i]
+
+
+def add_rows(
+    place: cython.const[cython.longlong][::1],
+    rows: cython.const[cython.longlong][:, ::1],
+    sums: cython.longlong[:, ::1],
+) -> cython.void:
+    """Add each of the rows, (n, m), to the one of `sums` at its place, (n,)."""
+    i: cython.longlong
+    p: cython.longlong
+    for i in range(place.shape[0]):
+        for p in range(rows.shape[1]):
+            sums[place[i], p] += rows[i, p]
+
+
+def divide(
+    amount: cython.const[cython.longlong][::1],
+    vectors: cython.const[cython.longlong][:, ::1],
+    shares: cython.longlong[:, ::1],
+    left: cython.longlong[::1],
+) -> cython.void:
+    """Divide amounts, (n,), as their vectors, (n, m); what rounding leaves has the largest part.
+
+    shares: (n, m), zeros. left: gets the amounts whose vectors have no positive sum, else 0.
+    """
+    i: cython.longlong
+    p: cython.longlong
+    total: cython.longlong
+    rest: cython.longlong
+    one: cython.longlong
+    most: cython.longlong
+    factor: cython.double
+    for i in range(amount.shape[0]):
+        total = 0
+        most = 0
+        for p in range(vectors.shape[1]):
+            total += vectors[i, p]
+            if vectors[i, p] > vectors[i, most]:
+                most = p
+        if total <= 0 or amount[i] <= 0:
+            left[i] = amount[i]
+            continue
+        factor = cython.cast(cython.double, amount[i]) / total
+        rest = amount[i]
+        for p in range(vectors.shape[1]):
+            if vectors[i, p] != 0:
+                one = cython.cast(cython.longlong, vectors[i, p] * factor)
+                shares[i, p] = one
+                rest -= one
+        shares[i, most] += rest
+
+
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)

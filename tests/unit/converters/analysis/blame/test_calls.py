@@ -5,8 +5,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.blame import Asked, First, Second
 from biotrail.converters.analysis.blame.closing import close
 from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Kind
@@ -16,6 +20,7 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support import path_sample
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
+from tests.support.settling import uncompiled
 
 US = 1_000
 READER, WRITER, JOURNAL, WORKER = 42, 43, 900, 7
@@ -257,3 +262,30 @@ def test_a_wait_that_begins_before_its_commit_is_also_of_the_one_before(tmp_path
     assert one.calls == 30
     assert part(one, Kind.OTHER, "logger") == pytest.approx(30 * 3.9 * MS, rel=0.05)
     assert part(one, Kind.OTHER, "backup") == pytest.approx(30 * 1.9 * MS, rel=0.05)
+
+
+NS = st.integers(-(10**12), 10**12)
+
+
+@given(st.lists(st.tuples(NS, st.lists(NS, min_size=3, max_size=3)), max_size=20))
+def test_what_is_divided_adds_up(rows: list[tuple[int, list[int]]]) -> None:
+    # GIVEN amounts, and vectors of which some have no positive sum
+    amount = np.array([one for one, _ in rows], np.int64)
+    vectors = np.array([of for _, of in rows], np.int64).reshape(-1, 3)
+    every = []
+    for loops in (share_loops, uncompiled("converters/analysis/blame/share_loops.py")):
+        shares, left = np.zeros_like(vectors), np.zeros_like(amount)
+        # WHEN the amounts are divided
+        loops.divide(amount, vectors, shares, left)
+        # THEN shares and what is left are the amounts, and nothing is shared where nothing is to be
+        assert (shares.sum(axis=1) + left == amount).all()
+        shared = (vectors.sum(axis=1) > 0) & (amount > 0)
+        assert not left[shared].any()
+        assert not shares[~shared].any()
+        # AND rows are added up by their places
+        sums = np.zeros((2, 3), np.int64)
+        loops.add_rows(np.arange(len(rows)) % 2, shares, sums)
+        assert (sums == [shares[::2].sum(axis=0), shares[1::2].sum(axis=0)]).all()
+        every.append((shares.tolist(), left.tolist()))
+    # AND compiled loops give the same as the same loops uncompiled
+    assert every[0] == every[1]
