@@ -165,21 +165,26 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
 
 
 def rows_of_calls(table: Calls, waits: Waits) -> I64:
-    """Return per wait the row of its call in `table`, by thread and entry time; -1: none.
+    """Return per wait the row of its call in `table`: int64 (n,), as `rows_by_key`."""
+    return rows_by_key(table, waits.tid, waits.entry)
 
-    Int64 (n,). Entries must be known: NEVER would match NEVER, and of several calls of one thread
-    with the same entry any.
+
+def rows_by_key(table: Calls, wanted: U32 | I64, begun: I64) -> I64:
+    """Return the rows in `table` of calls of threads `wanted` by entry time; int64 (n,), -1: none.
+
+    Entries must be known: NEVER would match NEVER, and of several calls of one thread with the same
+    entry any.
     """
-    if not len(table) or not len(waits):
-        return np.full(len(waits), -1, dtype=np.int64)
+    if not len(table) or not len(wanted):
+        return np.full(len(wanted), -1, dtype=np.int64)
     order = np.lexsort((table.tid, table.entry))
     entry, tid = table.entry[order], table.tid[order]
-    first = np.searchsorted(entry, waits.entry, side="left")
-    stop = np.searchsorted(entry, waits.entry, side="right")
-    row = np.full(len(waits), -1, dtype=np.int64)
+    first = np.searchsorted(entry, begun, side="left")
+    stop = np.searchsorted(entry, begun, side="right")
+    row = np.full(len(wanted), -1, dtype=np.int64)
     # Two threads rarely enter in the same nanosecond, so this loop is short.
     for ahead in range(int((stop - first).max(initial=0))):
         place = np.minimum(first + ahead, len(order) - 1)
-        same = (first + ahead < stop) & (tid[place] == waits.tid)
+        same = (first + ahead < stop) & (tid[place] == wanted)
         row[same] = order[place[same]]
     return row
