@@ -170,13 +170,18 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
 
 
 def rows_of_calls(table: Calls, waits: Waits) -> I64:
-    """Return per wait the row of its call in `table`, by thread and entry time; -1: none.
+    """Return per wait the row of its call in `table`: int64 (n,), as `rows_by_key`."""
+    return rows_by_key(table, waits.tid, waits.entry)
 
-    Int64 (n,). Entries must be known: NEVER would match NEVER, and of several calls of one thread
-    with the same entry any.
+
+def rows_by_key(table: Calls, wanted: U32 | I64, begun: I64) -> I64:
+    """Return the rows in `table` of calls of threads `wanted` by entry time; int64 (n,), -1: none.
+
+    Entries must be known: NEVER would match NEVER, and of several calls of one thread with the same
+    entry any.
     """
     order = np.argsort(table.entry, kind="stable")
-    row = rows_of_pairs(table.tid[order], table.entry[order], waits.tid, waits.entry)
+    row = rows_of_pairs(table.tid[order], table.entry[order], wanted, begun)
     return np.where(row >= 0, order[row], -1) if len(order) else row
 
 

@@ -13,7 +13,7 @@ from biotrail.text.report.verdict_rules import RULES
 
 OF_WAITS = {"time", "wait"}
 """Parts of the path of which one shows what programs waited for."""
-MORE = "--path (record, top) tells which calls waited, and for what: a CPU, a limit, a lock, I/O"
+MORE = "record --path says which calls waited, and for what: a CPU, a limit, a lock, I/O"
 """What the block layer alone cannot tell."""
 SHOWN = 3
 """Most sentences in text and on a page; the JSON has all."""

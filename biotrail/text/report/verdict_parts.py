@@ -12,6 +12,8 @@ Found = tuple[str, str, dict[str, Any]]
 BELOW_SHARE = 0.5
 """A device is below another if at least this share of its bios have a parent."""
 READING = "docs/reading.md"
+CPU_NEXT = f"who uses the CPUs, and cpu.max: {READING}, For a CPU"
+"""What to look at where a thread waits for a CPU."""
 STAGES = {
     "D2C": ("D2C",),
     "bio-based": ("bio-based",),

@@ -21,6 +21,7 @@ from biotrail.text.blame import whose, without_them
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.held import length_text
 from biotrail.text.report.verdict_parts import (
+    CPU_NEXT,
     NEXT,
     READING,
     STAGES,
@@ -50,6 +51,7 @@ SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
 DOUBTFUL_SHARE, DOUBTFUL_TIME = 0.01, 0.1
 HELD_SHARE = 0.25
+READY_SHARE = 0.25
 BLAME_SHARE, BLAME_OF_SPAN = 0.25, 0.05
 PURPOSE_SHARE = 0.5
 PURPOSES = {
@@ -253,8 +255,20 @@ def _main_part(report: Report) -> Found | None:
     if own := _recorder(report, part):
         text += f"; about {percent(own)} of that part is the recorder's own programs"
         figures["recorder_share"] = round(own, 6)
+    if ready := _ready(report, part, ns):
+        text += f"; for {percent(ready)} of that part or more its threads were ready to run, "
+        text += "without a CPU"
+        figures["without_cpu_share"] = round(ready, 6)
     who, who_figures = _main_process(report)
-    return text + who, NEXT[part], {**figures, **who_figures}
+    next_ = CPU_NEXT if ready else NEXT[part]
+    return text + who, next_, {**figures, **who_figures}
+
+
+def _ready(report: Report, part: str, ns: int) -> float:
+    """Return the share of a part (ns) in which threads had no CPU; 0 if less than READY_SHARE."""
+    upper = {device.device for device in upper_devices(report)}
+    found = sum(one.ns for one in report.ready if one.device in upper and one.stage in STAGES[part])
+    return min(found / ns, 1.0) if found and found >= READY_SHARE * ns else 0.0
 
 
 def _recorder(report: Report, part: str) -> float:
@@ -328,18 +342,21 @@ def _spread(report: Report) -> Found | None:
     if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
         return None
     own = [_recorder(report, part) for part, _ in ranked]
+    ready = [_ready(report, part, ns) for part, ns in ranked]
     shares = " and ".join(
         f"{percent(ns / total_ns)} {WORDS[part]}"
         + (f" (about {percent(mine)} of it the recorder's own programs)" if mine else "")
-        for (part, ns), mine in zip(ranked, own, strict=True)
+        + (f" ({percent(cpu)} of it or more without a CPU)" if cpu else "")
+        for (part, ns), mine, cpu in zip(ranked, own, ready, strict=True)
     )
     text = f"No part of the way has half of the time of I/O: most is {shares}"
     figures = {
         "stages": [stage for part, _ in ranked for stage in STAGES[part]],
         "shares": [round(ns / total_ns, 6) for _, ns in ranked],
         **({"recorder_shares": [round(one, 6) for one in own]} if any(own) else {}),
+        **({"without_cpu_shares": [round(one, 6) for one in ready]} if any(ready) else {}),
     }
-    return text, NEXT[ranked[0][0]], figures
+    return text, CPU_NEXT if ready[0] else NEXT[ranked[0][0]], figures
 
 
 def _failed(report: Report) -> Found | None:

@@ -12,7 +12,7 @@ from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.titles import called
 from biotrail.text import units
-from biotrail.text.report.verdict_parts import READING, Found, ios_text, percent
+from biotrail.text.report.verdict_parts import CPU_NEXT, READING, Found, ios_text, percent
 
 # Thresholds of the rule; docs/report.md states each.
 WAITED_OF_SPAN, WAITED_OF_CALLS = 0.05, 0.25
@@ -36,7 +36,7 @@ class _Cause:
 
 
 _PATH = "docs/path.md"
-_CPU = _Cause("a CPU", f"who uses the CPUs, and cpu.max: {READING}, For a CPU", device=False)
+_CPU = _Cause("a CPU", CPU_NEXT, device=False)
 _CAUSES = {
     "CPU": _CPU,
     "own I/O": _Cause(

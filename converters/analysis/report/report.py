@@ -48,6 +48,7 @@ from biotrail.converters.analysis.report.devices.hanging import Hanging
 from biotrail.converters.analysis.report.devices.held import HeldByLimit
 from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.purposes import Purposes
+from biotrail.converters.analysis.report.devices.ready import Ready
 from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.pairs.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
@@ -126,6 +127,7 @@ class Reporter:
         self._flushes = Flushes()
         self._stacked = Stacked()
         self._purposes = Purposes()
+        self._ready = Ready()
         self._tails = Tails()
         self._calls = CallsByName(context)
         self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
@@ -203,6 +205,7 @@ class Reporter:
         self._flushes.add(window)
         self._stacked.add(window, self._context)
         self._purposes.add(window, bios, self._context)
+        self._ready.add(window, bios)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
         if self._call_groups is not None:
@@ -279,6 +282,7 @@ class Reporter:
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
             purposes=self._purposes.reports(context),
+            ready=self._ready.reports(context),
             processes=lists["processes"],
             cgroups=lists["cgroups"],
             cpus=lists["cpus"],

@@ -429,6 +429,16 @@ class Percentiles:
 
 
 @dataclass
+class ReadyTime:
+    """Time of a stage of one device's bios in which their threads had no CPU, at least."""
+
+    device: str
+    operation: str
+    stage: str
+    ns: int
+
+
+@dataclass
 class PurposeTime:
     """Bios of one device that are for one thing."""
 
@@ -490,6 +500,8 @@ class Report:
     held: list[HeldReport] = field(default_factory=list)
     purposes: list[PurposeTime] = field(default_factory=list)
     """What each device's bios were for, most time first."""
+    ready: list[ReadyTime] = field(default_factory=list)
+    """What of stages is waiting for a CPU, most first; empty without the path. For sentences."""
     waits_dropped: int = 0
     """Recorded waits that are not in `waits`, as their calls went on for too long."""
     commits: list[CommitReport] = field(default_factory=list)

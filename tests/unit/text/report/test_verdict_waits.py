@@ -9,10 +9,11 @@ import pytest
 
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 from biotrail.text.report import verdict
 from biotrail.text.report.verdict import Sentence
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
-from tests.support.stack_logs import START
+from tests.support.stack_logs import DEV, START
 
 STACKS = {
     "wait": {
@@ -218,3 +219,54 @@ def test_who_waited_less_is_in_the_figures(tmp_path: Path) -> None:
     assert first.figures["process"] == "app"
     assert [one["process"] for one in first.figures["others"]] == ["backup"]
     assert json.dumps(first.figures)
+
+
+def slow_to_issue(log: PathLog, allocated: int, issued: int) -> None:
+    """A bio that is queued at 5 ms by the call that begins at 0, and has 2 ms with the device."""
+    log.bios += 1
+    at = {"bio": log.bios << 6, "sector": 8, "bytes": 4096, "dev": DEV, "opf": WRITE}
+    rq = {"rq": log.bios << 10}
+    log.add(Kind.Q, 5 * MS, **at, part=DEV, tid=APP)
+    log.add(Kind.CALL, 5 * MS, bio=at["bio"], entry=START, number=FSYNC)
+    log.add(Kind.G, allocated, **at, tid=APP)
+    log.add(Kind.START, allocated + 1, **rq, **at)
+    log.add(Kind.I, issued - 1, **rq, **at)
+    log.add(Kind.D, issued, **rq, **at, nr_bios=1)
+    log.add(Kind.C, issued + 2 * MS, **rq, **at)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "share"),
+    [(85, "87 %"), (20, None)],  # of 100 ms the call then ran for 10 and for 75
+)
+def test_a_plug_held_by_a_thread_without_a_cpu(tmp_path: Path, cpu: int, share: str | None) -> None:
+    # GIVEN a call of 100 ms that holds a bio in its plug for 80 ms, and runs for a part of them
+    log = made()
+    slow_to_issue(log, 5 * MS, 85 * MS)
+    call(log, 5, cpu=5)
+    log.records = log.records[:-1]
+    log.returns(0, 100 * MS, APP, number=FSYNC, blocked=5 * MS, runnable=cpu * MS, result=0)
+    # WHEN the report is put in sentences
+    main = sentences(log, tmp_path / "log")["main-part"]
+    # THEN what the plug was held for beyond all that the call ran is told as waiting for a CPU
+    assert "held back by the task, in its plug" in main.text
+    assert (share is not None) == ("without a CPU" in main.text)
+    if share is not None:
+        assert f"for {share} of that part or more its threads were ready to run" in main.text
+        assert "who uses the CPUs" in main.next and "without_cpu_share" in main.figures
+    else:
+        assert "merges below" in main.next
+
+
+def test_a_request_that_its_thread_without_a_cpu_takes_late(tmp_path: Path) -> None:
+    # GIVEN a bio that waits for a request from 5 to 85 ms; its thread is woken at 15 ms, runs at 80
+    log = made()
+    slow_to_issue(log, 85 * MS, 86 * MS)
+    call(log, 5, cpu=65)
+    # WHEN the report is put in sentences THEN 65 of these 80 ms are waiting for a CPU
+    main = sentences(log, tmp_path / "log")["main-part"]
+    assert "waiting for a request (Q2G)" in main.text
+    assert "for 81 % of that part or more its threads were ready to run" in main.text
+    # AND so they are where windows are cut
+    cuts = tuple(at * MS for at in (20, 60))
+    assert sentences(log, tmp_path / "cut", cuts)["main-part"].text == main.text
