@@ -181,7 +181,7 @@ def test_submissions_are_slices_below_their_process() -> None:
 
 @pytest.mark.parametrize("detail", [Detail.FULL, Detail.STANDARD, Detail.STAGES])
 def test_the_slowest_submissions_have_arguments(detail: Detail) -> None:
-    # GIVEN more requests than have all arguments, the first the slowest, and a fast one that failed
+    # GIVEN more requests than have all arguments, the first the slowest, and a fast failed one
     log = SubmissionLog()
     log.task(42, b"fio", pid=40)
     for n in range(1100):
