@@ -4,6 +4,7 @@
 It is WebAssembly, which node runs (perfetto_engine.js).
 """
 
+import os
 import shutil
 import struct
 import subprocess
@@ -99,6 +100,11 @@ class Engine:
         status = Path(f"/proc/{self.pid}/status").read_text()
         (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(line.split()[1]) << 10
+
+    def cpu_time(self) -> float:
+        """Seconds of CPU that the process has taken so far, on all its threads."""
+        told = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, told[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def _check(self, error: str) -> None:
         if error:

@@ -23,7 +23,10 @@ from biotrail.converters.outputs.perfetto.summary import View
 
 UI = "https://ui.perfetto.dev"
 _WORKSPACE = "biotrail"
-_TRACKS = f"^({SLOWEST_TRACK}|{SLOW_CALLS_TRACK}|journal of .*|{QUEUED}|{IN_DEVICE}|bios)$"
+_TRACKS = (
+    f"^(({SLOWEST_TRACK}|{SLOW_CALLS_TRACK})( of .*)?|journal of .*|{QUEUED}|{IN_DEVICE}"
+    "|latency p99|bios)$"
+)
 """Regular expression of the names of the tracks to look at first."""
 _OTHERS = "^(.*: block I/O|.*: kernel events|pairs: .*)$"
 """Of the groups that are expanded in a trace without I/O."""

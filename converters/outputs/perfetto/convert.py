@@ -165,7 +165,7 @@ class Converter:
             self._slow_calls,
         )
         self._commits = CommitMaker(names, self._flows)
-        self._submissions = SubmissionMaker(names, strings, self._tree.processes)
+        self._submissions = SubmissionMaker(names, strings, self._tree.processes, detail)
         self._pairs = PairMaker(context, names, strings, self._tree.pairs)
         self._interrupts = InterruptMaker(names, detail == Detail.FULL)
         self._identity = identity

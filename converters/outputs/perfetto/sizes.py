@@ -28,7 +28,8 @@ _COSTS = {
     Detail.BIOS: _Costs(30, 0),
 }
 _CALL = {Detail.FULL: 100, Detail.STANDARD: 31, Detail.STAGES: 31, Detail.BIOS: 0}
-_WAIT, _INTERRUPT, _SUBMISSION, _PAIR, _HIT = 54, 139, 180, 60, 80
+_SUBMISSION = {Detail.FULL: 180, Detail.STANDARD: 32, Detail.STAGES: 32, Detail.BIOS: 0}
+_WAIT, _INTERRUPT, _PAIR, _HIT = 54, 139, 60, 80
 """Bytes of what is drawn besides; interrupts with full detail alone, but for the longest."""
 
 
@@ -43,8 +44,9 @@ def expected(window: Lifecycles, detail: Detail) -> int:
         total += _CALL[detail] * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
             detail == Detail.FULL
         )
+        total += _SUBMISSION[detail] * len(path.submissions)
         if detail != Detail.BIOS:
-            total += _WAIT * int(calls.waits[io].sum()) + _SUBMISSION * len(path.submissions)
+            total += _WAIT * int(calls.waits[io].sum())
     if (sites := window.sites) is not None:
         total += _PAIR * len(sites.pairs) + _HIT * len(sites.hits)
     return total

@@ -58,8 +58,8 @@ class PerfettoSummary:
         if self.bytes < LARGE:
             return None
         return (
-            f"The trace has {self.bytes / 1e6:.0f} MB; a browser holds about 2 GB and needs "
-            "about 6 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
+            f"The trace has {self.bytes / 1e6:.0f} MB; a browser's engine holds 4 GB and needs 6 "
+            "to 7.5 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
             "what was slow (--slower-than, --slowest), draw less of each bio (--detail), write it "
             "in parts (--max-size 500M), or open it with trace_processor."
         )

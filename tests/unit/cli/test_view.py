@@ -311,7 +311,7 @@ def test_what_is_opened_shows_the_slowest_at_once(tmp_path, ending):
     assert create["args"] == switch["args"] == copy["args"][1:] == ["biotrail"]
     names = {path[-1] for path in paths_of(tracks)}
     chosen = {name for name in names if re.search(copy["args"][0], name)}
-    assert chosen == {"slowest I/Os", "queued", "in device", "bios"}
+    assert chosen == {"slowest I/Os", "queued", "in device", "latency p99", "bios"}
     assert expand["args"] == [".*"]
     # AND shows a table of the slowest
     assert "'slowest'" in table["args"][0]

@@ -2,7 +2,7 @@
 """Slices of io_uring's requests and aio's iocbs, on lanes below their process."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
-from biotrail.converters.events.tables import I64, NEVER, U64, Tasks
-from biotrail.converters.outputs.perfetto.names import SUBMISSION, Interned
+from biotrail.converters.events.tables import I64, NEVER, U64, Bool, Tasks
+from biotrail.converters.outputs.perfetto.names import SUBMISSION, Detail, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.encode import distinct
+from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 from biotrail.converters.submissions.names import (
     JOINED_NAMES,
     RUNNER_NAMES,
@@ -41,6 +42,8 @@ class SubmissionMaker:
     """Values of text arguments."""
     processes: dict[int, str]
     """Per process id that has a submission: the name of a thread that queued one; filled here."""
+    detail: Detail = Detail.STANDARD
+    _ranking: Ranking = field(default_factory=Ranking)
 
     def submissions(self, path: PathTables | None, tasks: Tasks) -> Slices:
         """Return a slice per submission of the window, in the order of (start, number).
@@ -70,8 +73,23 @@ class SubmissionMaker:
             family=None,
             rows=np.arange(len(rows)),
         )
-        self._arguments(slices, rows)
+        if self.detail == Detail.FULL:
+            self._arguments(slices, rows)
+        elif self.detail == Detail.STANDARD:
+            self._of_the_slowest(slices, rows)
         return slices
+
+    def _of_the_slowest(self, slices: Slices, rows: Submissions) -> None:
+        """Add all arguments to the slowest of each operation, and `error` to the others."""
+        failed = _failed(rows)
+        chosen = self._ranking.choose(slices, failed, together=True)
+        part = slices.part(chosen)
+        self._arguments(part, rows.take(chosen))
+        slices.adopt(part, chosen)
+        others = np.setdiff1d(np.flatnonzero(failed), chosen)
+        part = slices.part(others)
+        self._errors(part, rows.take(others))
+        slices.adopt(part, others)
 
     def _process(self, rows: Submissions, tasks: Tasks) -> I64:
         """Return per row its process id, int64 (n,), the thread's id where the task is not known.
@@ -97,6 +115,8 @@ class SubmissionMaker:
         where there is no such errno). Steps (ns) need both ends, in order. New texts are added to
         `strings`.
         """
+        if not len(rows):
+            return
         slices.uint("number", rows.number, rows.number >= 0)
         slices.uint("user_data", rows.user_data)
         slices.uint("tid", rows.tid)
@@ -110,15 +130,24 @@ class SubmissionMaker:
         slices.text("joined", how)
         over = rows.completed != NEVER
         slices.uint("result", rows.result, over & (rows.result >= 0))
-        failed = over & (rows.result < 0)
-        if failed.any():
-            results = np.where(failed, rows.result, 0)
-            ids = _interned(self.strings, results, lambda one: name_of_error(one) or "none")
-            slices.text("error", np.where(failed, ids, np.uint64(0)))
+        self._errors(slices, rows)
         for name, (begin, end) in _STEPS.items():
             first, last = getattr(rows, begin), getattr(rows, end)
             known = (first != NEVER) & (last != NEVER) & (last >= first)
             slices.uint(name, last - first, known)
+
+    def _errors(self, slices: Slices, rows: Submissions) -> None:
+        """Add the argument `error` to the slices of those of `rows` that failed."""
+        failed = _failed(rows)
+        if failed.any():
+            results = np.where(failed, rows.result, 0)
+            ids = _interned(self.strings, results, lambda one: name_of_error(one) or "none")
+            slices.text("error", np.where(failed, ids, np.uint64(0)))
+
+
+def _failed(rows: Submissions) -> Bool:
+    """Return which of them completed with an error."""
+    return np.asarray((rows.completed != NEVER) & (rows.result < 0), dtype=np.bool_)
 
 
 def _interned(table: Interned, values: NDArray[np.integer[Any]], name: Callable[[int], str]) -> U64:

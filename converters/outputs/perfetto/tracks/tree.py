@@ -218,15 +218,18 @@ class Tree:
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
+        name = lanes.name
+        if category in (SLOWEST, SLOW_CALL) and self.place.host:  # pinned, no host is above
+            name = f"{name} of {self.place.host}"
         return TrackDescriptor(
             uuid=self.identity.uuid(f"{category} {dev} {lane}"),
             parent_uuid=self._device(dev) if category in _OF_DEVICE else self.root,
-            name=lanes.name,
+            name=name,
             # Lanes are drawn as one track: one description, at the lane with the first slice.
             description=lanes.description if lane == first else None,
             sibling_order_rank=lanes.rank,
             sibling_merge_behavior=_BY_KEY,
-            sibling_merge_key=lanes.name,
+            sibling_merge_key=name,
         )
 
     def _thread(self, tid: int, lane: int) -> TrackDescriptor:

@@ -10,7 +10,7 @@ import pytest
 
 import biotrail
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, SUBMISSION
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, SUBMISSION, Detail
 from biotrail.converters.outputs.perfetto.parts import convert_parts
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA
@@ -126,9 +126,9 @@ def test_the_report_is_printed_and_a_table(cli: Cli, path: Path) -> None:
     assert ("read", "C to complete") in mine
 
 
-def trace_of(log: SubmissionLog) -> Read:
+def trace_of(log: SubmissionLog, detail: Detail = Detail.STANDARD) -> Read:
     source, out = Trace(io.BytesIO(log.data())), io.BytesIO()
-    convert(source.lifecycles(), source.context, out)
+    convert(source.lifecycles(), source.context, out, detail=detail)
     return read(out.getvalue())
 
 
@@ -177,6 +177,24 @@ def test_submissions_are_slices_below_their_process() -> None:
     bios = sorted(trace.slices(BIO), key=lambda one: one.start)
     numbers = {one.args["number"] for one in slices.values()}
     assert {bio.args.get("submission") for bio in bios} == {*numbers, None}
+
+
+@pytest.mark.parametrize("detail", [Detail.FULL, Detail.STANDARD, Detail.STAGES])
+def test_the_slowest_submissions_have_arguments(detail: Detail) -> None:
+    # GIVEN more requests than have all arguments, the first the slowest, and a fast failed one
+    log = SubmissionLog()
+    log.task(42, b"fio", pid=40)
+    for n in range(1100):
+        begin, took = 20_000 * n + 1000, 10_000 - n
+        log.ring_bio(begin + 10, begin + took - 10, REQ, begin)
+        log.completes(begin + took, REQ, begin, result=-5 if n == 1099 else 4096)
+    # WHEN they are drawn in one window
+    slices = sorted(trace_of(log, detail).slices(SUBMISSION), key=lambda one: one.start)
+    told = [n for n, one in enumerate(slices) if "user_data" in one.args]
+    # THEN the 500 slowest have theirs, and those that failed, as many as these, apart
+    expected = {Detail.FULL: [*range(1100)], Detail.STANDARD: [*range(500), 1099]}
+    assert told == expected.get(detail, [])
+    assert [n for n, one in enumerate(slices) if one.args.get("error") == "EIO"] == told[-1:]
 
 
 def test_a_thousand_in_flight_have_lanes_of_their_own() -> None:

@@ -66,6 +66,9 @@ def test_several_hosts_are_on_one_timeline(traces):
             )
             off = [r["ts"] - DB1.boottime(at) for r, at in zip(told, BIOS, strict=True)]
             assert max(map(abs, off)) < 1000, host
+        # AND the slowest of each are on a track that is named by it
+        named = found.rows("SELECT DISTINCT name FROM track WHERE name GLOB 'slowest*'")
+        assert {r["name"] for r in named} == {"slowest I/Os of db1", "slowest I/Os of db2"}
         for query in documented("hosts.md"):
             list(found.query(query))
 
