@@ -18,7 +18,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-equal bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-rings bench-equal bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -85,6 +85,9 @@ bench-fleet: setup ## archives of 200 hosts, by 1 and 2 workers: make bench-flee
 
 bench-replay: setup ## the recorder's own CPU time per record, step by step: make bench-replay ARGS=a.biotrail
 	$(BIN)/python -m benchmarks.recorder_replay $(ARGS)
+
+bench-rings: setup ## what a poll costs on hosts with many CPUs: make bench-rings ARGS="--cpus 64"
+	$(BIN)/python -m benchmarks.many_rings $(ARGS)
 
 bench-equal: setup ## whether equal loads and hosts are called that, and changes found: make bench-equal ARGS="--comparisons 20"
 	$(BIN)/python -m benchmarks.equal_loads $(ARGS)
