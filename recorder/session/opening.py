@@ -163,14 +163,15 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     stack.callback(probes.close)
     with _reading_symbols():
         probes.open()
-        stacks = StackWatch(
-            options.stacks,
-            probes,
-            options.command,
-            waits="fs" in probes.path.parts,
-            sites=probes.capabilities.site_stacks,
-        )
     count_runs = _run_counter(prepared, stack, messages)
+    # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
+    stacks = StackWatch(
+        options.stacks,
+        probes,
+        options.command,
+        waits="fs" in probes.path.parts,
+        sites=probes.capabilities.site_stacks,
+    )
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
     messages += _path_messages(options, probes)
