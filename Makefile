@@ -18,7 +18,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-equal bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-rings bench-equal bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -88,6 +88,9 @@ bench-fleet: setup .venv/.ready-test ## archives of 200 hosts, by 1 and 2 worker
 
 bench-replay: setup .venv/.ready-test ## the recorder's own CPU time per record, step by step: make bench-replay ARGS=a.biotrail
 	$(BIN)/python -m benchmarks.recorder_replay $(ARGS)
+
+bench-rings: setup .venv/.ready-test ## what a poll costs on hosts with many CPUs: make bench-rings ARGS="--cpus 64"
+	$(BIN)/python -m benchmarks.many_rings $(ARGS)
 
 bench-equal: setup .venv/.ready-test ## whether equal loads and hosts are called that, and changes found: make bench-equal ARGS="--comparisons 20"
 	$(BIN)/python -m benchmarks.equal_loads $(ARGS)

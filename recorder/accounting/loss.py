@@ -27,6 +27,7 @@ class LossCounters:
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None
+        self._sampled: tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None] = None, None
         self._programs: dict[str, int] = {}
         self.by_kind: dict[int, int] = {}
         """Records lost because their ring was full or all levels were in use, by kind."""
@@ -49,12 +50,17 @@ class LossCounters:
         `too_deep`: running totals of events lost to too deep nesting, (cpus, 256) by kind; their
         windows have as level the number of levels. `now_ns`: the windows' end; they start with the
         last sample; the first sample counts from totals of 0. A window for each total that has
-        grown, ordered by cpu, level, kind; empty without one. Adds both counts to `by_kind`, the
-        second to `too_deep` too.
+        grown, ordered by cpu, level, kind; empty without one, as where both are the arrays of the
+        last sample and cannot have been written since (`Rings.lost`). Adds both counts to
+        `by_kind`, the second to `too_deep` too.
         """
-        totals = np.concatenate([lost, too_deep[:, np.newaxis, :]], axis=1)
         before, since = self._ring, self._ring_ns
-        self._ring, self._ring_ns = totals, now_ns
+        self._ring_ns = now_ns
+        last, self._sampled = self._sampled, (lost, too_deep)
+        if all(map(_is_same, self._sampled, last)):
+            return []
+        totals = np.concatenate([lost, too_deep[:, np.newaxis, :]], axis=1)
+        self._ring = totals
         grown = totals if before is None else totals - before
         windows = []
         for cpu, level, kind in np.argwhere(grown).tolist():
@@ -82,6 +88,11 @@ class LossCounters:
                 kind = int(BY_LETTER[letter].kind) if letter in BY_LETTER else 0
                 windows.append(_window(since, now_ns, NOT_ONE_CPU, 0, kind, count))
         return windows
+
+
+def _is_same(array: NDArray[np.uint64] | None, last: NDArray[np.uint64] | None) -> bool:
+    """Return whether an array is the last one, and has its values still."""
+    return array is not None and array is last and not array.flags.writeable
 
 
 def _window(start: int, end: int, cpu: int, level: int, kind: int, count: int) -> Window:

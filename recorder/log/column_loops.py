@@ -56,6 +56,39 @@ def count_records(
     return count
 
 
+def find_records(
+    words: cython.const[cython.longlong][::1],
+    position: cython.longlong,
+    sizes: cython.const[cython.longlong][::1],
+    wanted: cython.const[cython.uchar][::1],
+    starts: cython.longlong[::1],
+) -> cython.longlong:
+    """Find the records of some kinds; return how many, or -1 if records do not fill `words`.
+
+    words, position, sizes: as of `count_records`. wanted: (256,) by kind, 0 or 1. starts: gets the
+    index of each one's first word; as long as there can be such records.
+    """
+    total: cython.longlong = words.shape[0]
+    at: cython.longlong = 0
+    found: cython.longlong = 0
+    kind: cython.longlong
+    step: cython.longlong
+    room: cython.longlong
+    while at < total:
+        kind = (words[at] >> 56) & 0xFF
+        room = _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
+        if room > total - at:
+            room = total - at
+        step = room if kind == _PAD else sizes[kind]
+        if step == 0 or step > room:
+            return -1
+        if wanted[kind]:
+            starts[found] = at
+            found += 1
+        at += step
+    return found
+
+
 def fill_columns(
     words: cython.const[cython.longlong][::1],
     position: cython.longlong,

@@ -8,7 +8,7 @@ once: no record crosses a multiple of 4096 bytes, so all blocks of a segment are
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -167,18 +167,38 @@ def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
         return None
 
 
-def kinds_present(data: bytes | memoryview, position: int) -> set[int] | None:
-    """Return the numbers of the kinds of records in `data`, or None where that is not known.
+def counts_of(data: bytes | memoryview, position: int) -> Index | None:
+    """Return the number of records in `data` by kind, (256,) int64; None: that is not known.
 
     `data`, `position`: as for `pack`. None: `data` cannot be parsed as records, or the loops are
-    not compiled, when a walk over all records costs more than what it could save.
+    not compiled.
     """
     if loops is None or len(data) % 8 or position % 8:
         return None
     counts = np.zeros(256, dtype=np.int64)
     if loops.count_records(np.frombuffer(data, dtype="<i8"), position // 8, _WORDS, counts) < 0:
         return None
-    return set(np.flatnonzero(counts).tolist())
+    return counts
+
+
+def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
+    """Return the indices of the words at which records of some kinds start, ascending, int64.
+
+    `words`: of a ring, from `position` (in words) on. Of words that are no whole records those that
+    `record_starts` takes for the heads of such records.
+    """
+    wanted = np.zeros(256, dtype=np.uint8)
+    wanted[list(kinds)] = 1
+    if loops is not None:
+        starts = np.empty(len(words) // int(_WORDS[list(kinds)].min()), dtype=np.int64)
+        found = loops.find_records(words.view(np.int64), position, _WORDS, wanted, starts)
+        if found >= 0:
+            return starts[:found].copy()
+    tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
+    if not wanted.take(tops).any():  # no need to walk over all records
+        return np.empty(0, dtype=np.int64)
+    all_starts = record_starts(tops, position)
+    return all_starts[wanted.take(tops.take(all_starts)) > 0]
 
 
 def kinds_of(body: memoryview) -> set[int]:

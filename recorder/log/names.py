@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log.chunks import Chunk, Segment
-from biotrail.recorder.log.columns import kinds_present, record_starts
+from biotrail.recorder.log.columns import starts_of
 from biotrail.recorder.log.file_names import FileNames
 from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
 
@@ -62,17 +62,11 @@ def name_records(segments: Sequence[Segment]) -> NameRecords:
     """
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
-        present = kinds_present(segment.data, segment.position)
-        if present is not None and present.isdisjoint(_KINDS):  # most chunks
+        words = np.frombuffer(segment.data, dtype="<u8", count=len(segment.data) // 8)
+        starts = starts_of(words, segment.position // 8, _KINDS)
+        if not len(starts):  # most chunks
             continue
-        word_count = len(segment.data) // 8
-        words = np.frombuffer(segment.data, dtype="<u8", count=word_count)
-        tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
-        likely = [bool((tops == form.kind).any()) for form in _FORMS]
-        if not word_count or not any(likely):  # no need to walk over all records
-            continue
-        starts = record_starts(tops, segment.position // 8)
-        kinds = tops.take(starts)
+        kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
         for form, rows in zip(_FORMS, parts, strict=True):
             of_kind = starts[(kinds == form.kind) & (starts + form.words <= len(words))]
             rows.append(words[of_kind[:, np.newaxis] + np.arange(form.words)])

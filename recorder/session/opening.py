@@ -5,11 +5,11 @@
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
 from biotrail.recorder.filters.filters import with_below
-from biotrail.recorder.host import clocks, devices
+from biotrail.recorder.host import clocks, devices, memory_limit
 from biotrail.recorder.host.device_paths import with_paths
 from biotrail.recorder.notes.cgroup_look import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
@@ -36,6 +36,8 @@ from biotrail.recorder.session.watches import Watches
 from biotrail.recorder.symbols.kallsyms import read_once
 
 _STDERR = 2
+_ROOM_FOR_SYMBOLS = 96 << 20
+"""Below it loading the programs needs the memory more than the symbols' text, 5 to 15 MB."""
 
 
 @dataclass(frozen=True)
@@ -159,16 +161,17 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     watches = Watches(options.triggers, {disk for disk, _ in prepared.disks})
     stack.callback(watches.close)
     stack.callback(probes.close)
-    with read_once():
+    with _reading_symbols():
         probes.open()
-        stacks = StackWatch(
-            options.stacks,
-            probes,
-            options.command,
-            waits="fs" in probes.path.parts,
-            sites=probes.capabilities.site_stacks,
-        )
     count_runs = _run_counter(prepared, stack, messages)
+    # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
+    stacks = StackWatch(
+        options.stacks,
+        probes,
+        options.command,
+        waits="fs" in probes.path.parts,
+        sites=probes.capabilities.site_stacks,
+    )
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
     messages += _path_messages(options, probes)
@@ -203,6 +206,13 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         count_runs,
         messages,
     )
+
+
+def _reading_symbols() -> AbstractContextManager[None]:
+    """Return the block in which the kernel's symbols are read once, where memory has room."""
+    room = memory_limit.room()
+    roomy = room is None or room.bytes >= _ROOM_FOR_SYMBOLS
+    return read_once() if roomy else nullcontext()
 
 
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:

@@ -136,6 +136,8 @@ class Rings:
         self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
         self._shares = 1 / np.array(sizes.by_level, dtype=np.float64)
         self._done = self._tails.copy()
+        self._lost_seen = _totals((cpus, LEVELS, 256))
+        self._deep_seen = _totals((cpus, 256))
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
@@ -207,18 +209,17 @@ class Rings:
     def lost(self) -> NDArray[np.uint64]:
         """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
 
-        LEVELS is 3: task, softirq, hardirq. Running totals, never reset. A copy, as that of
-        `too_deep`; kinds from KINDS (64) on are 0, as the programs count none.
+        LEVELS is 3: task, softirq, hardirq. Running totals, never reset. A copy that cannot be
+        written, as that of `too_deep`; the same array again while nothing is lost. Kinds from KINDS
+        (64) on are 0, as the programs count none.
         """
-        totals = np.zeros((self.cpus, LEVELS, 256), dtype=np.uint64)
-        totals[:, :, :KINDS] = self._lost
-        return totals
+        self._lost_seen = _seen(self._lost_seen, self._lost)
+        return self._lost_seen
 
     def too_deep(self) -> NDArray[np.uint64]:
         """Return counts of events lost because all levels were in use, (cpus, 256) by kind."""
-        totals = np.zeros((self.cpus, 256), dtype=np.uint64)
-        totals[:, :KINDS] = self._too_deep
-        return totals
+        self._deep_seen = _seen(self._deep_seen, self._too_deep)
+        return self._deep_seen
 
     def left_out(self) -> tuple[list[int], list[int]]:
         """Return counts since loading of what filters left out: bios by reason, events by kind.
@@ -234,3 +235,23 @@ class Rings:
         self._bytes.release()
         if isinstance(self._buffer, mmap.mmap):
             self._buffer.close()
+
+
+def _totals(shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    """Return an array of zeros that cannot be written."""
+    totals = np.zeros(shape, dtype=np.uint64)
+    totals.flags.writeable = False
+    return totals
+
+
+def _seen(before: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the counters (…, KINDS) as totals (…, 256): `before` where that has the same.
+
+    512 CPUs have 130,000 counters: what looks for those that have grown need not, then.
+    """
+    if np.array_equal(before[..., :KINDS], counters):
+        return before
+    totals = np.zeros_like(before)
+    totals[..., :KINDS] = counters
+    totals.flags.writeable = False
+    return totals

@@ -3,6 +3,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from biotrail.recorder.log import Segment, columns, names
 from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, runs
 from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
 from tests.support.log_samples import clock, record, ring
+from tests.support.settling import uncompiled
 
 CLOCK = clock(10**9)
 KINDS = [Kind.Q, Kind.D, Kind.C, Kind.TASK, Kind.M]
@@ -99,3 +101,35 @@ def test_name_records_are_found_by_the_kinds_that_are_present(
     # THEN there are as many
     assert found == [len(rows) for rows in names.name_records(segments)]
     assert sum(found) == (kind != Kind.Q)
+
+
+@given(
+    kinds=st.lists(st.sampled_from([*KINDS, Kind.FILE_NAME, Kind.CGROUP]), max_size=300),
+    place=st.integers(0, 600),
+    behind=st.sampled_from([b"", bytes([0] * 7 + [250]) * 3, bytes([0] * 7 + [Kind.FILE_NAME])]),
+)
+def test_starts_are_those_of_a_walk_over_all_records(
+    kinds: list[Kind], place: int, behind: bytes
+) -> None:
+    # GIVEN records of a ring, whole, or followed by a kind that is not known, or by half a record
+    records = [record(kind, at, at) for at, kind in enumerate(kinds)]
+    data = ring(records, place * 8) + behind
+    words = np.frombuffer(data, "<u8")
+    wanted = (Kind.TASK, Kind.FILE_NAME)
+    # WHEN the names among them are looked for
+    found = columns.starts_of(words, place, wanted)
+    # THEN they are where a walk over all records finds them
+    tops = np.frombuffer(data, np.uint8)[7::8]
+    walked = columns.record_starts(tops, place) if len(tops) else np.empty(0, np.int64)
+    assert found.tolist() == [at for at in walked.tolist() if tops[at] in wanted]
+
+
+def test_uncompiled_loops_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN records of several blocks
+    data = ring(_records(list(range(400))), 4080)
+    words = np.frombuffer(data, "<u8")
+    compiled = columns.starts_of(words, 510, KINDS).tolist()
+    # WHEN the source of the loops runs as it is THEN nothing differs
+    monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
+    assert columns.starts_of(words, 510, KINDS).tolist() == compiled
+    assert columns.counts_of(data, 4080) is not None

@@ -15,7 +15,7 @@ import pytest
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
@@ -48,6 +48,20 @@ def test_few_blocks_are_counted_whole() -> None:
     meter.add([Segment(0, 0, start, head + whole + tail)])
     # THEN queue, issue and complete count, names and continuations do not
     assert (meter.events, meter.exact) == (5, True)
+
+
+def test_without_compiled_loops_the_count_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN records with names, events of the path and padding, and a block with an unknown kind
+    strange = record_of(Kind.Q) + (250 << 56).to_bytes(8, "little")
+    block = block_of(Kind.Q, Kind.WAIT, Kind.FILE_NAME, Kind.CALL)
+    segments = [Segment(0, 0, 0, block + strange)]
+    # WHEN they are counted by the loops and without
+    compiled, plain = Meter(), Meter()
+    compiled.add(segments)
+    monkeypatch.setattr(columns, "loops", None)
+    plain.add(segments)
+    # THEN the figures agree
+    assert (compiled.events, compiled.path_events) == (plain.events, plain.path_events) == (3, 1)
 
 
 def test_many_blocks_are_estimated_from_some() -> None:

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.probes.rings.barriers import Fence, Membarrier, NoBarrier
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
@@ -178,6 +179,24 @@ def test_losses_by_cpu_level_and_kind():
     assert (lost[1, 0, Kind.Q], lost[2, 1, Kind.C], lost[0, 2, Kind.D]) == (5, 7, 9)
     assert lost.sum() == 21
     assert deep[1, Kind.CHAIN] == deep.sum() == 3
+
+
+def test_losses_are_the_same_array_until_one_is_added():
+    # GIVEN counters that were sampled
+    kernel = Kernel()
+    loss = LossCounters(start_ns=100)
+    kernel.count(64 + 8 * Kind.Q, 5, cpu=1)
+    loss.sample_rings(kernel.rings.lost(), kernel.rings.too_deep(), 200)
+    seen = kernel.rings.lost()
+    # WHEN nothing is lost THEN the array is the same, which nobody can write: no window
+    assert kernel.rings.lost() is seen
+    assert not seen.flags.writeable
+    assert loss.sample_rings(kernel.rings.lost(), kernel.rings.too_deep(), 300) == []
+    # WHEN something is THEN the window begins at the last sample, though that had the same array
+    kernel.count(64 + 8 * Kind.Q, 6, cpu=1)
+    [window] = loss.sample_rings(kernel.rings.lost(), kernel.rings.too_deep(), 400)
+    assert (window["start"], window["end"], window["count"]) == (300, 400, 1)
+    assert seen[1, 0, Kind.Q] == 5
 
 
 def test_a_damaged_head_is_refused():
