@@ -36,7 +36,13 @@ from biotrail.converters.lifecycles.cutting import (
 )
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
 from biotrail.converters.lifecycles.losses import Losses
-from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
+from biotrail.converters.lifecycles.own_io import (
+    OwnEventFilter,
+    has_own,
+    own_events,
+    own_of,
+    without_own,
+)
 from biotrail.converters.settling.light import LightBuilder
 from biotrail.converters.settling.merging import AnyBuilder, builder
 from biotrail.converters.settling.settler import compiled
@@ -413,7 +419,9 @@ class Trace:
         own = np.zeros_like(used) if self.own_io else own_events(result)
         self.account.add_events(events.take(done), (used & ~own)[done], own[done])
         self.account.add_own(bios, requests)
+        left_out = None
         if not self.own_io and result.own:
+            left_out = own_of(result)
             result = without_own(result)
             bios, requests = result.bios, result.requests
         self.account.add_tables(bios, requests, result.edges, self.context.is_light)
@@ -431,4 +439,5 @@ class Trace:
             loss=self._losses.fresh(self.span),
             path=result.path,
             sites=result.sites,
+            own=left_out,
         )

@@ -18,6 +18,7 @@ from biotrail.converters.analysis.blame.tree import (
     Victim,
     Without,
 )
+from biotrail.converters.analysis.distributions.keys_writer import RECORDER
 from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more
@@ -52,6 +53,10 @@ KINDS = {
 }
 """Kind of a part → head of its column. OTHER has a column for each culprit."""
 _NONE = "-"
+RECORDER_NEXT = (
+    "* The recorder writes its log to a device that it records: write it elsewhere (record -o), or "
+    "trace less."
+)
 FILTERED = "the recording has filters: I/O that it left out is blamed on nobody"
 
 
@@ -196,6 +201,8 @@ def _sentences(victims: Sequence[Victim], of_operations: bool) -> list[str]:
     if not any("waiting behind" in line and "its own" not in line for line in found):
         found.append("* No party's I/O made another's wait for a tenth of its time or more")
         found[-1] += ", as far as can be told." if unknown else "."
+    if any(f"waiting behind {RECORDER}'s" in line for line in found):
+        found.append(RECORDER_NEXT)
     if unknown:
         found.append(f"* Whether others' I/O slowed that of {_listed(unknown)} cannot be told.")
     return found

@@ -14,10 +14,17 @@ from biotrail.text.rows import first
 _NONE = "-"
 
 
+def _times(found: Experiment) -> str:
+    """Return how often the suspect stood, and was to."""
+    if found.periods >= found.wanted:
+        return units.plural(found.periods, "time")
+    return f"{found.periods} of {units.plural(found.wanted, 'time')}"
+
+
 def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield what to print, with a blank line between two parts. limit: rows of a table; 0: all."""
     title = (
-        f"The experiment: {found.label} stood {units.plural(found.periods, 'time')}, "
+        f"The experiment: {found.label} stood {_times(found)}, "
         f"{units.duration(found.stood_ns)} in all"
     )
     if found.victims:

@@ -7,7 +7,7 @@ request in the log's (timestamp, arrival) order: unique in its log, and independ
 log is cut into windows. Bios whose beginning is not in the log have numbers from 2**62 on.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
@@ -401,3 +401,33 @@ class Lifecycles:
     sites: "SiteTables | None" = None
     """Pairs that ended in this window, and hits of followed objects; None: the log has no such
     records in this window."""
+    own: "OwnIo | None" = None
+    """The recording's own I/O where all other tables leave it out; None: there is none."""
+
+    def with_own(self) -> "Lifecycles":
+        """Return the window with the bios and requests of `own` among `bios` and `requests`.
+
+        For who asks whose I/O a device had. They have no stages, and no rows in `path`.
+        """
+        if self.own is None:
+            return self
+        bios = Bios.concatenate([self.bios, self.own.bios])
+        requests = Requests.concatenate([self.requests, self.own.requests])
+        return replace(
+            self,
+            bios=bios.take(np.argsort(bios.number, kind="stable")),
+            requests=requests.take(np.argsort(requests.number, kind="stable")),
+            edges=Edges.concatenate([self.edges, self.own.edges]),
+            own=None,
+        )
+
+
+@dataclass
+class OwnIo:
+    """The recording's own I/O of a window, as in the tables of Lifecycles."""
+
+    bios: Bios
+    requests: Requests
+    """All of whose bios are own; others with own bios are in `Lifecycles.requests`."""
+    edges: Edges
+    """Of `bios`."""

@@ -21,6 +21,7 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     Bool,
+    OwnIo,
     Stages,
 )
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
@@ -133,6 +134,15 @@ def without_own(result: "Result") -> "Result":
         request_stages=_stages_without(result.request_stages, requests.number[requests.own]),
         path=_path_without(result),
     )
+
+
+def own_of(result: "Result") -> OwnIo | None:
+    """Return the closed bios and requests that `without_own` leaves out; None: there are none."""
+    bios, requests, edges = result.bios, result.requests, result.edges
+    if not (bios.own.any() or requests.own.any()):
+        return None
+    ours = np.isin(edges.bio, bios.number[bios.own])
+    return OwnIo(bios.take(bios.own), requests.take(requests.own), edges.take(ours))
 
 
 def _path_without(result: "Result") -> PathTables | None:

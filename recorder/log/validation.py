@@ -298,6 +298,7 @@ _NOTES: dict[str, Shape] = {
             "label": text,
             "cgroup": text,
             "pids": each(_count),
+            "times": _count,
             "from": _ns,
             "to": _ns,
         },

@@ -51,6 +51,7 @@ class Guard:
         stop the suspect.
         """
         self._suspect, self._name, self._tell = suspect, pausing.name, tell
+        self._times = pausing.times
         self._stop: Stop = suspect.stop
         self._pending = b""
         self._since: int | None = None  # when the period began in which it stands now
@@ -87,6 +88,7 @@ class Guard:
                 "label": self._suspect.label,
                 "cgroup": self._suspect.cgroup,
                 "pids": list(self._suspect.processes[:MOST_PIDS]),
+                "times": self._times,
             }
             for began, ended in self._periods
         ]

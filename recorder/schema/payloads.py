@@ -331,6 +331,8 @@ class PausedNote(TypedDict("_Paused", {"from": int})):
     """The cgroup's path, with all below it; "": a process was stopped."""
     pids: list[int]
     """The suspect's processes when recording began; at most 1,000."""
+    times: int
+    """How often it was to stand; periods without a note did not happen."""
 
 
 class DevicesNote(TypedDict):

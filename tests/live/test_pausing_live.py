@@ -102,15 +102,19 @@ def test_the_suspect_stands_when_the_log_says_so(
         wait_until(lambda: int(stops.stat_of(reader.pid)[11]) > 5, "fio does not read")
         # WHEN it is stopped eight times, by its number or by its cgroup
         if how == "process":
-            biotrail("record", "-d", loop.name, "-o", path, "--pause", f"{reader.pid}=8x500ms")
+            words = ("record", "-d", loop.name, "-o", path, "--pause", f"{reader.pid}=8x500ms")
+            said = biotrail(*words).stderr
         else:
             with group_of(version_2(), reader.pid) as group:
                 name = f"/{group.name}=8x500ms"
-                biotrail("record", "-d", loop.name, "-o", path, "--pause", name)
+                said = biotrail("record", "-d", loop.name, "-o", path, "--pause", name).stderr
     # THEN it reads nothing in the periods of the log, and something between them
     log = read(path)
     periods = [(p["from"], p["to"]) for p in log.context.paused]
-    assert 6 <= len(periods) <= 8  # on a busy machine not all stand within a second
+    # On a busy machine it may not stand within a second: then that is said, and a period less.
+    assert len(periods) + said.count("a period less") == 8
+    assert periods
+    assert {p["times"] for p in log.context.paused} == {8}
     queue = np.sort(log.bios.queue)
     last = int(queue[0])
     for begin, end in periods:

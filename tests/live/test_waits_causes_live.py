@@ -7,6 +7,7 @@ have waited longer; then the one of the test is in the figures of the same sente
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -287,6 +288,78 @@ for at in range(500):
         # WHEN a report is made THEN trims are what the time is of, or not
         found = verdict(log).get("purpose", {}).get("figures", {})
         assert (found.get("purpose") == "discard") == told
+
+
+@pytest.mark.parametrize(("trims", "told"), [(True, "discard"), (False, None)])
+def test_what_fstrim_does(tmp_path: Path, disk: Disk, trims: bool, told: str | None) -> None:
+    # GIVEN a file system whose free space is discarded, or one that is only synced
+    if shutil.which("fstrim") is None:
+        pytest.skip("needs fstrim")
+    log, words = tmp_path / "log", ["fstrim", disk.mount] if trims else ["sync", "-f", disk.mount]
+    disk.record(log, [str(word) for word in words], "--path")
+    # WHEN a report is made THEN discards are what the device's time is of, or not
+    found = verdict(log)
+    assert found.get("purpose", {}).get("figures", {}).get("purpose") == told
+    if told:
+        assert "discard" in found["purpose"]["sentence"]
+    # AND nobody else is named beside the calls of either
+    assert all(one.get("beside") is None for one in waits_of(log, words[0]).values())
+
+
+DEEP = """
+name("deep")
+import threading
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+def read(first):
+    into = mmap.mmap(-1, 65536)
+    for at in range(10**9):
+        os.preadv(file, [into], (at * 7919 + first * 631) % 2048 << 16)
+for first in range(15):
+    threading.Thread(target=read, args=(first,), daemon=True).start()
+read(15)
+"""
+SHALLOW = """
+    file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+    into = mmap.mmap(-1, 65536)
+    at = 0
+    while not over():
+        at += 1
+        os.preadv(file, [into], at * 7919 % 2048 << 16)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["none", "mq-deadline", "kyber", "bfq"])
+@pytest.mark.parametrize("deep", [True, False])
+def test_a_deep_reader_under_each_scheduler(
+    tmp_path: Path, make_loop: Callable[..., Any], scheduler: str, deep: bool
+) -> None:
+    # GIVEN reads one by one, beside sixteen at once or alone, and a scheduler
+    device, log = make_loop(size=SIZE), tmp_path / "log"
+    place = Path(f"/sys/block/{device.name}/queue/scheduler")
+    if scheduler not in place.read_text():
+        pytest.skip(f"no scheduler {scheduler} here")
+    place.write_text(scheduler)
+    program = LOAD + beside(children(DEEP) if deep else "[]", SHALLOW, 3)
+    command = [sys.executable, "-c", program, device.path]
+    options = ("--path", "--call-budget=0", "-d", device.path, "-o", log)
+    biotrail("record", *options, "--", *command)
+    # WHEN a report is made
+    reads = [one for one in waits_of(log).values() if one["call"].startswith("preadv")]
+    # THEN what the deep one had in flight is named beside the reads, or nobody is
+    assert {one.get("beside") for one in reads if one.get("beside")} == (
+        {"deep"} if deep else set()
+    )
+    if deep:
+        [one] = reads
+        assert one["in_flight"] >= 4
+        said = sentence(one, log)  # the deep one's own may have waited longer
+        assert "of app (" not in said or "beside reads of deep on" in said
+    # AND what that costs on a device over memory cannot be told: nobody is blamed
+    told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
+    assert told["devices_on_the_cpus"] == [device.name]
+    [app] = [one for one in told["victims"] if one["name"] == "app"]
+    assert not app["without"]
+    assert not [one for one in app["parts"] if one["kind"] == "other I/O"]
 
 
 def test_an_idle_disk_under_a_program_that_computes(tmp_path: Path, disk: Disk) -> None:

@@ -25,6 +25,8 @@ class Io:
     sectors: int = 8
     device: str = DISK
     cgroup: int = 0
+    own: bool = False
+    """Whether it is the recording's own."""
 
 
 def _events(io: Io, index: int) -> list[dict[str, Any]]:
@@ -42,7 +44,13 @@ def _events(io: Io, index: int) -> list[dict[str, Any]]:
     }
     rq = {"rq": 0x90000000 + index * 64, "bios": 1, "tag": (index % 128, -1)}
     size = 512 * io.sectors
-    more = ({"cgroup": io.cgroup}, {}, rq, rq, {**rq, "bytes": size, "err": 0})
+    more = (
+        {"cgroup": io.cgroup, "flags": int(io.own)},
+        {},
+        rq,
+        rq,
+        {**rq, "bytes": size, "err": 0},
+    )
     times = io.queue, io.queue, io.queue, io.issue, io.complete
     return [
         {**common, "letter": letter, "ns": ns, **facts}

@@ -5,6 +5,7 @@ import sys
 
 from tests.vm import (
     guest_bcc,
+    guest_blame,
     guest_blktrace,
     guest_cgroups,
     guest_devices,
@@ -44,6 +45,7 @@ CASES = {
         guest_files,
         guest_path,
         guest_waits,
+        guest_blame,
         guest_uring,
         guest_drivers,
         guest_order,

@@ -291,9 +291,12 @@ class CallBlame:
         cells[:, at[Kind.RUNNING]] = calls.running
         cells[:, at[Kind.CPU]] = calls.runnable
         own = self._of_calls.of(tid, calls.entry)
-        reaps = np.flatnonzero((own.sum(axis=1) <= 0) & (calls.own_io > 0))
+        known = own.sum(axis=1)
+        reaps = np.flatnonzero((known <= 0) & (calls.own_io > 0))
         own[reaps] = self._of_threads.of(tid[reaps], calls.exit[reaps] // _REAPED_NS)
-        shares, rest = _divided(calls.own_io, own)
+        # Longer than its bios took, a call waited for who ends them, such as a worker.
+        after = np.where(known > 0, np.maximum(calls.own_io - known, 0), 0)
+        shares, rest = _divided(calls.own_io - after, own)
         cells[:, : own.shape[1]] += shares
         left = calls.other_io + rest
         held = np.minimum(self._held.of(tid, calls.entry)[:, 0], left)
@@ -321,7 +324,7 @@ class CallBlame:
         journal = np.minimum(sum_by(row[journals], blocked[journals], len(calls)), left)
         cells[:, at[Kind.JOURNAL]] += journal
         left -= journal
-        cells[:, at[Kind.WAITING]] += left + calls.otherwise + calls.undivided
+        cells[:, at[Kind.WAITING]] += left + after + calls.otherwise + calls.undivided
         number = calls.number.astype(np.int64) << 1 | calls.foreign
         pairs, place = distinct(calls.task.astype(np.int64), number)
         sums = np.zeros((len(pairs), width), np.int64)

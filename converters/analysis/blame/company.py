@@ -225,7 +225,9 @@ class Company:
         return self._batch(FAR, FAR)
 
     def _take(self, window: Lifecycles) -> None:
-        """Take what is needed of the window's tables."""
+        """Take what is needed of the window's tables, and of the recording's own I/O."""
+        own_is_left_out = window.own is not None
+        window = window.with_own()
         bios = window.bios
         self.devices.update(distinct_values(bios.dev)[0].tolist())
         samples = of_bios(bios, window.bio_stages, self._context)
@@ -260,9 +262,7 @@ class Company:
         leaf = np.ones(len(bios), np.bool_)
         if len(parents):
             leaf = ~rows_of(parents, bios.number)[1]
-        chosen = self._choice.mask(bios, window.tasks)
-        if not self._choice.all:
-            chosen |= chosen[top]
+        chosen = self._chosen(window, top, own_is_left_out)
         known = (samples.latency != NEVER) & leaf
         tried = samples.counters.get("tries", np.zeros(len(bios), np.bool_))
         self.counts.ios += int((leaf & chosen & ~tried).sum())
@@ -308,6 +308,16 @@ class Company:
             )
         )
         self._pieces.append(Pieces(alone.number, alone.number))
+
+    def _chosen(self, window: Lifecycles, top: I64, own_is_left_out: bool) -> Bool:
+        """Mark the bios that are asked for, (n,). top: row of the one that each one's family is of.
+
+        The recording's own I/O, where it is left out, is no victim, but may be a culprit.
+        """
+        chosen = self._choice.mask(window.bios, window.tasks)
+        if not self._choice.all:
+            chosen |= chosen[top]
+        return chosen & ~window.bios.own if own_is_left_out else chosen
 
     def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
         """Return (entry of the call, thread, whether another call reaps it) of each bio, (n,)."""

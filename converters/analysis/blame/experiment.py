@@ -69,6 +69,7 @@ class Periods:
         rows = np.array([one for one in found if one[0] < one[1]], np.int64).reshape(-1, 4)
         self._begin, self._end, self._block, self._state = rows.T.copy()
         self.blocks = len(stood)
+        self.wanted = max((int(one.get("times", 0)) for one in notes), default=0) or self.blocks
         self.stood_ns = sum(end - begin for begin, end in stood)
 
     def of(self, times: I64) -> tuple[I64, I64]:
@@ -210,7 +211,8 @@ class Trial:
             )  # fmt: skip
         return Experiment(
             suspect.name, suspect.label, suspect.parties, suspect.with_others, suspect.idle,
-            self.periods.blocks, self.periods.stood_ns, left_out, few, told, of_calls,
+            self.periods.blocks, self.periods.wanted, self.periods.stood_ns, left_out, few, told,
+            of_calls,
         )  # fmt: skip
 
 

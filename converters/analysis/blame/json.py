@@ -44,6 +44,7 @@ def _experiment(one: Experiment) -> dict[str, Any]:
         "culprits_with_others": list(one.with_others),
         "idle": one.idle,
         "periods": one.periods,
+        "periods_wanted": one.wanted,
         "stood_ns": one.stood_ns,
         "left_out_ios": one.left_out,
         "too_few": one.few,

@@ -184,19 +184,20 @@ class Online:
         self._company.long.clear()
         if batch is None:
             return Settled(Waits(left_out=self._left_out()), [])
-        ios = batch.ios
         bases = self._learn(batch)
+        asked = np.flatnonzero(batch.ios.chosen)  # all but the recording's own
+        ios = batch.ios
         known = batch.served.take(batch.served.victim >= 0)
         tally = Tally()
-        tally.add(ios)
+        tally.add(ios.take(asked))
         tally.add_had(known.victim, known.culprit, known.end - known.issue)
         sums = _Sums(tally.names(self._by, self._asked))
         slot, weight = slots_of(sums.names, batch.served), weights(bases, batch.served)
         row = looked_up(sums.names.row_of, ios.victim, NEVER)
         each = []
-        for one in beside(batch, np.arange(len(ios)), slot, weight, len(sums.names.slots)):
+        for one in beside(batch, asked, slot, weight, len(sums.names.slots)):
             each.append(self._share(ios.take(one.rows), one, row[one.rows], sums, bases))
-        based = bases.sources(ios.kind, ios.queue)
+        based = bases.sources(ios.kind[asked], ios.queue[asked])
         return Settled(Waits(sums.rows(), based, self._left_out()), each)
 
     def _left_out(self) -> Counter[str]:

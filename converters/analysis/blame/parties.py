@@ -4,13 +4,13 @@
 What a worker writes back is its writer's, where the log says who dirtied the page.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
 from biotrail.converters.analysis.distributions.keys import KEYS, Key, Name, canonical
-from biotrail.converters.analysis.distributions.keys_writer import WORKERS
+from biotrail.converters.analysis.distributions.keys_writer import RECORDER, WORKERS
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_dirtied
 from biotrail.converters.events.context import Context
@@ -22,17 +22,32 @@ OWNER = "owner"
 NOT_KNOWN = "(not known)"
 
 
-class Parties(Protocol):
+_RECORDER = (1 << 31) - 1
+"""Code of the party of the recording's own I/O, in each dimension; those of others are less."""
+
+
+class Parties(ABC):
     """One dimension of parties. Codes are int64 of at least 0, and count on through windows."""
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """Return the code of each bio's party: (n,), by row of the window's bios."""
+        found = self._codes(window, samples)
+        return np.where(window.bios.own, _RECORDER, found) if window.bios.own.any() else found
 
     def name(self, code: int) -> str:
         """Return the party's name, by all that is known so far. Equal names are one party."""
+        return RECORDER if code == _RECORDER else self._name(code)
+
+    @abstractmethod
+    def _codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the codes of bios as if none were the recording's own."""
+
+    @abstractmethod
+    def _name(self, code: int) -> str:
+        """Return the name of a party but the recorder."""
 
 
-class Writers:
+class Writers(Parties):
     """Parties by who wrote the data, or reads it: a thread's name, and a cgroup."""
 
     def __init__(self, context: Context, named: "Callable[[Context, str, int], str]") -> None:
@@ -44,7 +59,7 @@ class Writers:
         self.code_of_task: dict[int, int] = {}
         """Row of the thread in the log's tasks → code of the I/O that it queued last."""
 
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+    def _codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Parties."""
         return self.of_bios(window)
 
@@ -81,7 +96,7 @@ class Writers:
         comm = str(tasks.comm[row]) if row >= 0 else ""
         return self._named(self._context, comm, 0) if code is None or row < 0 else self.name(code)
 
-    def name(self, code: int) -> str:
+    def _name(self, code: int) -> str:
         """See Parties."""
         return self._named(self._context, *self._parties[code])
 
@@ -110,17 +125,17 @@ class Writers:
         return code
 
 
-class Keyed:
+class Keyed(Parties):
     """Parties by a key that reports have, too: a file, a device, an operation, a purpose."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
 
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+    def _codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Parties."""
         return self._key.codes(window, samples)
 
-    def name(self, code: int) -> str:
+    def _name(self, code: int) -> str:
         """See Parties."""
         return _words(self._key.name(canonical(self._key, code)))
 

@@ -176,6 +176,8 @@ class Experiment:
     idle: bool
     """The suspect had no I/O: nobody can be blamed for what it costs others."""
     periods: int
+    wanted: int
+    """Periods that were asked for: others had stopped it, it did not stand soon, or all ended."""
     stood_ns: int
     left_out: int
     """I/Os asked for that are not in the matrix: the suspect stood, or had just begun or stopped

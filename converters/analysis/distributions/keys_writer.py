@@ -29,6 +29,8 @@ _OTHERS_PAGES = (
     ((int(PageKind.SWAP),), _UNKNOWN),
 )
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
+RECORDER = "(the recorder)"
+"""Name of who does the recording's own I/O, where it is told what devices did meanwhile."""
 WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.keys_writer import ByWriter
+from biotrail.converters.analysis.distributions.keys_writer import RECORDER, ByWriter
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.analysis.report.tree.callers import Beside, Party
@@ -33,6 +33,8 @@ KEPT_NS = 10_000_000_000
 MOST_KEPT = 1 << 17
 MOST_COLUMNS = 24
 """Parties of a window, by device and operation, that are told apart: those with most time."""
+_RECORDER = (1 << 24) - 1
+"""Code of who does the recording's own I/O; those of others are less."""
 _COMMITS = "jbd2/"
 """Beginning of the names of threads that commit journals."""
 
@@ -105,17 +107,20 @@ class Meanwhile:
         self._add_waits(process, begin, end, flights)
 
     def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
-        """Return the window's bios, without those of the recording.
+        """Return the window's bios, also those of the recording.
 
         carries: note what the threads that commit journals wrote.
         """
+        if carries:
+            window = window.with_own()
         bios = window.bios
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         who = self._writer.codes(window, of_bios(bios, none, self._context))
         size = transferred(self._context, bios.opf, bios.bytes)
         if carries:
             self._carry(window, who, size)
-        kept = (bios.queue != NEVER) & ~bios.own
+        who = np.where(bios.own, _RECORDER, who)
+        kept = bios.queue != NEVER
         end = np.where(bios.complete == NEVER, FAR, bios.complete)
         op = (bios.opf & OP_MASK).astype(np.uint32)
         return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
@@ -184,6 +189,9 @@ class Meanwhile:
         return dict(found)
 
     def _party(self, dev: int, who: int, operation: str) -> Party:
+        if who == _RECORDER:
+            device = self._context.device_name(dev)
+            return Party(device=device, operation=operation, process=RECORDER, pid=None, title=None)
         name = self._writer.name(who)
         return Party(
             device=self._context.device_name(dev),

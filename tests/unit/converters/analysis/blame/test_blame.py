@@ -3,6 +3,7 @@
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import bases
 from biotrail.converters.analysis.blame.tree import Kind
+from biotrail.converters.analysis.distributions.keys_writer import RECORDER
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, RAM, US, Io, S
-from tests.support.blame_reading import blamed, is_long, part, random_ios, victim
+from tests.support.blame_reading import blamed, is_long, part, random_ios, victim, waits
 from tests.support.cli_runner import Cli
 from tests.support.window_loads import loads, piece
 from tests.support.window_loads import write as write_loads
@@ -44,6 +46,27 @@ def test_a_reader_beside_a_writer_waits_for_the_writer(tmp_path: Path) -> None:
     assert without.between_ns is not None
     assert without.between_ns == pytest.approx((50 * US, 50 * US))
     assert without.p99_ns == pytest.approx(50 * US, rel=0.01)
+
+
+def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the same, where the writer is the recorder, whose own I/O is left out
+    ios = [replace(io, own=io.comm == "backup") for io in blame_logs.beside_a_writer()]
+    path = blame_logs.write(tmp_path / "a.biotrail", ios)
+    # WHEN the time of all is blamed, by any dimension
+    for by in ("process", "owner", "op", "file"):
+        found = blamed(path, by=(by, by))
+        # THEN the reader waited for the recorder, which is named as such, and is no victim
+        [app] = found.victims
+        assert part(app, Kind.OTHER, RECORDER) == 120 * 500 * US
+        assert part(app, Kind.SERVICE) == app.wait_ns - 120 * 500 * US == 600 * 50 * US
+    # AND live views name it, too
+    whole = waits(path)
+    assert whole.rows["app"].behind == Counter({RECORDER: 120 * 500 * US})
+    assert whole.rows.keys() == {"app"}
+    # AND people are told what to do
+    told = cli("blame", "--by", "process", path).out
+    assert "behind (the recorder)" in told
+    assert "write it elsewhere (record -o)" in " ".join(told.split())
 
 
 def test_nobody_is_blamed_where_nobody_else_is(tmp_path: Path) -> None:

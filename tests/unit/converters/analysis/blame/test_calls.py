@@ -105,6 +105,26 @@ def test_a_calls_waits_are_divided_as_its_ios(tmp_path: Path, window: int) -> No
     assert not part(one, Kind.WAITING)
 
 
+def test_what_a_call_waits_for_after_its_io_is_nobodys(tmp_path: Path) -> None:
+    # GIVEN reads of 50 µs, and reads of 150 µs beside a writer's I/O, which wait for 1 ms more for
+    # whoever ends them
+    log = made()
+    for at in range(60):
+        begin, takes = at * 10 * MS, 50 * US if at < 40 else 150 * US
+        if at >= 40:
+            log.request(begin - US, begin + 400 * US, tid=WRITER, opf=WRITE)
+        log.request(begin + 5 * US, begin + 5 * US + takes, tid=READER, entry=begin)
+        out, woken = begin + 5 * US, begin + 5 * US + takes + MS
+        log.waits(begin, out, woken, woken, READER, stack=7)
+        log.returns(begin, woken, READER, blocked=woken - out, runnable=0, queued=1, waits=1)
+    # WHEN their calls' time is blamed
+    one = calls_of(written(log, tmp_path))["app", "pread64"]
+    # THEN no more than the I/O took is the writer's, and what came after it is another wait
+    assert part(one, Kind.OTHER, "backup") == 20 * 100 * US
+    assert part(one, Kind.SERVICE) == pytest.approx(60 * 50 * US, abs=US)
+    assert part(one, Kind.WAITING) == pytest.approx(60 * MS, abs=US)
+
+
 @pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
 def test_a_limit_is_told_by_its_held_bios(tmp_path: Path, window: int) -> None:
     # GIVEN reads that a cgroup's limit holds for 20 ms before a worker queues them

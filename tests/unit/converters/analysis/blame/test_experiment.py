@@ -137,6 +137,20 @@ def test_text_and_json_tell_the_experiment(tmp_path: Path, cli: Cli) -> None:
     [one] = told["victims"]
     assert (one["share"], one["share_between"], one["blamed"]) == (0.6667, [0.6667] * 2, 0.6667)
     assert (told["culprits"], told["periods"], told["stood_ns"]) == (["backup"], 8, 8 * S)
+    assert told["periods_wanted"] == 8
     # AND a log without one has none
     path = blame_logs.write(tmp_path / "b.biotrail", ios)
     assert json.loads(cli("blame", "--json", path).out)["experiment"] is None
+
+
+def test_periods_that_did_not_happen_are_counted(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN an experiment of nine periods, in three of which the suspect did not stand
+    ios, notes = blame_logs.experiment()
+    stood = [{**one, "times": 9} for one in notes[:6]]
+    path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=stood)
+    # WHEN it is printed
+    text = cli("blame", "--by", "process", path).out
+    told = json.loads(cli("blame", "--by", "process", "--json", path).out)["experiment"]
+    # THEN both say how many there were, and how many there should have been
+    assert f"{notes[0]['label']} stood 6 of 9 times, 6 s in all" in text
+    assert (told["periods"], told["periods_wanted"]) == (6, 9)
