@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make one file of the recorder alone, for hosts on which nothing may be installed.
 
-`python scripts/recorder_file.py [--machine x86_64] [--python 3.11]` packs the wheel for that machine
-in dist/ (`make wheels`) with what `biotrail record` needs, and writes the file beside it. Another
-machine or Python than this one will do: all is downloaded as wheels.
+`python scripts/recorder_file.py [--machine x86_64] [--python 3.11]` packs the wheel for that
+machine in dist/ (`make wheels`) with what `biotrail record` needs, and writes the file beside it.
+Another machine or Python than this one will do: all is downloaded as wheels.
 """
 
 import argparse

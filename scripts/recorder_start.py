@@ -96,4 +96,7 @@ def main():
         sys.stderr.write(
             "biotrail: unpacking %d MB to %s, once\n" % (NEEDS["size"] // 10**6, unpacked)
         )
-    bootstrap()
+    try:
+        bootstrap()
+    except KeyboardInterrupt:  # while it is unpacked; what is missing then is unpacked next time
+        sys.exit(130)

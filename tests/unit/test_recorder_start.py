@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/recorder_start.py: a recorder file runs only where it can, and only from a closed place."""
+"""scripts/recorder_start.py: a recorder file runs where it can, from a closed place."""
 
 import importlib.util
 import platform
