@@ -10,6 +10,8 @@ PURE ?=
 FIRST ?=
 ARGS ?=
 FUZZ_SECONDS ?= 300
+MACHINES ?= $(shell uname -m)
+PYTHONS ?= 3.11 3.12 3.13 3.14
 TARGETS ?=
 PYTEST_ARGS ?=
 # Live tests wait for devices more than they compute: more of them at once than there are cores.
@@ -18,7 +20,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-rings bench-equal bench-growth soak wheel sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-rings bench-equal bench-growth soak wheel wheels recorder-file sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -106,8 +108,16 @@ soak: setup-test ## an hour of recording with rotation, and of metrics: nothing 
 
 wheel: .venv/.ready ## a wheel in dist/; with PURE=1 one without compiled modules, for any machine
 	rm -rf build # or modules that are gone would get in
-	BIOTRAIL_PURE=$(PURE) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	BIOTRAIL_PURE=$(PURE) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	$(BIN)/python scripts/check_wheel.py dist
+
+wheels: .venv/.ready-wheels ## wheels for x86-64 and arm64 in dist/, for glibc 2.17 and Python 3.11 and later
+	@scripts/build-wheels
+
+recorder-file: wheels ## the recorder as one file for hosts: make recorder-file MACHINES="x86_64 aarch64" PYTHONS=3.12
+	@set -e; for machine in $(MACHINES); do for python in $(PYTHONS); do \
+		$(BIN)/python scripts/recorder_file.py --machine $$machine --python $$python; \
+	done; done
 
 sdist: .venv/.ready-test ## the sources as one archive in dist/, of which pip can build the same wheel
 	$(BIN)/python -m build --no-isolation --sdist --outdir dist .

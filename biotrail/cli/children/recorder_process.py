@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import BinaryIO, Self, cast
 
@@ -70,6 +71,17 @@ def _begin_with(parent: int) -> Callable[[], None]:
     return ask
 
 
+def _biotrail() -> list[str]:
+    """Return the command that runs this biotrail again."""
+    # -P: root must not import a `biotrail` package that lies in the current directory.
+    python = [sys.executable, "-P"]
+    started = getattr(sys.modules["__main__"], "__file__", None)
+    # In one file (docs/install.md) its packages are found by that file's own beginning alone.
+    if started and (file := Path(started).absolute().parent).is_file():
+        return [*python, str(file)]
+    return [*python, "-m", "biotrail.cli.main"]
+
+
 class Recorder:
     """A process `biotrail record -o -`; a context manager that stops it after the block."""
 
@@ -87,8 +99,7 @@ class Recorder:
         target: its -o; with a path nothing comes from `stream`. speaks: whether it inherits
         standard error; `said` is empty then.
         """
-        # -P: root must not import a `biotrail` package that lies in the current directory.
-        self._command = [sys.executable, "-P", "-m", "biotrail.cli.main", "record", "-q"]
+        self._command = [*_biotrail(), "record", "-q"]
         self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
         self._log, self._speaks = log, speaks
         self._sent: set[int] = set()
