@@ -23,7 +23,7 @@ PARTS = (
 )
 """Modules of the package, in the order in which they are joined."""
 NUMBERS, LIVES = "numbers", "lives"
-OF_THE_SCHEMA = ("NO_SECTOR", "NO_TAG")
+OF_THE_SCHEMA = ("NO_SECTOR", "NO_TAG", "Q_FLAG_OWN")
 """Names of recorder.schema.records that parts use."""
 
 _HEAD = """# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False

@@ -26,7 +26,8 @@ from biotrail.converters.events.tables import (
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.lifecycles import Modelled
+    from biotrail.converters.lifecycles.result import Result
 
 _DEEPEST = 64
 """Limit of stacked devices that are followed; no kernel allows so many."""
@@ -158,7 +159,7 @@ def _path_without(result: "Result") -> PathTables | None:
     )
 
 
-def own_events(result: "Result") -> Bool:
+def own_events(result: "Modelled") -> Bool:
     """Return per event of the window whether it belongs to own I/O and to no other.
 
     False for events of no bio or request (names, plugging); all False if no bio is own.
@@ -182,7 +183,7 @@ class OwnEventFilter:
         self._waiting = Events.empty()
         self._own = np.zeros(0, np.int64)
 
-    def release(self, fresh: Events, result: "Result", most: int) -> Events:
+    def release(self, fresh: Events, result: "Modelled", most: int) -> Events:
         """Add `fresh` events to the queue; remove and return those whose owner is decided, by time.
 
         Events of own I/O are dropped. Events wait from the first event's time on of a request that

@@ -9,6 +9,7 @@ from biotrail.converters.match.families import (
     link_bios,
     link_request,
     may_be_over,
+    superseded,
 )
 from biotrail.converters.match.generations import begins_bio, note_clone
 from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
@@ -16,6 +17,7 @@ from biotrail.converters.match.memory import (
     allocate,
     bio_place,
     linked,
+    mention,
     new_bio,
     note,
     request_place,
@@ -66,9 +68,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
         b.slot = slot
         b.next = cython.cast(Life, b)
         if old:
-            old.again = m.number
-            old.again_ts = m.ts
-            may_be_over(m, cython.cast(Life, old))
+            superseded(m, cython.cast(Life, old))
         place.life = cython.cast(Life, b)
         b.place = place
         join_list(m, cython.cast(Life, b))
@@ -88,6 +88,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
                 b.early = request
     b.among = request
     note(m, cython.address(b.told), role)
+    mention(m, cython.cast(Life, b))
     return b
 
 
@@ -151,6 +152,8 @@ def on_join(m: Machine) -> None:
         r.last_join = join
         if never_queued(m, r):
             return
+    if m.bio == 0:
+        return
     b: Bio = bio_here(m, m.bio, role, r, 0)
     if role == G:
         queued_now(m, m.bio)

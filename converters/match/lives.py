@@ -58,6 +58,11 @@ class Device:
     first_clone: "Bio"
     """Clones of its bios, on devices below."""
     next: "Device"
+    was_merged_last: int64
+    """The same before a family was closed that goes on; `was_unresolved` likewise."""
+    was_unresolved: bint
+    counts: "int64[32]"
+    """Of its events, by kind, since they were last asked for."""
 
 
 @struct
@@ -88,9 +93,18 @@ class Life:
     over: int64
     """Of a family: when some of it was last seen to end, ns."""
     due_next: "Life"
+    due_since: int64
+    """Time (ns) when it came into the queue."""
     earlier: "Life"
     later: "Life"
     device: Device
+    mentions: "Mention"
+    """Events that name it, if they are noted; `last_mention` is the last with room."""
+    last_mention: "Mention"
+    shown: int64
+    """The last time that what is open was shown with it."""
+    is_own: bint
+    """Of the recording itself; found when the family is over."""
 
 
 @struct
@@ -194,6 +208,10 @@ class Bio(Life):
     """Of its clones; each has the next as `next_clone`."""
     next_clone: "Bio"
     number: int64
+    itself: "Bio"
+    """Where it stands, in a copy of it."""
+    complete: bint
+    """A queued bio of which it is known when it ended."""
 
 
 @struct
@@ -244,6 +262,8 @@ class Request(Life):
     """Issued; no R, C or a since."""
     open_ended: bint
     """A D of it had a cut chain, or no head."""
+    last_cut: bint
+    """Its last D had a cut chain."""
     others: int64
     """Bios of its last D that the recording's filters left out."""
     first_head: uint64
@@ -277,6 +297,16 @@ class Request(Life):
     sequence: bint
     finished: bint
     certainty: int64
+
+
+@struct
+class Mention:
+    """Some events that name a life: numbers; kind and disk (kind << 32 | dev_t)."""
+
+    count: int64
+    next: "Mention"
+    number: "int64[7]"
+    what: "int64[7]"
 
 
 @struct

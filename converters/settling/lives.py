@@ -12,14 +12,14 @@ import numpy as np
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.tables import I64, Bool, EventRows
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.lifecycles import Modelled
 from biotrail.recorder.schema.records import Kind
 
 
 class PlainLives:
     """The plain lives of one window. They can be asked until the next window is built."""
 
-    def __init__(self, events: Events, lives: Any, model: Callable[[Events], Result]) -> None:
+    def __init__(self, events: Events, lives: Any, model: Callable[[Events], Modelled]) -> None:
         """Keep references alone.
 
         events: the window's. lives: `plain.Lives`, after its families were found. model: what
@@ -70,7 +70,7 @@ class PlainLives:
         """Return per number whether it is that of a plain bio."""
         return np.isin(numbers, self._numbers()[1])
 
-    def modelled(self, numbers: I64) -> Result:
+    def modelled(self, numbers: I64) -> Modelled:
         """Return what the model makes of the families of these plain bios (numbers) alone."""
         return self._model(self._events.take(self.rows(numbers)))
 

@@ -14,7 +14,7 @@ from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, Edges, Stages, Table
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
 from biotrail.converters.lifecycles.path import (
     bio_paths,
     driver_steps,
@@ -69,7 +69,7 @@ class SettlingBuilder:
         # The tables of the path, and followed objects, need what the model knows of I/O in flight.
         self._holds = not context.header.get("sites")
 
-    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
         """As `Builder.build`, with the same tables; the order of edges differs.
 
         `association`, `kept`, `own`, `bio_number` and `request_number` of the result are of the
@@ -88,13 +88,13 @@ class SettlingBuilder:
         path = _with_plain_path(result.path, plain, events, self._tasks)
         return replace(merged, path=path, settled=lives)
 
-    def _modelled(self, events: Events) -> Result:
+    def _modelled(self, events: Events) -> Modelled:
         """Return what the model makes of some families' events, which nothing else concerns."""
         made_by = Builder(self._context, self._tasks, self._stacks)
         return made_by.build(events, settled=0, final=True)
 
 
-def _with_plain(result: Result, plain: Settled, events: Events) -> Result:
+def _with_plain(result: Modelled, plain: Settled, events: Events) -> Modelled:
     """Return the result with the rows of plain I/O among those of the model."""
     return replace(
         result,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.lifecycles import Modelled
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
@@ -83,7 +83,7 @@ def told(log: Path, window: int) -> Told:
     trace.settling = None
     sites = [site["name"] for site in trace.context.header["sites"]["follow"]["sites"]]
 
-    def watch(result: Result, one: Lifecycles) -> None:
+    def watch(result: Modelled, one: Lifecycles) -> None:
         requests, events = result.association.requests, result.association.events
         issues = np.flatnonzero(events.kind[requests.row_event] == Kind.D)
         for at, (number, kept) in enumerate(

@@ -19,7 +19,6 @@ from biotrail.converters.events import decoding
 from biotrail.converters.events.tables import Stage
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.settling import settler
-from biotrail.converters.sites import joining
 from biotrail.recorder.log import LogReader, columns
 from biotrail.recorder.schema.records import Kind
 from tests.simulation.check import SHORT_HOLD_NS
@@ -227,7 +226,7 @@ def test_addresses_are_the_same(plain, short_holds, type_name) -> None:
         known: dict[int, list[tuple[int, int, int]]] = {}
 
         def watch(result, window, known=known) -> None:
-            for row in zip(*vars(joining._owners(type_name, result)).values(), strict=True):
+            for row in zip(*vars(result.owners(type_name)).values(), strict=True):
                 known.setdefault(int(row[0]), []).append(tuple(map(int, row[1:])))
 
         trace = Trace(log_of(made), "identity")
