@@ -38,15 +38,14 @@ from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, without_own
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
-from biotrail.converters.match.tables import machine
 from biotrail.converters.settling.light import LightBuilder
-from biotrail.converters.settling.merging import AnyBuilder, builder
-from biotrail.converters.settling.settler import compiled
+from biotrail.converters.settling.standing import StandingBuilder
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
 
-BY_MACHINE = os.environ.get("BIOTRAIL_MATCH") == "machine" and machine is not None
+BY_MACHINE = True
+"""Whether events with the kernel's pointers are matched by the machine, and not by the model."""
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -60,6 +59,8 @@ HOLD_NS = 20_000_000
 SETTLE_NS = 20_000_000
 """Bios and requests that ended less than this before a window's end are kept for the next window:
 records such as E, which follow a completion, may still come."""
+
+_Modelling = Builder | LightBuilder | StandingBuilder
 
 
 class Trace:
@@ -91,10 +92,7 @@ class Trace:
         self.account = Account()
         self.own_io = own_io
         self.include_ambiguous = include_ambiguous
-        self.settling = compiled
-        """The pass that settles plain I/O before the column model; None: the model does all."""
         self.by_machine = BY_MACHINE
-        """Whether the machine matches events that have the kernel's pointers, not the model."""
         self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
@@ -288,9 +286,7 @@ class Trace:
                 break
             yield events, end
         own_filter = OwnEventFilter()
-        for fresh, result, _, end in self._associated(
-            windows, Builder(self.context, self.tasks, self.stacks)
-        ):
+        for fresh, result, _, end in self._windows(windows, tells_events=False):
             self.account.add_own(result.bios, result.requests)
             yield own_filter.release(fresh, result, MOST_WAITING), end
 
@@ -306,7 +302,11 @@ class Trace:
         """
         known = self.context, self.tasks, self.stacks
         if not self.by_machine or self.by_intervals or self.context.is_light:
-            made_by = builder(*known, by_intervals=self.by_intervals, module=self.settling)
+            made_by: _Modelling = Builder(*known)
+            if self.context.is_light:
+                made_by = LightBuilder(*known)
+            elif self.by_intervals:  # requests stand for bios where these were not recorded
+                made_by = StandingBuilder(*known)
             yield from self._associated(windows, made_by)
             return
         self._apply_notes()
@@ -334,12 +334,13 @@ class Trace:
         return min(times, default=begin)
 
     def _associated(
-        self, windows: Iterator[tuple[Events, int]], made_by: AnyBuilder
+        self, windows: Iterator[tuple[Events, int]], made_by: "_Modelling"
     ) -> Iterator[tuple[Events, Modelled, int, int]]:
-        """Associate windows by the model, and yield what `_windows` does. The result covers the new events and those kept from earlier
-        windows; of a light log, whose windows end before their newest events, a further one those
-        kept. One window without new events follows the last, which closes all that is open. Adds
-        thread names to `tasks` and, without pointers, sets `account.pairing`.
+        """Associate windows by the model, and yield what `_windows` does.
+
+        A result covers the new events and those kept from earlier windows; of a light log, whose
+        windows end before their newest events, a further one those kept. Without pointers sets
+        `account.pairing`.
         """
         self._apply_notes()
         identifier = None

@@ -32,7 +32,6 @@ COMPILED = (
     "biotrail.converters.outputs.perfetto.tracks.lane_loops",
     "biotrail.converters.outputs.perfetto.writing.packet_loops",
     "biotrail.converters.match.compiled",
-    "biotrail.converters.settling.plain",
     "biotrail.recorder.log.column_loops",
 )
 """Modules to compile; setup.py reads them here."""

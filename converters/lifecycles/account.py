@@ -175,18 +175,11 @@ class Account:
                 self.devices[on] = self.devices.get(on, 0) + int(count)
 
     def add_plain(self, plain: PlainEvents, begin: int) -> None:
-        """Count the events of plain I/O, all used, and the records of the path beside them.
+        """Count the events of I/O that was settled before the association, all used.
 
         begin: ns, before which events are not counted.
         """
         ts, mask = plain.events.ts, plain.mask
-        beside = plain.beside[np.searchsorted(ts[plain.beside], begin) :]
-        for kind, count in enumerate(np.bincount(plain.events.kind[beside]).tolist()):
-            if count:  # none of these names a device
-                where = (BY_KIND[Kind(kind)].letter, Reason.PATH)
-                self.events[where] = self.events.get(where, 0) + count
-        if len(beside):
-            self._widen(int(ts[beside[0]]), int(ts[beside[-1]]))
         if ts[0] < begin:
             events = plain.events.take(mask & (ts >= begin))
             used = np.ones(len(events), np.bool_)

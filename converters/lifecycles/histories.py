@@ -2,8 +2,7 @@
 """The events behind chosen bios: those of the bios, of their pieces and of their requests.
 
 The window in which a bio is returned as ended has all of its events, because the events of bios
-in flight are passed on to the next window; so no state is needed between windows. Of bios that were
-settled before the model, it is asked then: for their families alone.
+in flight are passed on to the next window; so no state is needed between windows.
 """
 
 from typing import TYPE_CHECKING
@@ -20,27 +19,8 @@ if TYPE_CHECKING:
     from biotrail.converters.lifecycles.lifecycles import Modelled
 
 
-
 def histories(result: "Modelled", bios: I64) -> tuple[Histories, Events]:
     """Return `Result.histories` of a window that the model associated."""
-    found, events = _modelled(result, bios), result.association.events
-    plain = bios[:0] if result.settled is None else bios[result.settled.has(bios)]
-    if result.settled is None or not len(plain):
-        return found, events
-    apart = result.settled.modelled(plain)
-    more = _modelled(apart, plain)
-    number = np.concatenate(
-        [events.number[found.event], apart.association.events.number[more.event]]
-    )
-    events = Events.join([events.take(np.unique(found.event)), apart.association.events])
-    both = Histories.concatenate([found, more])
-    by_number = np.argsort(events.number)
-    both.event = by_number[np.searchsorted(events.number, number, sorter=by_number)]
-    return both.take(np.argsort(both.bio, kind="stable")), events
-
-
-def _modelled(result: "Modelled", bios: I64) -> Histories:
-    """Return the events of those bios that are in the result's association."""
     a = result.association
     own_bio, own_event = _bio_events(a, result.bio_number, bios)
     request_bio, request, event = _request_events(a, result, bios)
@@ -53,7 +33,7 @@ def _modelled(result: "Modelled", bios: I64) -> Histories:
     bio, about, event = bio[order], about[order], event[order]
     new = np.ones(len(bio), dtype=np.bool_)
     new[1:] = (bio[1:] != bio[:-1]) | (event[1:] != event[:-1])
-    return Histories(bio[new], about[new], event[new])
+    return Histories(bio[new], about[new], event[new]), a.events
 
 
 def _bio_events(a: Association, number: I64, bios: I64) -> tuple[I64, I64]:

@@ -2,7 +2,7 @@
 """Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from biotrail.converters.events.tables import (
     Edges,
     RequestKind,
     Requests,
-    Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.certainties import (
@@ -71,22 +70,6 @@ _SLOTS = 1 << 12
 T = TypeVar("T", Bios, Requests)
 
 
-class SettledLives(Protocol):
-    """I/O of a window that was settled before the model; it can be asked until the next window."""
-
-    def bios(self) -> Owners:
-        """Return its bios and their pieces."""
-
-    def requests(self) -> Owners:
-        """Return its requests."""
-
-    def has(self, numbers: I64) -> Bool:
-        """Return per number whether it is that of one of its bios."""
-
-    def modelled(self, numbers: I64) -> "Modelled":
-        """Return what the model makes of the families of these of its bios alone."""
-
-
 @dataclass(kw_only=True)
 class Modelled(Result):
     """One window that was associated by the column model.
@@ -103,18 +86,14 @@ class Modelled(Result):
     """Per request generation of the association: `Requests.number`."""
     plain: PlainEvents | None = None
     """Events of plain I/O that was settled before the association, which does not have them."""
-    settled: SettledLives | None = None
-    """The lives of `plain`."""
 
     def carried(self) -> Events:
         """Return the events that the next window must have again; a copy."""
-        if self.plain is None or not len(self.plain.held):
-            return self.association.events.take(self.kept.events)
-        rows = np.concatenate([self.plain.rest[self.kept.events], self.plain.held])
-        return self.plain.events.take(np.sort(rows))
+        return self.association.events.take(self.kept.events)
 
     @property
     def has_own(self) -> bool:
+        """As `Result.has_own`."""
         return bool(self.own)
 
     def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
@@ -127,6 +106,17 @@ class Modelled(Result):
         own = own_events(self)[done] & (not own_io)
         account.add_events(events.take(done), used & ~own, own)
 
+    def own_numbers(self) -> tuple[I64, I64]:
+        """As `Result.own_numbers`."""
+        a = self.association
+        # An own request that was not issued yet may still get bios of others by a merge. Whose
+        # an absorbed request was is known once the absorbing request is issued.
+        absorbed = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+        open_ended = (self.own.requests & (a.requests.first(Kind.D) < 0)) | absorbed
+        open_ended &= self.kept.requests
+        doubtful = a.requests.row_event[open_ended[a.requests.row_gen]]
+        return a.events.number[own_events(self)], np.unique(a.events.number[doubtful])
+
     def _generations(self, kind: str) -> tuple[Generations, Bool, I64]:
         """Return (generations of addresses, mask of those that go on, number of each one)."""
         if kind == "request":
@@ -134,6 +124,7 @@ class Modelled(Result):
         return self.association.bios, self.kept.bios, self.bio_number
 
     def owners(self, kind: str) -> Owners:
+        """As `Result.owners`."""
         generations, kept, number = self._generations(kind)
         none = np.zeros(0, np.int64)
         found = [Owners(none.astype(np.uint64), none, none, none)]
@@ -142,18 +133,17 @@ class Modelled(Result):
             first, last = ts[generations.birth], ts[generations.last_event]
             modelled = Owners(generations.pointer, first, last, number)
             found.append(modelled.take(~kept & (number != NEVER)))
-        if self.settled is not None:
-            found.append(self.settled.requests() if kind == "request" else self.settled.bios())
         return Owners.concatenate(found)
 
     def open_since(self, kind: str) -> int:
+        """As `Result.open_since`."""
         generations, kept, _ = self._generations(kind)
         if not kept.any():
             return int(np.iinfo(np.int64).max)
         return int(self.association.events.ts[generations.birth[kept]].min())
 
     def histories(self, bios: I64) -> tuple[Histories, Events]:
-        """As `Result.histories`; what was settled before the model, it is asked for now."""
+        """As `Result.histories`."""
         return histories(self, bios)
 
 

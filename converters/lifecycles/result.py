@@ -67,6 +67,10 @@ class Result:
         """
         raise NotImplementedError
 
+    def own_numbers(self) -> tuple[I64, I64]:
+        """Return numbers of events: of own I/O alone, and those of which that is still open."""
+        raise NotImplementedError
+
     def owners(self, kind: str) -> Owners:
         """Return the requests (bios and pieces of bios, by `kind`) that ended, by address."""
         raise NotImplementedError

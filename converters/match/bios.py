@@ -168,9 +168,13 @@ def on_join(m: Machine) -> None:
 def on_split(m: Machine) -> None:
     """X: a front piece, a bio of its own, is split off. dm reports what is left instead."""
     parent: uint64 = m.w5[m.row]
-    if m.w6[m.row] == m.sector & LOW_32:
+    if m.w6[m.row] == m.sector & LOW_32 and m.bio != 0:
         bio_here(m, m.bio, REST, NULL, 0)
         queued_now(m, m.bio)
+        return
+    if m.bio == 0:
+        if parent:
+            bio_here(m, parent, PARENT, NULL, 0)
         return
     front: Bio = bio_here(m, m.bio, X, NULL, 0)
     queued_now(m, m.bio)

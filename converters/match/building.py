@@ -78,6 +78,8 @@ class Matched(Result):
     device_counts: dict[tuple[int, int], int]
     """Events by disk (dev_t) and kind."""
     mentions: dict[str, Any]
+    open_mentions: dict[str, Any]
+    """As `mentions`, of what goes on."""
     lives: dict[str, Any]
     behind: Behind
     open_bios_since: int
@@ -89,25 +91,24 @@ class Matched(Result):
         if self.span[0] != NEVER:
             account.add_counts(self.counts, self.device_counts, *self.span)
         if not own_io:
-            account.move_to_own(self._own_events())
+            rows = _of_own_alone(self.mentions)
+            rows = rows[self.mentions["event"][rows] >= self.first_counted]
+            kinds = np.bincount(self.mentions["what"][rows] >> 32).tolist()
+            account.move_to_own({kind: n for kind, n in enumerate(kinds) if n})
 
-    def _own_events(self) -> dict[int, int]:
-        """Return the number of events that name own bios and requests alone, by kind."""
-        event, own, what = (self.mentions[name] for name in ("event", "own", "what"))
-        rows = np.flatnonzero((what != NEVER) & (event >= self.first_counted))
-        if not len(rows) or not own.any():
-            return {}
-        order = rows[np.argsort(event[rows], kind="stable")]
-        first = np.flatnonzero(np.diff(event[order], prepend=-1))
-        alone = np.minimum.reduceat(own[order], first)
-        kinds = what[order[first[alone]]] >> 32
-        return {kind: n for kind, n in enumerate(np.bincount(kinds).tolist()) if n}
+    def own_numbers(self) -> tuple[I64, I64]:
+        """As `Result.own_numbers`; open it is of all in flight with what is the recording's own."""
+        ended, flying = self.mentions, self.open_mentions
+        own = [of["event"][_of_own_alone(of)] for of in (ended, flying)]
+        return np.concatenate(own), np.unique(flying["event"][flying["what"] != NEVER])
 
     def owners(self, kind: str) -> Owners:
+        """As `Result.owners`."""
         rows = self.lives["is_bio"] == (kind == "bio")
         return Owners(*(self.lives[n][rows] for n in ("object", "first", "last", "number")))
 
     def open_since(self, kind: str) -> int:
+        """As `Result.open_since`."""
         since = self.open_bios_since if kind == "bio" else self.open_requests_since
         return LATE if since == NEVER else since
 
@@ -208,6 +209,7 @@ class MatchingBuilder:
             counts=_counts(counted, used),
             device_counts=self._matcher.device_counts(),
             mentions=rows.mentions,
+            open_mentions=still.mentions,
             lives=rows.lives,
             behind=behind,
             open_bios_since=self._matcher.open_since("bio"),
@@ -266,6 +268,17 @@ def _places(events: Events, numbers: I64) -> I64:
         return np.full(len(numbers), -1, np.int64)
     at = np.minimum(np.searchsorted(events.number, numbers), len(events) - 1)
     return np.where(events.number[at] == numbers, at, -1)
+
+
+def _of_own_alone(mentions: dict[str, Any]) -> I64:
+    """Return a row of each event that names bios and requests of the recording's own alone."""
+    event, own = mentions["event"], mentions["own"]
+    rows = np.flatnonzero(mentions["what"] != NEVER)
+    if not own.any():
+        return rows[:0]
+    order = rows[np.argsort(event[rows], kind="stable")]
+    first = np.flatnonzero(np.diff(event[order], prepend=-1))
+    return np.asarray(order[first[np.minimum.reduceat(own[order], first)]], np.int64)
 
 
 def _counts(events: Events, used: U8) -> I64:

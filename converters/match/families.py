@@ -4,7 +4,7 @@
 import cython
 
 from biotrail.converters.match.closing import close_family
-from biotrail.converters.match.ctypes_of import NULL, free, int64, realloc, size_of, uint32
+from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, realloc, size_of, uint32
 from biotrail.converters.match.lives import Bio, Device, Entry, Life, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -199,9 +199,9 @@ def bio_over(m: Machine, b: Bio) -> int64:
         return OVER
     if flags & m.preflush:
         return OPEN
-    if r.issue.number < 0 or (r.issue.opf & m.fua) != 0:
-        return OVER
-    return OPEN
+    if r.issue.number >= 0:
+        return OVER if (r.issue.opf & m.fua) != 0 else OPEN
+    return OVER if (r.complete.opf & m.fua) != 0 else OPEN
 
 
 def merged_since(b: Bio) -> int64:

@@ -15,10 +15,10 @@ from biotrail.converters.match.families import (
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
 from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
 from biotrail.converters.match.memory import (
+    add_mention,
     allocate,
     device_of,
     end_of,
-    add_mention,
     forget_joins,
     mention,
     move_mentions,
@@ -107,9 +107,7 @@ def divided(m: Machine, r: Request, place: Place) -> Request:
                 link(cython.cast(Life, r), cython.cast(Life, later))
                 later.told = r.told
                 later.told_bio = r.told_bio
-                move_mentions(
-                    m, cython.cast(Life, r), cython.cast(Life, later), join.at.number
-                )
+                move_mentions(m, cython.cast(Life, r), cython.cast(Life, later), join.at.number)
                 later.joins = join
                 later.last_join = r.last_join
                 rest = join

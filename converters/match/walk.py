@@ -54,7 +54,7 @@ def step(m: Machine) -> None:
     m.ts = word & TIME_BITS
     if kind == Q or (G <= kind <= BIO_COMPLETE):
         read_bio(m)
-        if m.bio != 0 or kind == M or kind == F:
+        if m.bio != 0 or kind == M or kind == F or kind == X:
             on_bio(m)
     elif kind == CHAIN:
         on_chain(m)

@@ -247,8 +247,8 @@ class Slowest:
         Mates are the other bios of its requests; parents and children are bios of upper and lower
         devices that it works for, or that work for it. Past MOST_EVENTS, MOST_MATES and
         MOST_CHILDREN they are only counted. Events' and requests' times count from Q; without Q
-        from the first event. row: of the window's bios. steps, events: as `Result.histories` returns
-        them, of this bio, and maybe of others.
+        from the first event. row: of the window's bios. steps, events: as `Result.histories`
+        returns them, of this bio, and maybe of others.
         """
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()

@@ -129,7 +129,7 @@ def dropped(name: str) -> Iterator[None]:
     replace_everywhere(right, wrong)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pipeline, "compiled", None)
+            patch.setattr(pipeline, "BY_MACHINE", False)
             yield
     finally:
         replace_everywhere(wrong, right)
