@@ -42,6 +42,8 @@ ctypedef int int32
 ctypedef unsigned short uint16
 ctypedef unsigned char uint8
 ctypedef unsigned long long* words
+ctypedef long long[7] int64_7
+ctypedef long long[32] int64_32
 """
 _C_FUNCTION = "@cython.cfunc\n@cython.exceptval(check=False)\n"
 

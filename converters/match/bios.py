@@ -127,6 +127,15 @@ def on_queue(m: Machine) -> None:
     find_page(m, b)
 
 
+def on_backing(m: Machine) -> None:
+    """B: the bio of the Q before was queued for a request of a loop device."""
+    b: Bio = cython.cast(Bio, bio_place(m, m.w1[m.row]).life)
+    r: Request = cython.cast(Request, request_place(m, m.w2[m.row]).life)
+    if b and r and b.told.kind == Q and b.told.ts == m.ts:
+        b.backing = r
+        link_request(b, r)
+
+
 def on_join(m: Machine) -> None:
     """G: a request is allocated for a bio. M, F: it joins the end, or the start, of one."""
     role: int64 = m.kind

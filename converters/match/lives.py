@@ -9,6 +9,8 @@ from biotrail.converters.match.ctypes_of import (
     bint,
     int32,
     int64,
+    int64_7,
+    int64_32,
     struct,
     uint8,
     uint16,
@@ -61,7 +63,7 @@ class Device:
     was_merged_last: int64
     """The same before a family was closed that goes on; `was_unresolved` likewise."""
     was_unresolved: bint
-    counts: "int64[32]"
+    counts: int64_32
     """Of its events, by kind, since they were last asked for."""
 
 
@@ -171,6 +173,8 @@ class Bio(Life):
     above: "Bio"
     """The bio above with the same first page, at its Q."""
     in_pages: bint
+    backing: "Request"
+    """The loop device's request that it was queued for, as the recorder tells."""
     # Found when the family is over.
     root: "Bio"
     upper: "Bio"
@@ -208,6 +212,9 @@ class Bio(Life):
     """Of its clones; each has the next as `next_clone`."""
     next_clone: "Bio"
     number: int64
+    told_piece: "Bio"
+    """Of the bios of `backing`, the one in which it begins; it has the next one as `next_lower`."""
+    next_lower: "Bio"
     itself: "Bio"
     """Where it stands, in a copy of it."""
     complete: bint
@@ -287,6 +294,8 @@ class Request(Life):
     """Of those with an m that it absorbed, by time; each has the next as `next_taken`."""
     next_taken: "Request"
     above: "Request"
+    first_lower: Bio
+    """Of the bios that were queued for it, by time."""
     first: Bio
     """Of its bios, by address."""
     bios: int64
@@ -305,8 +314,8 @@ class Mention:
 
     count: int64
     next: "Mention"
-    number: "int64[7]"
-    what: "int64[7]"
+    number: int64_7
+    what: int64_7
 
 
 @struct

@@ -21,6 +21,7 @@ DONE = 16
 P = 17
 U = 18
 RQ_REMAP = 19
+BACKING = 43
 
 # Roles of a bio in an event that are no kind: split by X; left by an X of dm; early c of NVMe
 # multipath.

@@ -5,6 +5,7 @@ import cython
 
 from biotrail.converters.match.bios import (
     bio_here,
+    on_backing,
     on_bio_complete,
     on_join,
     on_queue,
@@ -14,6 +15,7 @@ from biotrail.converters.match.bios import (
 from biotrail.converters.match.ctypes_of import NULL, int64, uint64
 from biotrail.converters.match.memory import device_of
 from biotrail.converters.match.numbers import (
+    BACKING,
     BIO_COMPLETE,
     CHAIN,
     DONE,
@@ -67,6 +69,8 @@ def step(m: Machine) -> None:
     elif kind == DONE:
         to_device(m, m.w2[m.row] & LOW_32)
         on_done(m)
+    elif kind == BACKING:
+        on_backing(m)
     elif kind == P or kind == U:
         to_device(m, m.w1[m.row] & LOW_32)
 
