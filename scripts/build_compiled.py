@@ -4,7 +4,7 @@
 
 `pip install` does the same for a wheel (setup.py); this is for the tree that is worked on: a
 compiled module hides the source beside it. Without Cython or a compiler the old results are
-removed, and biotrail works without them.
+removed, and the exit status is 1: recording works without them, reading logs does not.
 """
 
 import shutil
@@ -18,6 +18,10 @@ import join_parts
 ROOT = Path(__file__).resolve().parent.parent
 JOINED = ROOT / "build" / "joined"
 """Where sources that are joined of parts are written, for Cython."""
+NEEDED = (
+    "reading logs needs the compiled modules: install a C compiler and Python's headers "
+    "(Debian: gcc and python3-dev; Fedora: gcc and python3-devel)"
+)
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 COMPILED = (
     "biotrail.converters.analysis.blame.share_loops",
@@ -102,10 +106,11 @@ def main() -> int:
     try:
         if old:
             build(old)
-    except Exception as error:  # whatever a compiler does: the source serves
+    except Exception as error:  # whatever a compiler does
         for module in old:
             result_of(module).unlink(missing_ok=True)
-        print(f"build_compiled: not compiled, biotrail works without: {error}", file=sys.stderr)
+        print(f"build_compiled: not compiled: {error}; {NEEDED}", file=sys.stderr)
+        return 1
     return 0
 
 

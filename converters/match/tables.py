@@ -18,6 +18,7 @@ from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.submitters import PAGE_KINDS
 from biotrail.converters.match import rules
 from biotrail.converters.sites.hits import follows
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
 
 machine: ModuleType | None
@@ -84,10 +85,14 @@ class Matcher:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
         tells_events: whether `Rows.mentions` has all events, not those of own I/O alone. Raises
-        RuntimeError: the machine is not compiled.
+        ConversionError: the machine is not compiled.
         """
         if machine is None:
-            raise RuntimeError("biotrail.converters.match is not compiled")
+            raise ConversionError(
+                "this installation can record, but reads no log with kernel addresses, as it has "
+                "no compiled modules; install biotrail again where a C compiler and Python's "
+                "headers are (Debian: gcc and python3-dev), or a wheel made there"
+            )
         self._context, self._tasks, self._stacks = context, tasks, stacks
         self._machine = machine.Machine(facts_of(context, tells_events))
 

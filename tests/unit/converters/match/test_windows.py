@@ -16,6 +16,7 @@ from biotrail.converters.events import decoding
 from biotrail.converters.match import tables
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, columns
+from biotrail.recorder.schema.errors import ConversionError
 from tests.simulation.check import SHORT_HOLD_NS
 from tests.simulation.delivery import log_of
 from tests.simulation.faults import MISSING, faulty
@@ -53,6 +54,22 @@ def test_a_real_log_has_the_same_tables(window) -> None:
     model, machine = windows_of(DEMO, False, window), windows_of(DEMO, True, window)
     # THEN all tables and the account are the same
     assert differences(model, machine) == []
+
+
+@pytest.mark.parametrize("window", [1, 30, 10_000])
+def test_windows_of_any_size_have_the_same_tables(short_holds, window) -> None:
+    # GIVEN a log of a real stack of devices, read in one window  WHEN it is read in others
+    whole = windows_of(KERNELS[-1], True, 1 << 20)
+    # THEN the tables are the same
+    assert differences(whole, windows_of(KERNELS[-1], True, window)) == []
+
+
+def test_what_is_not_compiled_is_said(monkeypatch) -> None:
+    # GIVEN an installation without compiled modules
+    monkeypatch.setattr(tables, "machine", None)
+    # WHEN a log with kernel addresses is read  THEN one message says what to do
+    with pytest.raises(ConversionError, match="no compiled modules; install biotrail again where"):
+        list(Trace(DEMO).lifecycles())
 
 
 @pytest.mark.parametrize("seed", sorted({*range(40)} - TOLD_MORE))
