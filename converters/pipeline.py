@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from biotrail.converters.association.completion.carry_over import named_events
 from biotrail.converters.calls.behalf import set_whom
 from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.calls.names import with_ioctl_commands
@@ -34,7 +33,7 @@ from biotrail.converters.lifecycles.cutting import (
     events_within,
     outside,
 )
-from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
 from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
@@ -43,12 +42,16 @@ from biotrail.converters.lifecycles.own_io import (
     own_of,
     without_own,
 )
+from biotrail.converters.lifecycles.result import Result
+from biotrail.converters.match.building import MatchingBuilder
 from biotrail.converters.settling.light import LightBuilder
-from biotrail.converters.settling.merging import AnyBuilder, builder
-from biotrail.converters.settling.settler import compiled
+from biotrail.converters.settling.standing import StandingBuilder
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
+
+BY_MACHINE = True
+"""Whether events with the kernel's pointers are matched by the machine, and not by the model."""
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -62,6 +65,8 @@ HOLD_NS = 20_000_000
 SETTLE_NS = 20_000_000
 """Bios and requests that ended less than this before a window's end are kept for the next window:
 records such as E, which follow a completion, may still come."""
+
+_Modelling = Builder | LightBuilder | StandingBuilder
 
 
 class Trace:
@@ -93,8 +98,7 @@ class Trace:
         self.account = Account()
         self.own_io = own_io
         self.include_ambiguous = include_ambiguous
-        self.settling = compiled
-        """The pass that settles plain I/O before the column model; None: the model does all."""
+        self.by_machine = BY_MACHINE
         self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
@@ -249,9 +253,7 @@ class Trace:
         first = -1 if self.span is None else self.span.begin
         divider, joiner = CallDivider(self.context), SubmissionJoiner(self.context)
         lives = LifeJoiner(self.context.header, self.account.followed, not self.by_intervals)
-        known = self.context, self.tasks, self.stacks
-        made_by = builder(*known, by_intervals=self.by_intervals, module=self.settling)
-        for fresh, result, begin, end in self._associated(events, made_by):
+        for fresh, result, begin, end in self._windows(events, tells_events=on_window is not None):
             result.path = divider.divide(result, self.tasks)
             final = begin == end and not len(fresh)
             result.sites = lives.joined(site_tables(fresh, self.tasks), result, end, final)
@@ -290,23 +292,61 @@ class Trace:
                 break
             yield events, end
         own_filter = OwnEventFilter()
-        for fresh, result, _, end in self._associated(
-            windows, Builder(self.context, self.tasks, self.stacks)
-        ):
+        for fresh, result, _, end in self._windows(windows, tells_events=False):
             self.account.add_own(result.bios, result.requests)
             yield own_filter.release(fresh, result, MOST_WAITING), end
 
-    def _associated(
-        self, windows: Iterator[tuple[Events, int]], made_by: AnyBuilder
+    def _windows(
+        self, windows: Iterator[tuple[Events, int]], *, tells_events: bool
     ) -> Iterator[tuple[Events, Result, int, int]]:
-        """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
+        """Yield (new events, result, begin, end) of each window; begin, end in ns.
 
         windows: (events, end) as from `events`. begin: the end of the window before, first the
         beginning of the span or recording, or the time of the first event where that is not known
-        or later. The result covers the new events and those kept from earlier
-        windows; of a light log, whose windows end before their newest events, a further one those
-        kept. One window without new events follows the last, which closes all that is open. Adds
-        thread names to `tasks` and, without pointers, sets `account.pairing`.
+        or later. One window without new events follows the last, which closes all that is open.
+        Adds thread names to `tasks`. tells_events: whether `Result.histories` will be asked.
+        """
+        known = self.context, self.tasks, self.stacks
+        if not self.by_machine or self.by_intervals or self.context.is_light:
+            made_by: _Modelling = Builder(*known)
+            if self.context.is_light:
+                made_by = LightBuilder(*known)
+            elif self.by_intervals:  # requests stand for bios where these were not recorded
+                made_by = StandingBuilder(*known)
+            yield from self._associated(windows, made_by)
+            return
+        self._apply_notes()
+        first = 0 if self.span is None else self.span.begin
+        matching = MatchingBuilder(*known, begin=first, tells_events=tells_events)
+        begin, end = -1, -1
+        for fresh, end in windows:
+            self.tasks.add_records(fresh)
+            begin = self._begin_of(fresh, begin)
+            found = [matching.build(fresh, settle_ns=SETTLE_NS, before=end - SETTLE_NS)]
+            yield fresh, found.pop(), begin, end
+            del fresh
+            begin = end
+        nothing = Events.empty()
+        yield nothing, matching.build(nothing, settle_ns=SETTLE_NS, before=None), end, end
+
+    def _begin_of(self, fresh: Events, begin: int) -> int:
+        """Return when a window begins (ns). begin: the end of the window before; -1: none was."""
+        if self.span is not None:
+            return max(begin, self.span.begin)
+        if begin >= 0:
+            return begin
+        times = [int(fresh.ts[0])] if len(fresh) else []
+        times += [self.start] if self.says_time else []
+        return min(times, default=begin)
+
+    def _associated(
+        self, windows: Iterator[tuple[Events, int]], made_by: "_Modelling"
+    ) -> Iterator[tuple[Events, Modelled, int, int]]:
+        """Associate windows by the model, and yield what `_windows` does.
+
+        A result covers the new events and those kept from earlier windows; of a light log, whose
+        windows end before their newest events, a further one those kept. Without pointers sets
+        `account.pairing`.
         """
         self._apply_notes()
         identifier = None
@@ -319,12 +359,7 @@ class Trace:
         light = made_by if isinstance(made_by, LightBuilder) else None
         for fresh, end in windows:
             self.tasks.add_records(fresh)
-            if self.span is not None:
-                begin = max(begin, self.span.begin)
-            elif begin < 0:
-                times = [int(fresh.ts[0])] if len(fresh) else []
-                times += [self.start] if self.says_time else []
-                begin = min(times, default=begin)
+            begin = self._begin_of(fresh, begin)
             block = without_sites(fresh)
             events = (identifier.identify(block) if identifier else block).behind(kept)
             if identifier:
@@ -408,19 +443,14 @@ class Trace:
         mark_lost(result.requests, result.requests.start, loss)
         for table in (result.bios, result.requests):
             mark_unended(table, by_intervals=self.by_intervals)
-        events = result.association.events
-        used, done = named_events(result.association), ~result.kept.events
-        if result.plain is not None:
-            self.account.add_plain(result.plain, 0 if self.span is None else self.span.begin)
+        first = 0 if self.span is None else self.span.begin
+        result.count_events(self.account, first, self.own_io)
         if self.span is not None:
-            result = clipped(result, self.span.begin)
-            done &= events.ts >= self.span.begin
+            result = clipped(result, first)
         bios, requests = result.bios, result.requests
-        own = np.zeros_like(used) if self.own_io else own_events(result)
-        self.account.add_events(events.take(done), (used & ~own)[done], own[done])
         self.account.add_own(bios, requests)
         left_out = None
-        if not self.own_io and result.own:
+        if not self.own_io and result.has_own:
             left_out = own_of(result)
             result = without_own(result)
             bios, requests = result.bios, result.requests

@@ -4,7 +4,7 @@
 
 `pip install` does the same for a wheel (setup.py); this is for the tree that is worked on: a
 compiled module hides the source beside it. Without Cython or a compiler the old results are
-removed, and biotrail works without them.
+removed, and the exit status is 1: recording works without them, reading logs does not.
 
 Modules are compiled for CPython's stable ABI, so that one result, and one wheel for each platform,
 serves 3.11 and later; what that costs is in docs/performance.md.
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 JOINED = ROOT / "build" / "joined"
 """Where sources that are joined of parts are written, for Cython."""
+NEEDED = (
+    "reading logs needs the compiled modules: install a C compiler and Python's headers "
+    "(Debian: gcc and python3-dev; Fedora: gcc and python3-devel)"
+)
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether this Python has the stable ABI; free-threaded ones have none yet."""
 OLDEST = "0x030B0000"
@@ -51,7 +55,6 @@ COMPILED = (
     "biotrail.converters.outputs.perfetto.tracks.lane_loops",
     "biotrail.converters.outputs.perfetto.writing.packet_loops",
     "biotrail.converters.match.compiled",
-    "biotrail.converters.settling.plain",
     "biotrail.recorder.log.column_loops",
 )
 """Modules to compile; setup.py reads them here."""
@@ -96,10 +99,10 @@ def result_of(module: str) -> Path:
     return _path_of(module).with_name(_path_of(module).stem + SUFFIX)
 
 
-def extensions(modules: Iterable[str], folder: str, *, optional: bool) -> "list[Extension]":
+def extensions(modules: Iterable[str], folder: str) -> "list[Extension]":
     """Return modules as setuptools builds them, with their C sources written below `folder`.
 
-    optional: a compiler's failure is none of the whole build. Raises ImportError without Cython.
+    Raises ImportError without Cython.
     """
     from Cython.Build import cythonize
     from setuptools import Extension
@@ -109,7 +112,6 @@ def extensions(modules: Iterable[str], folder: str, *, optional: bool) -> "list[
         Extension(
             module,
             [] if module == SHARED else [os.path.relpath(source_for_cython(module), ROOT)],
-            optional=optional,
             py_limited_api=STABLE,
             define_macros=macros,
             extra_compile_args=["-O3", "-g0", "-w"],  # -w: nobody wrote the C
@@ -132,7 +134,7 @@ def build(modules: list[str]) -> None:
     from setuptools import Distribution
 
     with tempfile.TemporaryDirectory() as folder:
-        made = extensions((m for m in modules if m != SHARED), folder, optional=False)
+        made = extensions((m for m in modules if m != SHARED), folder)
         command = Distribution({"ext_modules": made}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = f"{folder}/lib", f"{folder}/temp"
         command.parallel = os.cpu_count()
@@ -167,10 +169,11 @@ def main() -> int:
     try:
         if old:
             build(old)
-    except Exception as error:  # whatever a compiler does: the source serves
+    except Exception as error:  # whatever a compiler does
         for module in old:
             result_of(module).unlink(missing_ok=True)
-        print(f"build_compiled: not compiled, biotrail works without: {error}", file=sys.stderr)
+        print(f"build_compiled: not compiled: {error}; {NEEDED}", file=sys.stderr)
+        return 1
     for module in modules:
         remove_others(module)
     return 0

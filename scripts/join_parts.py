@@ -23,7 +23,7 @@ PARTS = (
 )
 """Modules of the package, in the order in which they are joined."""
 NUMBERS, LIVES = "numbers", "lives"
-OF_THE_SCHEMA = ("NO_SECTOR", "NO_TAG")
+OF_THE_SCHEMA = ("NO_SECTOR", "NO_TAG", "Q_FLAG_OWN")
 """Names of recorder.schema.records that parts use."""
 
 _HEAD = """# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
@@ -42,6 +42,8 @@ ctypedef int int32
 ctypedef unsigned short uint16
 ctypedef unsigned char uint8
 ctypedef unsigned long long* words
+ctypedef long long[7] int64_7
+ctypedef long long[32] int64_32
 """
 _C_FUNCTION = "@cython.cfunc\n@cython.exceptval(check=False)\n"
 

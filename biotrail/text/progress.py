@@ -11,7 +11,7 @@ from functools import partial
 import click
 
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.lifecycles.lifecycles import Result as Associated
+from biotrail.converters.lifecycles.result import Result as Associated
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.strings import shown
 from biotrail.text import units

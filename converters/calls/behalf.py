@@ -14,7 +14,7 @@ from biotrail.converters.events.path_tables import HeldBios
 from biotrail.converters.events.tables import I32, NEVER, Bios
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.result import Result
 
 
 def set_whom(window: "Result") -> None:

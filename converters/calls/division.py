@@ -34,7 +34,7 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.result import Result
 
 _UNINTERRUPTIBLE = 2
 """TASK_UNINTERRUPTIBLE (include/linux/sched.h); TASK_KILLABLE has this bit too."""

@@ -17,7 +17,7 @@ from biotrail.converters.events.path_tables import HeldBios, HeldSince, PathTabl
 from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles, WaitCause
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.result import Result
 
 WAKE_NS = 1_000_000
 """Longest time from a bio's completion to the wake-up of who waits for it."""

@@ -11,6 +11,7 @@ from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.tables import (
+    I64,
     Bios,
     Bool,
     Certainty,
@@ -174,18 +175,11 @@ class Account:
                 self.devices[on] = self.devices.get(on, 0) + int(count)
 
     def add_plain(self, plain: PlainEvents, begin: int) -> None:
-        """Count the events of plain I/O, all used, and the records of the path beside them.
+        """Count the events of I/O that was settled before the association, all used.
 
         begin: ns, before which events are not counted.
         """
         ts, mask = plain.events.ts, plain.mask
-        beside = plain.beside[np.searchsorted(ts[plain.beside], begin) :]
-        for kind, count in enumerate(np.bincount(plain.events.kind[beside]).tolist()):
-            if count:  # none of these names a device
-                where = (BY_KIND[Kind(kind)].letter, Reason.PATH)
-                self.events[where] = self.events.get(where, 0) + count
-        if len(beside):
-            self._widen(int(ts[beside[0]]), int(ts[beside[-1]]))
         if ts[0] < begin:
             events = plain.events.take(mask & (ts >= begin))
             used = np.ones(len(events), np.bool_)
@@ -199,6 +193,37 @@ class Account:
             self.events[letter, Reason.USED] = self.events.get((letter, Reason.USED), 0) + count
             if kind != Kind.CHAIN:  # which names no device
                 self.devices[dev, letter] = self.devices.get((dev, letter), 0) + count
+
+    def add_counts(
+        self, counts: I64, devices: dict[tuple[int, int], int], first: int, last: int
+    ) -> None:
+        """Count events, but those of chosen sites (`add_sites`).
+
+        counts: (256, 2), by kind and whether they are part of a lifecycle. devices: by (dev_t,
+        kind). first, last: their first and last time (ns).
+        """
+        self._widen(first, last)
+        for kind, used in np.argwhere(counts).tolist():
+            reason = Reason.USED if used else _PLAIN.get(Kind(kind), Reason.NO_POINTER)
+            if reason is not Reason.SITE:
+                self._add((BY_KIND[Kind(kind)].letter, reason), int(counts[kind, used]))
+        for (dev, kind), count in devices.items():
+            if dev:
+                on = (dev, BY_KIND[Kind(kind)].letter)
+                self.devices[on] = self.devices.get(on, 0) + count
+
+    def move_to_own(self, counts: dict[int, int]) -> None:
+        """Count used events, by kind, as those of the recording itself."""
+        for kind, count in counts.items():
+            letter = BY_KIND[Kind(kind)].letter
+            self._add((letter, Reason.USED), -count)
+            self._add((letter, Reason.OWN), count)
+            if not self.events[letter, Reason.USED]:
+                del self.events[letter, Reason.USED]
+
+    def _add(self, where: tuple[str, Reason], count: int) -> None:
+        """Add events by (letter, reason)."""
+        self.events[where] = self.events.get(where, 0) + count
 
     def _widen(self, first: int, last: int) -> None:
         """Widen `first_ns` and `last_ns` to events at these times (ns)."""

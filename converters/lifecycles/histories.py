@@ -2,58 +2,25 @@
 """The events behind chosen bios: those of the bios, of their pieces and of their requests.
 
 The window in which a bio is returned as ended has all of its events, because the events of bios
-in flight are passed on to the next window; so no state is needed between windows. Of bios that were
-settled before the model, it is asked then: for their families alone.
+in flight are passed on to the next window; so no state is needed between windows.
 """
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biotrail.converters.association.identity.association import Association, edges_of_rows
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Bool, Table
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Bool
+from biotrail.converters.lifecycles.result import Histories
 from biotrail.recorder.schema.records import Kind
 
-
-@dataclass
-class Histories(Table):
-    """One row per (bio, event), sorted by bio, then by time."""
-
-    bio: I64
-    """`Bios.number` of the chosen bio."""
-    request: I64
-    """`Requests.number` of the event's request; NEVER: the event is of the bio alone."""
-    event: I64
-    """Index of the event in the events that come with the table."""
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.lifecycles import Modelled
 
 
-def histories(result: Result, bios: I64) -> tuple[Histories, Events]:
-    """Return all events of the given bios, of their pieces and of their requests.
-
-    With the events that `Histories.event` indexes. bios: values of `Bios.number`; those that are
-    not in the window have no rows. An event that names both bio and request is listed once, with
-    the request.
-    """
-    found, events = _modelled(result, bios), result.association.events
-    plain = bios[:0] if result.settled is None else bios[result.settled.has(bios)]
-    if result.settled is None or not len(plain):
-        return found, events
-    apart = result.settled.modelled(plain)
-    more = _modelled(apart, plain)
-    number = np.concatenate(
-        [events.number[found.event], apart.association.events.number[more.event]]
-    )
-    events = Events.join([events.take(np.unique(found.event)), apart.association.events])
-    both = Histories.concatenate([found, more])
-    by_number = np.argsort(events.number)
-    both.event = by_number[np.searchsorted(events.number, number, sorter=by_number)]
-    return both.take(np.argsort(both.bio, kind="stable")), events
-
-
-def _modelled(result: Result, bios: I64) -> Histories:
-    """Return the events of those bios that are in the result's association."""
+def histories(result: "Modelled", bios: I64) -> tuple[Histories, Events]:
+    """Return `Result.histories` of a window that the model associated."""
     a = result.association
     own_bio, own_event = _bio_events(a, result.bio_number, bios)
     request_bio, request, event = _request_events(a, result, bios)
@@ -66,7 +33,7 @@ def _modelled(result: Result, bios: I64) -> Histories:
     bio, about, event = bio[order], about[order], event[order]
     new = np.ones(len(bio), dtype=np.bool_)
     new[1:] = (bio[1:] != bio[:-1]) | (event[1:] != event[:-1])
-    return Histories(bio[new], about[new], event[new])
+    return Histories(bio[new], about[new], event[new]), a.events
 
 
 def _bio_events(a: Association, number: I64, bios: I64) -> tuple[I64, I64]:
@@ -75,7 +42,7 @@ def _bio_events(a: Association, number: I64, bios: I64) -> tuple[I64, I64]:
     return number[a.bios.row_gen[rows]], a.bios.row_event[rows]
 
 
-def _request_events(a: Association, result: Result, bios: I64) -> tuple[I64, I64, I64]:
+def _request_events(a: Association, result: "Modelled", bios: I64) -> tuple[I64, I64, I64]:
     """Return (bio number, request number, event row) of all events of the bios' requests.
 
     bios: values of `Bios.number`. The requests are those that held any piece of the bios at any

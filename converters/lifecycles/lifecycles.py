@@ -2,11 +2,11 @@
 """Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from biotrail.converters.association.completion.carry_over import Kept, keep
+from biotrail.converters.association.completion.carry_over import Kept, keep, named_events
 from biotrail.converters.association.completion.completion import (
     RequestEnds,
     bios_left_out,
@@ -20,14 +20,13 @@ from biotrail.converters.association.identity.address_reuse import (
     ReusedGenerations,
 )
 from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.identity.generations import Generations
 from biotrail.converters.association.steps import associate
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
-from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.plain_events import Owners, PlainEvents
-from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
@@ -39,7 +38,6 @@ from biotrail.converters.events.tables import (
     Edges,
     RequestKind,
     Requests,
-    Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.certainties import (
@@ -49,14 +47,19 @@ from biotrail.converters.lifecycles.certainties import (
     may_flush,
     request_certainty,
 )
+from biotrail.converters.lifecycles.histories import histories
 from biotrail.converters.lifecycles.milestones import Milestones, milestones
 from biotrail.converters.lifecycles.operations import request_kinds
-from biotrail.converters.lifecycles.own_io import Own, own_io
+from biotrail.converters.lifecycles.own_io import Own, own_events, own_io
 from biotrail.converters.lifecycles.path import path_tables
 from biotrail.converters.lifecycles.request_devices import RequestDevices
+from biotrail.converters.lifecycles.result import Histories, Result
 from biotrail.converters.lifecycles.stages import bio_stages, request_stages
 from biotrail.converters.lifecycles.submitters import Submitters
 from biotrail.recorder.schema.records import NO_TAG, Kind
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.account import Account
 
 FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
@@ -67,61 +70,81 @@ _SLOTS = 1 << 12
 T = TypeVar("T", Bios, Requests)
 
 
-class SettledLives(Protocol):
-    """I/O of a window that was settled before the model; it can be asked until the next window."""
+@dataclass(kw_only=True)
+class Modelled(Result):
+    """One window that was associated by the column model.
 
-    def bios(self) -> Owners:
-        """Return its bios and their pieces."""
-
-    def requests(self) -> Owners:
-        """Return its requests."""
-
-    def has(self, numbers: I64) -> Bool:
-        """Return per number whether it is that of one of its bios."""
-
-    def modelled(self, numbers: I64) -> "Result":
-        """Return what the model makes of the families of these of its bios alone."""
-
-
-@dataclass
-class Result:
-    """One associated window. Tables are sorted by `number`.
-
-    `kept` marks what the next window must contain again; `open_bios` and `open_requests` are the
-    rows of such bios and requests, `bios` and `requests` all others.
+    `kept` marks what the next window must contain again.
     """
 
     association: Association
     kept: Kept
     own: Own
-    bios: Bios
-    requests: Requests
-    edges: Edges
-    open_bios: Bios
-    open_requests: Requests
-    bio_stages: Stages
-    """Stages of `bios`, in the order of its rows."""
-    request_stages: Stages
-    """Stages of `requests`, in the order of its rows."""
     bio_number: I64
     """Per bio generation of the association: `Bios.number` of its whole bio."""
     request_number: I64
     """Per request generation of the association: `Requests.number`."""
-    path: PathTables | None = None
-    """As `Lifecycles.path`."""
     plain: PlainEvents | None = None
     """Events of plain I/O that was settled before the association, which does not have them."""
-    sites: SiteTables | None = None
-    """As `Lifecycles.sites`; set by the pipeline."""
-    settled: SettledLives | None = None
-    """The lives of `plain`."""
 
     def carried(self) -> Events:
         """Return the events that the next window must have again; a copy."""
-        if self.plain is None or not len(self.plain.held):
-            return self.association.events.take(self.kept.events)
-        rows = np.concatenate([self.plain.rest[self.kept.events], self.plain.held])
-        return self.plain.events.take(np.sort(rows))
+        return self.association.events.take(self.kept.events)
+
+    @property
+    def has_own(self) -> bool:
+        """As `Result.has_own`."""
+        return bool(self.own)
+
+    def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
+        """Add the events that no later window has, as `Result.count_events`."""
+        if self.plain is not None:
+            account.add_plain(self.plain, begin)
+        events = self.association.events
+        done = ~self.kept.events & (events.ts >= begin)
+        used = named_events(self.association)[done]
+        own = own_events(self)[done] & (not own_io)
+        account.add_events(events.take(done), used & ~own, own)
+
+    def own_numbers(self) -> tuple[I64, I64]:
+        """As `Result.own_numbers`."""
+        a = self.association
+        # An own request that was not issued yet may still get bios of others by a merge. Whose
+        # an absorbed request was is known once the absorbing request is issued.
+        absorbed = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+        open_ended = (self.own.requests & (a.requests.first(Kind.D) < 0)) | absorbed
+        open_ended &= self.kept.requests
+        doubtful = a.requests.row_event[open_ended[a.requests.row_gen]]
+        return a.events.number[own_events(self)], np.unique(a.events.number[doubtful])
+
+    def _generations(self, kind: str) -> tuple[Generations, Bool, I64]:
+        """Return (generations of addresses, mask of those that go on, number of each one)."""
+        if kind == "request":
+            return self.association.requests, self.kept.requests, self.request_number
+        return self.association.bios, self.kept.bios, self.bio_number
+
+    def owners(self, kind: str) -> Owners:
+        """As `Result.owners`."""
+        generations, kept, number = self._generations(kind)
+        none = np.zeros(0, np.int64)
+        found = [Owners(none.astype(np.uint64), none, none, none)]
+        if len(generations):
+            ts = self.association.events.ts
+            first, last = ts[generations.birth], ts[generations.last_event]
+            modelled = Owners(generations.pointer, first, last, number)
+            found.append(modelled.take(~kept & (number != NEVER)))
+        return Owners.concatenate(found)
+
+    def open_since(self, kind: str) -> int:
+        """As `Result.open_since`."""
+        generations, kept, _ = self._generations(kind)
+        if not kept.any():
+            return int(np.iinfo(np.int64).max)
+        return int(self.association.events.ts[generations.birth[kept]].min())
+
+    def histories(self, bios: I64) -> tuple[Histories, Events]:
+        """As `Result.histories`."""
+        return histories(self, bios)
 
 
 class Builder:
@@ -145,7 +168,7 @@ class Builder:
         """Number of the event of such a reuse → its time (ns)."""
         self.request_devices = RequestDevices(context)
 
-    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
         """Associate one window (a stretch of the log's events) and return its tables.
 
         events: those that the previous result kept and the new ones, sorted by time. settled: ns;
@@ -183,20 +206,24 @@ class Builder:
         closed = np.where(kept.requests, -1, request_number)
         flush_bio = (ends.total <= 0) & (ends.done == 0) & (requests.kind == RequestKind.NORMAL)
         flush_bio &= may_flush(requests.opf, self._context)
-        return Result(
-            a,
-            kept,
-            own,
-            bios.take(rows),
-            requests.take(request_rows),
-            _edges(a, whole, number, request_number, ~bio_open),
-            _going_on(bios.take(open_rows)),
-            _going_on(requests.take(_in_order(request_number, kept.requests))),
-            bio_stages(a, self._context, whole, m, request_based, number, rows),
-            request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
-            number[whole.row_of_gen] if len(number) else number,
-            request_number,
-            path_tables(a, self._tasks, whole, number, rows, open_rows, closed, ends, requests),
+        return Modelled(
+            association=a,
+            kept=kept,
+            own=own,
+            bios=bios.take(rows),
+            requests=requests.take(request_rows),
+            edges=_edges(a, whole, number, request_number, ~bio_open),
+            open_bios=_going_on(bios.take(open_rows)),
+            open_requests=_going_on(requests.take(_in_order(request_number, kept.requests))),
+            bio_stages=bio_stages(a, self._context, whole, m, request_based, number, rows),
+            request_stages=request_stages(
+                a, ends, requests.start, flush_bio, request_number, request_rows
+            ),
+            bio_number=number[whole.row_of_gen] if len(number) else number,
+            request_number=request_number,
+            path=path_tables(
+                a, self._tasks, whole, number, rows, open_rows, closed, ends, requests
+            ),
         )
 
     def _gone_bios(self, a: Association, whole: Whole, m: Milestones) -> I64:

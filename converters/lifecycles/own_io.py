@@ -27,7 +27,8 @@ from biotrail.converters.events.tables import (
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.lifecycles import Modelled
+    from biotrail.converters.lifecycles.result import Result
 
 _DEEPEST = 64
 """Limit of stacked devices that are followed; no kernel allows so many."""
@@ -168,7 +169,7 @@ def _path_without(result: "Result") -> PathTables | None:
     )
 
 
-def own_events(result: "Result") -> Bool:
+def own_events(result: "Modelled") -> Bool:
     """Return per event of the window whether it belongs to own I/O and to no other.
 
     False for events of no bio or request (names, plugging); all False if no bio is own.
@@ -195,27 +196,19 @@ class OwnEventFilter:
     def release(self, fresh: Events, result: "Result", most: int) -> Events:
         """Add `fresh` events to the queue; remove and return those whose owner is decided, by time.
 
-        Events of own I/O are dropped. Events wait from the first event's time on of a request that
-        the next window sees again (`kept`), and of which it is open whether it is own: an own one
-        not issued yet, so that bios of others may merge into it, or any absorbed by a request not
-        known yet. The final window keeps none, so nothing waits after it.
+        Events of own I/O are dropped. Events wait from the first one on of which it is open whether
+        it is own (`Result.own_numbers`). The final window has none such, so nothing waits after it.
 
         fresh: the events that are new in the window `result`. most: if as many events wait, `fresh`
         included, all are decided by what is known now, and returned.
         """
-        a = result.association
+        own, undecided = result.own_numbers()
         self._waiting = Events.join([self._waiting, fresh])
-        self._own = np.concatenate([self._own, a.events.number[own_events(result)]])
-        # An own request that was not issued yet may still get bios of others by a merge. Whose
-        # an absorbed request was is known once the absorbing request is issued.
-        absorbed = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
-        open_ended = (result.own.requests & (a.requests.first(Kind.D) < 0)) | absorbed
-        open_ended &= result.kept.requests
-        doubtful = a.requests.row_event[open_ended[a.requests.row_gen]]
+        self._own = np.concatenate([self._own, own])
         edge = len(self._waiting)
-        if len(doubtful) and edge < most:
-            edge = int(np.searchsorted(self._waiting.ts, a.events.ts[doubtful].min()))
-            self._own = np.setdiff1d(self._own, a.events.number[doubtful])
+        if len(undecided) and edge < most:
+            edge = int(np.argmax(np.append(np.isin(self._waiting.number, undecided), True)))
+            self._own = np.setdiff1d(self._own, undecided)
         ready, self._waiting = self._waiting.split(edge)
         ready = ready.take(~np.isin(ready.number, self._own))
         self._own = np.intersect1d(self._own, self._waiting.number)

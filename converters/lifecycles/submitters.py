@@ -70,7 +70,7 @@ class Submitters:
             "part": np.where(recorded, field_of_q("part", np.uint32), dev).astype(np.uint32),
             "tid": np.where(tid < FIRST_UNKNOWN_TID, tid, 0).astype(np.uint32),
             "task": np.where(recorded, self.tasks.rows(tid, queue_time), -1).astype(np.int32),
-            "whom": self._waiter_rows(events, queued, queue_time),
+            "whom": self.waiter_rows(events, queued, queue_time),
             "cgroup": field_of_q("cgroup", np.uint64),
             "ioprio": field_of_q("ioprio", np.uint16),
             "hint": field_of_q("hint", np.uint8),
@@ -79,7 +79,7 @@ class Submitters:
             "cpu": _cpus(events, queued),
         }
 
-    def _waiter_rows(self, events: Events, queued: EventRows, queue_time: I64) -> I32:
+    def waiter_rows(self, events: Events, queued: EventRows, queue_time: I64) -> I32:
         """Return the row in the trace's tasks of who waits for each Q's bio; -1: nobody is known.
 
         Or of who submitted the request of io_uring or aio for which a kernel thread queued it.

@@ -19,7 +19,7 @@ from biotrail.converters.events.tables import (
 )
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.result import Result
 
 T = TypeVar("T", "Lifecycles", "Result")
 

@@ -9,6 +9,7 @@ from biotrail.converters.match.families import (
     link_bios,
     link_request,
     may_be_over,
+    superseded,
 )
 from biotrail.converters.match.generations import begins_bio, note_clone
 from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
@@ -16,6 +17,7 @@ from biotrail.converters.match.memory import (
     allocate,
     bio_place,
     linked,
+    mention,
     new_bio,
     note,
     request_place,
@@ -66,9 +68,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
         b.slot = slot
         b.next = cython.cast(Life, b)
         if old:
-            old.again = m.number
-            old.again_ts = m.ts
-            may_be_over(m, cython.cast(Life, old))
+            superseded(m, cython.cast(Life, old))
         place.life = cython.cast(Life, b)
         b.place = place
         join_list(m, cython.cast(Life, b))
@@ -88,6 +88,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
                 b.early = request
     b.among = request
     note(m, cython.address(b.told), role)
+    mention(m, cython.cast(Life, b))
     return b
 
 
@@ -126,6 +127,15 @@ def on_queue(m: Machine) -> None:
     find_page(m, b)
 
 
+def on_backing(m: Machine) -> None:
+    """B: the bio of the Q before was queued for a request of a loop device."""
+    b: Bio = cython.cast(Bio, bio_place(m, m.w1[m.row]).life)
+    r: Request = cython.cast(Request, request_place(m, m.w2[m.row]).life)
+    if b and r and b.told.kind == Q and b.told.ts == m.ts:
+        b.backing = r
+        link_request(b, r)
+
+
 def on_join(m: Machine) -> None:
     """G: a request is allocated for a bio. M, F: it joins the end, or the start, of one."""
     role: int64 = m.kind
@@ -151,6 +161,8 @@ def on_join(m: Machine) -> None:
         r.last_join = join
         if never_queued(m, r):
             return
+    if m.bio == 0:
+        return
     b: Bio = bio_here(m, m.bio, role, r, 0)
     if role == G:
         queued_now(m, m.bio)
@@ -165,9 +177,13 @@ def on_join(m: Machine) -> None:
 def on_split(m: Machine) -> None:
     """X: a front piece, a bio of its own, is split off. dm reports what is left instead."""
     parent: uint64 = m.w5[m.row]
-    if m.w6[m.row] == m.sector & LOW_32:
+    if m.w6[m.row] == m.sector & LOW_32 and m.bio != 0:
         bio_here(m, m.bio, REST, NULL, 0)
         queued_now(m, m.bio)
+        return
+    if m.bio == 0:
+        if parent:
+            bio_here(m, parent, PARENT, NULL, 0)
         return
     front: Bio = bio_here(m, m.bio, X, NULL, 0)
     queued_now(m, m.bio)

@@ -68,7 +68,7 @@ def close_family(m: Machine) -> None:
             splits = True
         clones = clones or b.is_clone
         splits = splits or (not b.is_clone and b.candidates != NULL)
-        pages = pages or b.above != NULL
+        pages = pages or b.above != NULL or b.backing != NULL
     if splits:
         follow_splits(m)
     for at in range(m.requests_of):
@@ -109,9 +109,10 @@ def close_family(m: Machine) -> None:
             b.good = 0
             b.completion_lost = True
     if pages:
+        find_told_pieces(m)
         for at in range(m.bios_of):
             b = m.family_bios[at]
-            if b.above:
+            if b.above or b.told_piece:
                 decide_page(m, b)
     write_family(m)
 
@@ -511,17 +512,87 @@ def same_source(one: Bio, other: Bio) -> bint:
     return other.source_sector < one.source_sector + cython.cast(uint64, one.asked.size >> 9)
 
 
-def decide_page(m: Machine, b: Bio) -> None:
-    """Find the upper bio of one that a loop device sent to its backing disk: by the page."""
-    c: Bio = b.above
+def find_told_pieces(m: Machine) -> None:
+    """Find in which bio of its request each one begins that was queued for a request.
+
+    They come in the order of the file's bytes, so each begins where those before it end; but a hole
+    of the file is not read, so one with the first page of a bio of the request begins there.
+    """
+    at: int64
+    sector: uint64
+    b: Bio
+    before: Bio
+    after: Bio
+    r: Request
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        r = b.backing
+        if not r:
+            continue
+        before = NULL
+        after = r.first_lower
+        while after and after.queue.number < b.queue.number:
+            before = after
+            after = after.next_lower
+        b.next_lower = after
+        if before:
+            before.next_lower = b
+        else:
+            r.first_lower = b
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        b = r.first_lower
+        before = piece_at(r, 0)
+        if not b or not before:
+            continue
+        sector = before.piece_begin
+        while b:
+            if b.above:
+                before = first_piece_of(m, b.above)
+                if before.request == r:
+                    sector = before.piece_begin
+            b.told_piece = piece_at(r, sector)
+            sector += cython.cast(uint64, max(b.bytes, 0) >> 9)
+            b = b.next_lower
+
+
+def piece_at(r: Request, sector: uint64) -> Bio:
+    """Return the last bio of a request that begins at a sector or before, else its first one."""
+    b: Bio = r.first
+    found: Bio = NULL
+    first: Bio = NULL
+    while b:
+        if b.piece_bytes > 0:
+            if not first or b.piece_begin < first.piece_begin:
+                first = b
+            if b.piece_begin <= sector and (not found or b.piece_begin >= found.piece_begin):
+                found = b
+        b = b.sibling
+    return found if found else first
+
+
+def first_piece_of(m: Machine, c: Bio) -> Bio:
+    """Return the piece of a bio with its first sector: a front, or itself."""
     first: Bio = c
     front: Bio
-    last: At
     at: int64
     for at in range(m.bios_of):
         front = m.family_bios[at]
         if front.root == c and front != c and front.piece_begin == c.best.sector:
             first = front
+    return first
+
+
+def decide_page(m: Machine, b: Bio) -> None:
+    """Find the upper bio of one that a loop device sent to its backing disk.
+
+    By the request that the recorder tells, else by the page.
+    """
+    first: Bio = b.told_piece
+    last: At
+    if not first:
+        first = first_piece_of(m, b.above)
+    c: Bio = first.root if b.told_piece else b.above
     r: Request = first.request
     if (r == NULL or r.issue.number < 0) and m.on[LOOP_ISSUED]:
         return

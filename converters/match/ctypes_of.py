@@ -15,6 +15,10 @@ bint = bool
 words = Any
 """A column of a window's records: uint64*."""
 
+int64_7 = Any
+"""Seven of int64; likewise the next."""
+int64_32 = Any
+
 NULL: Any = None
 abort: Any = None
 calloc: Any = None

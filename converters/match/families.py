@@ -4,9 +4,10 @@
 import cython
 
 from biotrail.converters.match.closing import close_family
-from biotrail.converters.match.ctypes_of import NULL, int64, realloc, uint32
+from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, realloc, size_of, uint32
 from biotrail.converters.match.lives import Bio, Device, Entry, Life, Request
 from biotrail.converters.match.memory import (
+    allocate,
     free_bio,
     free_life,
     free_request,
@@ -56,8 +57,20 @@ def link_request(one: Bio, other: Request) -> None:
 
 def may_be_over(m: Machine, life: Life) -> None:
     """Have a family looked at when late events can't come any more: some of it ended."""
+    family_of(life).over = m.ts
+    look_at(m, life)
+
+
+def superseded(m: Machine, life: Life) -> None:
+    """Have the family of a life looked at whose address begins another one."""
+    life.again = m.number
+    life.again_ts = m.ts
+    look_at(m, life)
+
+
+def look_at(m: Machine, life: Life) -> None:
+    """Have a family looked at."""
     life = family_of(life)
-    life.over = m.ts
     if not life.is_due:
         queue_due(m, life)
 
@@ -65,6 +78,7 @@ def may_be_over(m: Machine, life: Life) -> None:
 def queue_due(m: Machine, life: Life) -> None:
     """Put a family at the end of the queue."""
     life.is_due = True
+    life.due_since = m.ts
     life.due_next = NULL
     if m.last_due:
         m.last_due.due_next = life
@@ -73,14 +87,18 @@ def queue_due(m: Machine, life: Life) -> None:
     m.last_due = life
 
 
-def settle(m: Machine, before: int64) -> None:
-    """Close the families that were over before a time (ns); those that are not yet wait on."""
+def settle(m: Machine, before: int64, all_due: bint) -> None:
+    """Close families that were over before a time (ns).
+
+    Those that are not yet wait on. all_due: look at all of the queue; otherwise only at those that
+    came into it before that time, of which few wait on.
+    """
     life: Life
     last: Life = m.last_due
     state: int64
     while m.first_due and last:
         life = m.first_due
-        if not life.closed and life.over >= before and family_of(life) == life:
+        if not all_due and life.due_since >= before:
             break
         m.first_due = life.due_next
         if not m.first_due:
@@ -114,6 +132,8 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
             state = bio_over(m, cython.cast(Bio, life))
         else:
             state = request_over(cython.cast(Request, life))
+            if state == OPEN and unanswered(cython.cast(Request, life)):
+                state = OVER
         if state == OPEN:
             return OPEN
         if state == LATER or life.told.ts >= before:
@@ -130,6 +150,25 @@ def request_over(r: Request) -> int64:
     if r.complete.number >= 0 and (r.begun < 0 or r.since_begun >= r.begun):
         return OVER
     return OPEN
+
+
+def unanswered(r: Request) -> bint:
+    """Return whether the addresses of all bios of a request were reused: its C was lost."""
+    first: Life = cython.cast(Life, r)
+    life: Life = first.next
+    b: Bio
+    found: bint = False
+    if r.complete.number >= 0:
+        return False
+    while life != first:
+        if life.is_bio:
+            b = cython.cast(Bio, life)
+            if b.request == r:
+                if b.again < 0:
+                    return False
+                found = True
+        life = life.next
+    return found
 
 
 def bio_over(m: Machine, b: Bio) -> int64:
@@ -160,9 +199,9 @@ def bio_over(m: Machine, b: Bio) -> int64:
         return OVER
     if flags & m.preflush:
         return OPEN
-    if r.issue.number < 0 or (r.issue.opf & m.fua) != 0:
-        return OVER
-    return OPEN
+    if r.issue.number >= 0:
+        return OVER if (r.issue.opf & m.fua) != 0 else OPEN
+    return OVER if (r.complete.opf & m.fua) != 0 else OPEN
 
 
 def merged_since(b: Bio) -> int64:
@@ -201,6 +240,74 @@ def close_lives(m: Machine, first: Life) -> None:
             break
     close_family(m)
     forget_family(m)
+
+
+def show_open(m: Machine) -> None:
+    """Write rows of all that is not closed, by families, and leave these as they are."""
+    device: Device = m.first_device
+    m.round += 1
+    while device:
+        show_list(m, cython.cast(Life, device.first_bio))
+        show_list(m, cython.cast(Life, device.first_request))
+        device = device.next
+
+
+def show_list(m: Machine, life: Life) -> None:
+    """Write rows of the families of the lives in a list, each once."""
+    first: Life
+    one: Life
+    while life:
+        if life.shown != m.round:
+            first = one = life
+            begin_family(m)
+            while True:
+                one.shown = m.round
+                add_to_family(m, one)
+                one = one.next
+                if one == first:
+                    break
+            save_family(m)
+            close_family(m)
+            restore_family(m)
+        life = life.later
+
+
+def save_family(m: Machine) -> None:
+    """Keep a copy of the family: closing changes its members and their devices."""
+    at: int64
+    r: Request
+    size: int64 = m.bios_of * size_of(Bio) + m.requests_of * size_of(Request)
+    if size > m.saved_room:
+        m.saved_room = 2 * size
+        free(m.saved)
+        m.saved = allocate(1, m.saved_room)
+    bios: Bio = cython.cast(Bio, m.saved)
+    requests: Request = cython.cast(Request, cython.address(bios[m.bios_of]))
+    for at in range(m.bios_of):
+        m.family_bios[at].itself = m.family_bios[at]
+        bios[at] = m.family_bios[at][0]
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        requests[at] = r[0]
+        r.device.was_unresolved = r.device.unresolved
+        r.device.was_merged_last = r.device.merged_last
+
+
+def restore_family(m: Machine) -> None:
+    """Put the family back as it was."""
+    at: int64
+    r: Request
+    bios: Bio = cython.cast(Bio, m.saved)
+    requests: Request = cython.cast(Request, cython.address(bios[m.bios_of]))
+    b: Bio
+    for at in range(m.bios_of):  # closing sorted them
+        b = bios[at].itself
+        b[0] = bios[at]
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        r[0] = requests[at]
+        r.device.unresolved = r.device.was_unresolved
+        r.device.merged_last = r.device.was_merged_last
 
 
 def begin_family(m: Machine) -> None:

@@ -9,6 +9,8 @@ from biotrail.converters.match.ctypes_of import (
     bint,
     int32,
     int64,
+    int64_7,
+    int64_32,
     struct,
     uint8,
     uint16,
@@ -58,6 +60,11 @@ class Device:
     first_clone: "Bio"
     """Clones of its bios, on devices below."""
     next: "Device"
+    was_merged_last: int64
+    """The same before a family was closed that goes on; `was_unresolved` likewise."""
+    was_unresolved: bint
+    counts: int64_32
+    """Of its events, by kind, since they were last asked for."""
 
 
 @struct
@@ -88,9 +95,18 @@ class Life:
     over: int64
     """Of a family: when some of it was last seen to end, ns."""
     due_next: "Life"
+    due_since: int64
+    """Time (ns) when it came into the queue."""
     earlier: "Life"
     later: "Life"
     device: Device
+    mentions: "Mention"
+    """Events that name it, if they are noted; `last_mention` is the last with room."""
+    last_mention: "Mention"
+    shown: int64
+    """The last time that what is open was shown with it."""
+    is_own: bint
+    """Of the recording itself; found when the family is over."""
 
 
 @struct
@@ -157,6 +173,8 @@ class Bio(Life):
     above: "Bio"
     """The bio above with the same first page, at its Q."""
     in_pages: bint
+    backing: "Request"
+    """The loop device's request that it was queued for, as the recorder tells."""
     # Found when the family is over.
     root: "Bio"
     upper: "Bio"
@@ -194,6 +212,13 @@ class Bio(Life):
     """Of its clones; each has the next as `next_clone`."""
     next_clone: "Bio"
     number: int64
+    told_piece: "Bio"
+    """Of the bios of `backing`, the one in which it begins; it has the next one as `next_lower`."""
+    next_lower: "Bio"
+    itself: "Bio"
+    """Where it stands, in a copy of it."""
+    complete: bint
+    """A queued bio of which it is known when it ended."""
 
 
 @struct
@@ -244,6 +269,8 @@ class Request(Life):
     """Issued; no R, C or a since."""
     open_ended: bint
     """A D of it had a cut chain, or no head."""
+    last_cut: bint
+    """Its last D had a cut chain."""
     others: int64
     """Bios of its last D that the recording's filters left out."""
     first_head: uint64
@@ -267,6 +294,8 @@ class Request(Life):
     """Of those with an m that it absorbed, by time; each has the next as `next_taken`."""
     next_taken: "Request"
     above: "Request"
+    first_lower: Bio
+    """Of the bios that were queued for it, by time."""
     first: Bio
     """Of its bios, by address."""
     bios: int64
@@ -277,6 +306,16 @@ class Request(Life):
     sequence: bint
     finished: bint
     certainty: int64
+
+
+@struct
+class Mention:
+    """Some events that name a life: numbers; kind and disk (kind << 32 | dev_t)."""
+
+    count: int64
+    next: "Mention"
+    number: int64_7
+    what: int64_7
 
 
 @struct

@@ -23,13 +23,14 @@ from biotrail.converters.match.lives import (
     Join,
     Life,
     Link,
+    Mention,
     Named,
     Offer,
     Place,
     Request,
     Step,
 )
-from biotrail.converters.match.numbers import FOREVER, NEVER
+from biotrail.converters.match.numbers import FOREVER, MENTIONED, NEVER
 from biotrail.converters.match.state import Machine
 
 BLOCK = 256
@@ -107,6 +108,10 @@ def new_request(m: Machine) -> Request:
 
 def free_life(m: Machine, life: Life) -> None:
     """Give back a bio or request that is closed, but not while it is in the queue."""
+    if life.mentions:
+        life.last_mention.next = m.free_mentions
+        m.free_mentions = life.mentions
+        life.mentions = life.last_mention = NULL
     if life.is_due:
         return
     if life.is_bio:
@@ -154,6 +159,60 @@ def forget_joins(r: Request) -> None:
         r.joins = join.next
         free(join)
     r.last_join = NULL
+
+
+def mention(m: Machine, life: Life) -> None:
+    """Note that the event at hand names a life."""
+    m.used[m.row] = 1
+    if m.notes_events:
+        add_mention(m, life, m.number, (m.kind << 32) | m.dev)
+
+
+def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
+    """Add an event to those that name a life."""
+    last: Mention = life.last_mention
+    if not last or last.count == MENTIONED:
+        if not m.free_mentions:
+            add_mentions(m)
+        last = m.free_mentions
+        m.free_mentions = last.next
+        last.next = NULL
+        last.count = 0
+        if life.last_mention:
+            life.last_mention.next = last
+        else:
+            life.mentions = last
+        life.last_mention = last
+    last.number[last.count] = number
+    last.what[last.count] = what
+    last.count += 1
+
+
+def add_mentions(m: Machine) -> None:
+    """Make room for more events of lives."""
+    found: Mention = cython.cast(Mention, add_block(m, BLOCK, size_of(Mention)))
+    at: int64
+    for at in range(BLOCK):
+        found[at].next = m.free_mentions
+        m.free_mentions = cython.address(found[at])
+
+
+def move_mentions(m: Machine, old: Life, new: Life, since: int64) -> None:
+    """Have events from a number on name another life."""
+    one: Mention = old.mentions
+    at: int64
+    left: int64
+    while one:
+        left = 0
+        for at in range(one.count):
+            if one.number[at] >= since:
+                add_mention(m, new, one.number[at], one.what[at])
+            else:
+                one.number[left] = one.number[at]
+                one.what[left] = one.what[at]
+                left += 1
+        one.count = left
+        one = one.next
 
 
 def free_links(first: Link) -> None:

@@ -18,7 +18,10 @@ CHAIN = 13
 C = 14
 E = 15
 DONE = 16
+P = 17
+U = 18
 RQ_REMAP = 19
+BACKING = 43
 
 # Roles of a bio in an event that are no kind: split by X; left by an X of dm; early c of NVMe
 # multipath.
@@ -66,11 +69,18 @@ REQUESTS = 1
 EDGES = 2
 BIO_STAGES = 3
 REQUEST_STAGES = 4
-TABLES = 5
-MOST_COLUMNS = 32
-REQUEST_COLUMN = 32
-EDGE_COLUMN = 64
-ALL_COLUMNS = 160
+MENTIONS = 5
+LIVES = 6
+TABLES = 7
+MOST_COLUMNS = 40
+REQUEST_COLUMN = 40
+EDGE_COLUMN = 80
+MENTION_COLUMN = 200
+LIFE_COLUMN = 240
+ALL_COLUMNS = 280
+
+MENTIONED = 7
+"""Events of a `Mention`."""
 
 # Rules, by their place in `rules.NAMES`.
 STARTED = 0

@@ -5,19 +5,29 @@ import cython
 
 from biotrail.converters.match.bios import bio_here
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
-from biotrail.converters.match.families import join_list, link, may_be_over
+from biotrail.converters.match.families import (
+    join_list,
+    link,
+    look_at,
+    may_be_over,
+    superseded,
+)
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
 from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
 from biotrail.converters.match.memory import (
+    add_mention,
     allocate,
     device_of,
     end_of,
     forget_joins,
+    mention,
+    move_mentions,
     new_request,
     note,
     request_place,
 )
 from biotrail.converters.match.numbers import (
+    CHAIN,
     DONE,
     FOREVER,
     JOINED_BESIDE,
@@ -48,12 +58,11 @@ def request_here(m: Machine) -> Request:
             return NULL
         r = request_begins(m, place)
     elif begins_request(m, r):
-        r.again = m.number
-        r.again_ts = m.ts
-        may_be_over(m, cython.cast(Life, r))
+        superseded(m, cython.cast(Life, r))
         r = request_begins(m, place)
     note(m, cython.address(r.told), kind)
     r.told_bio = m.bio
+    mention(m, cython.cast(Life, r))
     if kind != M and kind != F:
         forget_joins(r)
     return r
@@ -98,6 +107,7 @@ def divided(m: Machine, r: Request, place: Place) -> Request:
                 link(cython.cast(Life, r), cython.cast(Life, later))
                 later.told = r.told
                 later.told_bio = r.told_bio
+                move_mentions(m, cython.cast(Life, r), cython.cast(Life, later), join.at.number)
                 later.joins = join
                 later.last_join = r.last_join
                 rest = join
@@ -113,6 +123,7 @@ def divided(m: Machine, r: Request, place: Place) -> Request:
                 forget_joins(r)
                 r.again = join.at.number
                 r.again_ts = join.at.ts
+                look_at(m, cython.cast(Life, r))
                 r = later
                 previous = NULL
         previous = join
@@ -179,6 +190,7 @@ def on_issue(m: Machine) -> None:
         r.hctx = word & 0xFFFF
     note(m, cython.address(r.last_issue), D)
     r.tag = m.high & 0xFFFF
+    r.last_cut = cut
     r.others = 0
     r.begun = m.size
     r.since_begun = r.since_issue = 0
@@ -197,9 +209,14 @@ def on_chain(m: Machine) -> None:
     r: Request = cython.cast(Request, request_place(m, m.w1[m.row]).life)
     slot: int64
     word: int64
+    b: Bio
     if not r or r.told.kind != D or r.told.ts != m.ts:
         return
     slot = 1 + (m.number - r.told.number - 1) * 6
+    of_chain: int64 = m.number
+    m.used[m.row] = 1
+    if m.notes_events:
+        add_mention(m, cython.cast(Life, r), of_chain, CHAIN << 32)
     # The event at hand is the D.
     m.number = r.told.number
     m.address = m.w1[m.row]
@@ -232,15 +249,18 @@ def on_chain(m: Machine) -> None:
             m.bio = bio
             add_name(r, bio)
             if not never_queued(m, r):
-                in_chain(m, r, bio, slot + word - 2)
+                b = in_chain(m, r, bio, slot + word - 2)
+                if m.notes_events:
+                    add_mention(m, cython.cast(Life, b), of_chain, CHAIN << 32)
 
 
-def in_chain(m: Machine, r: Request, address: uint64, slot: int64) -> None:
-    """A bio in the chain of a D: the D says whose it is."""
+def in_chain(m: Machine, r: Request, address: uint64, slot: int64) -> Bio:
+    """Return a bio in the chain of a D: the D says whose it is."""
     b: Bio = bio_here(m, address, D, r, slot)
     if b.issue < 0:
         b.issue = m.number
         b.issue_ts = m.ts
+    return b
 
 
 def add_name(r: Request, address: uint64) -> None:
@@ -327,6 +347,7 @@ def on_done(m: Machine) -> None:
         r.told.number = m.number
         r.told.ts = m.ts
         r.told.kind = DONE
+        mention(m, cython.cast(Life, r))
         forget_joins(r)
 
 

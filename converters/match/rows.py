@@ -14,7 +14,15 @@ from biotrail.converters.match.ctypes_of import (
     uint16,
     uint32,
 )
-from biotrail.converters.match.lives import At, Bio, Device, Life, Request, Step
+from biotrail.converters.match.lives import (
+    At,
+    Bio,
+    Device,
+    Life,
+    Mention,
+    Request,
+    Step,
+)
 from biotrail.converters.match.memory import device_of, time_of
 from biotrail.converters.match.numbers import (
     ABSORBED_BY_UNKNOWN,
@@ -34,8 +42,12 @@ from biotrail.converters.match.numbers import (
     FIRST_UNRECORDED,
     FOREVER,
     INCOMPLETE,
+    LIFE_COLUMN,
+    LIVES,
     LOST,
     LOW_32,
+    MENTION_COLUMN,
+    MENTIONS,
     MOST_COLUMNS,
     NEVER,
     NOT_ENDED,
@@ -57,7 +69,7 @@ from biotrail.converters.match.numbers import (
 )
 from biotrail.converters.match.stages import bio_stages, request_stages
 from biotrail.converters.match.state import Machine
-from biotrail.recorder.schema.records import NO_TAG
+from biotrail.recorder.schema.records import NO_TAG, Q_FLAG_OWN
 
 NO_CPU = 0xFFFF
 
@@ -114,6 +126,7 @@ def write_family(m: Machine) -> None:
         if is_piece(b):
             b.next_piece = b.root.first_piece
             b.root.first_piece = b
+    own: bint = find_own(m)
     for at in range(m.bios_of):
         b = m.family_bios[at]
         if b.root == b:
@@ -129,6 +142,115 @@ def write_family(m: Machine) -> None:
             put8(m, EDGE_COLUMN + 4, row, b.certainty)
     for at in range(m.requests_of):
         write_request(m, m.family_requests[at])
+    if m.tells_lives or m.tells_events or (own and m.notes_events):
+        write_lives(m, own or m.tells_events)
+
+
+def find_own(m: Machine) -> bint:
+    """Find which bios and requests are the recording's own; return whether there are any."""
+    at: int64
+    other: int64
+    depth: int64
+    found: bint = False
+    b: Bio
+    upper: Bio
+    r: Request
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        found = found or (b.flags & Q_FLAG_OWN) != 0
+    if not found:
+        return False
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        upper = b.root
+        b.is_own = (upper.flags & Q_FLAG_OWN) != 0
+        depth = 0
+        while upper.upper and depth < DEEPEST and not b.is_own:
+            upper = upper.upper.root
+            b.is_own = (upper.flags & Q_FLAG_OWN) != 0
+            depth += 1
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        r.is_own = r.first != NULL and not r.last_cut and r.others == 0
+        b = r.first
+        while b and r.is_own:
+            r.is_own = b.is_own
+            b = b.sibling
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        if r.absorbed_by:
+            r.is_own = r.absorbed_by.is_own
+            depth = 0
+            for other in range(m.bios_of):
+                b = m.family_bios[other]
+                if request_before_merge(b) == r:
+                    r.is_own = b.is_own and (depth == 0 or r.is_own)
+                    depth += 1
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        r.is_own = r.is_own or (r.above != NULL and r.above.is_own)
+    return True
+
+
+def write_lives(m: Machine, events: bint) -> None:
+    """Write whose the family's addresses were, and if it is asked, the events that name each."""
+    at: int64
+    b: Bio
+    r: Request
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        write_life(m, cython.cast(Life, b), b.root.number, events)
+    for at in range(m.requests_of):
+        r = m.family_requests[at]
+        write_life(m, cython.cast(Life, r), r.born.number, events)
+    if not m.tells_events:
+        return
+    for at in range(m.bios_of):
+        b = m.family_bios[at]
+        r = b.request
+        if not r:
+            continue
+        write_had(m, b, r)
+        r = r.first_taken
+        while r:
+            if b.born.number < r.merged.number and holds(cython.address(r.merged), b.piece_begin):
+                write_had(m, b, r)
+            r = r.next_taken
+
+
+def write_had(m: Machine, b: Bio, r: Request) -> None:
+    """Write that a request had a bio, whether or not an event says so."""
+    row: int64 = new_row(m, MENTIONS)
+    put64(m, MENTION_COLUMN + 0, row, b.root.number)
+    put64(m, MENTION_COLUMN + 1, row, NEVER)
+    put8(m, MENTION_COLUMN + 2, row, 0)
+    put64(m, MENTION_COLUMN + 3, row, r.born.number)
+    put8(m, MENTION_COLUMN + 4, row, 0)
+
+
+def write_life(m: Machine, life: Life, number: int64, events: bint) -> None:
+    """Write from when to when an address was that of a bio or request; its events."""
+    row: int64
+    at: int64
+    one: Mention = life.mentions
+    if m.tells_lives:
+        row = new_row(m, LIVES)
+        put8(m, LIFE_COLUMN + 0, row, life.is_bio)
+        put64(m, LIFE_COLUMN + 1, row, life.address)
+        put64(m, LIFE_COLUMN + 2, row, life.born.ts)
+        put64(m, LIFE_COLUMN + 3, row, life.told.ts)
+        put64(m, LIFE_COLUMN + 4, row, number)
+    if not events:
+        return
+    while one:
+        for at in range(one.count):
+            row = new_row(m, MENTIONS)
+            put64(m, MENTION_COLUMN + 0, row, one.number[at])
+            put64(m, MENTION_COLUMN + 1, row, one.what[at])
+            put8(m, MENTION_COLUMN + 2, row, life.is_bio)
+            put64(m, MENTION_COLUMN + 3, row, number)
+            put8(m, MENTION_COLUMN + 4, row, life.is_own)
+        one = one.next
 
 
 def top_of(b: Bio) -> Bio:
@@ -257,6 +379,7 @@ def write_bio(m: Machine, b: Bio) -> None:
             if gone_at < 0 or r.again < gone_at:
                 gone = r.again_ts
     queued: bint = queue >= 0
+    b.complete = end >= 0
     row: int64 = new_row(m, BIOS)
     put64(m, 0, row, b.number)
     put32(m, 1, row, b.best.dev)
@@ -289,7 +412,8 @@ def write_bio(m: Machine, b: Bio) -> None:
     put64(m, 28, row, top_of(b).number)
     put8(m, 29, row, certainty)
     put8(m, 30, row, end >= 0 and sureness == AMBIGUOUS)
-    put8(m, 31, row, queued)
+    put64(m, 31, row, b.queue.number)
+    put8(m, 32, row, b.is_own)
     failed: bint = r != NULL and r.status != 0 and r.good == 0
     m.bound[0] = queue
     m.bound[1] = merge if merge >= 0 else getrq
@@ -403,6 +527,8 @@ def write_request(m: Machine, r: Request) -> None:
     allocated: int64 = FOREVER
     known_bytes: int64 = 0
     reused: int64 = 0
+    all_over: int64 = NEVER
+    all_over_ts: int64 = NEVER
     while b:
         if b.got.number >= 0 or (b.root.queue.number >= 0 and b.joined.number < 0):
             starts = True
@@ -410,6 +536,11 @@ def write_request(m: Machine, r: Request) -> None:
             allocated = min(allocated, b.got.ts)
         known_bytes += b.piece_bytes
         reused += b.again >= 0
+        if b.root.complete or b.root.again < 0:
+            all_over = FOREVER
+        elif b.root.again > all_over:
+            all_over = b.root.again
+            all_over_ts = b.root.again_ts
         b = b.sibling
     if r.bios == 0 and (r.issue.number >= 0 or r.insert.number >= 0):
         starts = True
@@ -442,6 +573,11 @@ def write_request(m: Machine, r: Request) -> None:
         certainty = INCOMPLETE
     upper: Request = r.above if r.above else r
     complete: int64 = time_of(cython.address(r.complete))
+    gone: int64 = NEVER
+    if complete < 0 and not merged:
+        gone = r.again_ts if r.again >= 0 else NEVER
+        if 0 <= all_over < FOREVER and (r.again < 0 or all_over < r.again):
+            gone = all_over_ts
     row: int64 = new_row(m, REQUESTS)
     put64(m, REQUEST_COLUMN + 0, row, r.born.number)
     put32(m, REQUEST_COLUMN + 1, row, told.dev)
@@ -455,12 +591,7 @@ def write_request(m: Machine, r: Request) -> None:
     put64(m, REQUEST_COLUMN + 9, row, time_of(cython.address(r.insert)))
     put64(m, REQUEST_COLUMN + 10, row, time_of(cython.address(r.issue)))
     put64(m, REQUEST_COLUMN + 11, row, complete)
-    put64(
-        m,
-        REQUEST_COLUMN + 12,
-        row,
-        r.again_ts if complete < 0 and not merged and r.again >= 0 else NEVER,
-    )
+    put64(m, REQUEST_COLUMN + 12, row, gone)
     put32(m, REQUEST_COLUMN + 13, row, r.bios)
     put32(m, REQUEST_COLUMN + 14, row, r.others)
     put32(m, REQUEST_COLUMN + 15, row, r.requeues)
@@ -475,6 +606,8 @@ def write_request(m: Machine, r: Request) -> None:
         top_of(upper.first.root).number if upper.first else upper.born.number,
     )
     put8(m, REQUEST_COLUMN + 21, row, certainty)
+    put64(m, REQUEST_COLUMN + 22, row, r.complete.number)
+    put8(m, REQUEST_COLUMN + 23, row, r.is_own)
     request_stages(m, r, start, told)
 
 

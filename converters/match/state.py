@@ -19,14 +19,21 @@ from biotrail.converters.match.ctypes_of import (
     uint64,
     words,
 )
-from biotrail.converters.match.families import close_rest, settle
-from biotrail.converters.match.lives import Bio, Device, Entry, Life, Place, Request
+from biotrail.converters.match.families import close_rest, settle, show_open
+from biotrail.converters.match.lives import Bio, Device, Entry, Life, Mention, Place, Request
 from biotrail.converters.match.memory import (
     device_of,
     make_entries,
     make_places,
 )
-from biotrail.converters.match.numbers import ALL_COLUMNS, EDGES, MOST_COLUMNS, NEVER, TABLES
+from biotrail.converters.match.numbers import (
+    ALL_COLUMNS,
+    EDGES,
+    MENTIONS,
+    MOST_COLUMNS,
+    NEVER,
+    TABLES,
+)
 from biotrail.converters.match.walk import step
 
 BATCH = 1024
@@ -49,6 +56,7 @@ class Machine:
     cpus: cython.pointer(uint16)
     stacks: cython.pointer(int64)
     files: cython.pointer(int32)
+    used: cython.pointer(uint8)  # per event, whether it names a bio or request
     row: int64
     number: int64
     ts: int64
@@ -78,6 +86,7 @@ class Machine:
     first_device: Device
     free_bios: Bio
     free_requests: Request
+    free_mentions: Mention
     blocks: cython.pointer(cython.p_void)
     block_count: int64
     first_due: Life
@@ -99,12 +108,15 @@ class Machine:
     fua: uint32
     counts_losses: bint
     has_stacks: bint  # some device stands on another
+    notes_events: bint  # which events name which life is kept, too
+    tells_events: bint  # … and told of all, not of the recording's own alone
+    tells_lives: bint  # whose each address was, and when
     # Rows.
-    column: cython.p_void[160]
-    width: int64[160]
-    columns: int64[5]
-    room: int64[5]
-    made: int64[5]
+    column: cython.p_void[280]
+    width: int64[280]
+    columns: int64[7]
+    room: int64[7]
+    made: int64[7]
     dtypes: object
     bound: int64[6]
     stage_of: int64[5]
@@ -114,6 +126,9 @@ class Machine:
     family_room: int64
     bios_of: int64
     requests_of: int64
+    round: int64  # of showing what is open
+    saved: cython.p_void  # the family as it was
+    saved_room: int64
 
     def __cinit__(self, facts: Any) -> None:
         """facts: what the log's header says, by name; see `tables.facts_of`."""
@@ -133,6 +148,9 @@ class Machine:
         self.preflush = facts["preflush"]
         self.fua = facts["fua"]
         self.counts_losses = facts["counts_losses"]
+        self.notes_events = facts["notes_events"]
+        self.tells_events = facts["tells_events"]
+        self.tells_lives = facts["tells_lives"]
         make_places(self)
         make_entries(self)
         self.device = NULL
@@ -162,6 +180,7 @@ class Machine:
             free(self.column[at])
         free(self.family_bios)
         free(self.family_requests)
+        free(self.saved)
 
     def know(self, devices: Any) -> None:
         """Take in what is known of devices: (below, parity, makes requests) by dev_t.
@@ -180,13 +199,18 @@ class Machine:
             if makes_requests:
                 device.requests_since = NEVER
 
-    def take(self, events: Any, settle_ns: int64) -> None:
+    def take(self, events: Any, settle_ns: int64) -> Any:
         """Take in events that are later than all before, and write the rows of what is over.
 
-        events: `Events`, whose `number` ascends by 1. settle_ns: how long a family that is over
-        waits for late events.
+        Return per event, as uint8, whether it names a bio or request. events: `Events`, whose
+        `number` ascends by 1. settle_ns: how long a family that is over waits for late events.
         """
-        raw: cython.ulonglong[:, ::1] = np.ascontiguousarray(events.raw.T)
+        words: Any = events.raw.T
+        if words.strides[1] != words.itemsize:
+            words = np.ascontiguousarray(words)
+        raw: cython.ulonglong[:, :] = words
+        named: Any = np.zeros(len(events), np.uint8)
+        used: cython.uchar[::1] = named
         cpu: cython.ushort[::1] = np.ascontiguousarray(events.cpu)
         stack: cython.longlong[::1]
         file: cython.int[::1]
@@ -194,8 +218,9 @@ class Machine:
         count: int64 = raw.shape[1]
         first: int64
         if count == 0:
-            return
+            return named
         first = events.number[0]
+        self.used = cython.address(used[0])
         self.w0 = cython.address(raw[0, 0])
         self.w1 = cython.address(raw[1, 0])
         self.w2 = cython.address(raw[2, 0])
@@ -218,15 +243,50 @@ class Machine:
             self.number = first + row
             step(self)
             if row % BATCH == BATCH - 1:  # what is over leaves the caches' lines to others
-                settle(self, self.ts - settle_ns)
+                settle(self, self.ts - settle_ns, False)
+        self.used = NULL
+        return named
 
     def settle(self, before: int64) -> None:
         """Write the rows of families that were over before a time (ns)."""
-        settle(self, before)
+        settle(self, before, True)
 
     def close(self) -> None:
         """Write the rows of all that is left: the log is over."""
         close_rest(self)
+
+    def show_open(self) -> None:
+        """Write rows of bios and requests that are not closed, as far as they are known."""
+        show_open(self)
+
+    def open_since(self, of_bios: bint) -> int:
+        """Return when the first bio, or request, began that is not closed (ns); -1: none is."""
+        device: Device = self.first_device
+        found: int64 = NEVER
+        life: Life
+        while device:
+            life = cython.cast(Life, device.first_request)
+            if of_bios:
+                life = cython.cast(Life, device.first_bio)
+            while life:
+                if found < 0 or life.born.ts < found:
+                    found = life.born.ts
+                life = life.later
+            device = device.next
+        return found
+
+    def device_counts(self) -> dict[tuple[int, int], int]:
+        """Return the number of events since the last call, by disk (dev_t) and kind."""
+        counts: dict[tuple[int, int], int] = {}
+        device: Device = self.first_device
+        kind: int64
+        while device:
+            for kind in range(32):
+                if device.counts[kind]:
+                    counts[device.dev, kind] = device.counts[kind]
+                    device.counts[kind] = 0
+            device = device.next
+        return counts
 
     @property
     def open_lives(self) -> int:
@@ -236,8 +296,9 @@ class Machine:
     def rows(self) -> list[list[Any]]:
         """Return the rows since the last call: the columns of each table, in their dtypes.
 
-        Tables are those of bios, requests, edges, and stages of both; all but edges are sorted by
-        their first column, an owner's stages in their order.
+        Tables are those of bios, requests, edges, and stages of both, events of lives, and
+        addresses of lives; those of bios, requests and stages are sorted by their first column, an
+        owner's stages in their order.
         """
         tables: list[list[Any]] = []
         table: int64
@@ -247,7 +308,7 @@ class Machine:
             count = self.made[table]
             self.made[table] = 0
             order: Any = None
-            if table != EDGES:
+            if table != EDGES and table < MENTIONS:
                 order = ascending(self.column[table * MOST_COLUMNS], count)
             found: list[Any] = []
             for at, dtype in enumerate(self.dtypes[table]):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log's tables by the machine."""
 
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -11,11 +12,13 @@ from biotrail.converters.association.ranges.md_parity import parity_arrays
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import NEVER, Bios, Edges, Requests, Stages
+from biotrail.converters.events.tables import I64, NEVER, U8, Bios, Bool, Edges, Requests, Stages
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.submitters import PAGE_KINDS
 from biotrail.converters.match import rules
+from biotrail.converters.sites.hits import follows
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
 
 machine: ModuleType | None
@@ -31,7 +34,7 @@ BIO_COLUMNS = {
     **{"file": "i4", "cpu": "u2", "queue": "i8", "getrq": "i8", "merge": "i8", "insert": "i8"},
     **{"issue": "i8", "complete": "i8", "gone": "i8", "fragments": "u4", "requests": "u4"},
     **{"requeues": "u4", "status": "i4", "done_bytes": "u4", "request": "i8", "parent": "i8"},
-    **{"family": "i8", "certainty": "u1", "doubtful": "?", "queued": "?"},
+    **{"family": "i8", "certainty": "u1", "doubtful": "?", "queued_at": "i8", "own": "?"},
 }
 """What the machine writes of a bio, in order, with dtypes; likewise those below."""
 REQUEST_COLUMNS = {
@@ -39,68 +42,123 @@ REQUEST_COLUMNS = {
     **{"sched_tag": "u2", "hctx": "u2", "start": "i8", "insert": "i8", "issue": "i8"},
     **{"complete": "i8", "gone": "i8", "bios": "u4", "others": "u4", "requeues": "u4"},
     **{"status": "i4", "done_bytes": "u4", "absorbed_by": "i8", "parent": "i8", "family": "i8"},
-    **{"certainty": "u1"},
+    **{"certainty": "u1", "completed_at": "i8", "own": "?"},
 }
 EDGE_COLUMNS = {"bio": "i8", "request": "i8", "sector": "u8", "bytes": "u4", "certainty": "u1"}
 STAGE_COLUMNS = {"owner": "i8", "stage": "u1", "start": "i8", "end": "i8"}
-TABLES = (BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS)
+MENTION_COLUMNS = {"event": "i8", "what": "i8", "is_bio": "?", "number": "i8", "own": "?"}
+"""Events of lives by their numbers. what: kind << 32 | dev_t; NEVER: no event, but a request that
+had the bio `event`."""
+LIFE_COLUMNS = {"is_bio": "?", "object": "u8", "first": "i8", "last": "i8", "number": "i8"}
+TABLES = (
+    *(BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS),
+    *(MENTION_COLUMNS, LIFE_COLUMNS),
+)
+
+
+@dataclass
+class Rows:
+    """What the machine wrote of families: the tables, and what refers to events by their numbers.
+
+    Edges are in no order. `mentions` and `lives`: columns of MENTION_COLUMNS and LIFE_COLUMNS.
+    """
+
+    bios: Bios
+    requests: Requests
+    edges: Edges
+    bio_stages: Stages
+    request_stages: Stages
+    queued_at: I64
+    """Per bio, its Q; NEVER: not recorded."""
+    completed_at: I64
+    """Per request, its last C; NEVER."""
+    mentions: dict[str, Any]
+    lives: dict[str, Any]
 
 
 class Matcher:
     """The machine of one log, and its rows as tables."""
 
-    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
+    def __init__(
+        self, context: Context, tasks: TaskNames, stacks: StackNames, *, tells_events: bool = False
+    ) -> None:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
-        Raises RuntimeError: the machine is not compiled.
+        tells_events: whether `Rows.mentions` has all events, not those of own I/O alone. Raises
+        ConversionError: the machine is not compiled.
         """
         if machine is None:
-            raise RuntimeError("biotrail.converters.match is not compiled")
+            raise ConversionError(
+                "this installation can record, but reads no log with kernel addresses, as it has "
+                "no compiled modules; install biotrail again where a C compiler and Python's "
+                "headers are (Debian: gcc and python3-dev), or a wheel made there"
+            )
         self._context, self._tasks, self._stacks = context, tasks, stacks
-        self._machine = machine.Machine(facts_of(context))
+        self._machine = machine.Machine(facts_of(context, tells_events))
 
-    def take(self, events: Events, settle_ns: int) -> None:
+    def take(self, events: Events, settle_ns: int) -> U8:
         """Take in events that are later than all before; their numbers ascend by 1.
 
-        settle_ns: how long what is over waits for late events before its rows are written.
+        Return per event whether it names a bio or request, 0 or 1. settle_ns: how long what is over
+        waits for late events before its rows are written.
         """
         self._machine.know(device_facts(self._context))
-        self._machine.take(events, settle_ns)
+        used: U8 = self._machine.take(events, settle_ns)
+        return used
 
-    def tables(self, before: int | None) -> tuple[Bios, Requests, Edges, Stages, Stages]:
+    def device_counts(self) -> dict[tuple[int, int], int]:
+        """Return the number of events since the last call, by disk (dev_t) and kind."""
+        counts: dict[tuple[int, int], int] = self._machine.device_counts()
+        return counts
+
+    def open_since(self, kind: str) -> int:
+        """Return when the first request (bio) began that is not closed (ns); -1: none is."""
+        return int(self._machine.open_since(kind == "bio"))
+
+    def rows(self, before: int | None) -> Rows:
         """Return the rows since the last call; None: the log is over, and all that is left ends.
 
         before: also of what was over before this time (ns).
-
-        Bios, requests, edges, stages of bios and of requests, each but edges by number. own is
-        False, cut NEVER.
         """
         if before is None:
             self._machine.close()
         else:
             self._machine.settle(before)
-        bios, requests, edges, bio_stages, request_stages = (
+        return self._rows()
+
+    def open_rows(self) -> Rows:
+        """Return rows of what is not closed, as far as it is known; to be asked behind `rows`."""
+        self._machine.show_open()
+        return self._rows()
+
+    def _rows(self) -> Rows:
+        bios, requests, edges, bio_stages, request_stages, mentions, lives = (
             dict(zip(names, columns, strict=True))
             for names, columns in zip(TABLES, self._machine.rows(), strict=True)
         )
-        return (
-            self._bios(bios),
+        queued_at, completed_at = bios.pop("queued_at"), requests.pop("completed_at")
+        return Rows(
+            self._bios(bios, queued_at >= 0),
             self._requests(requests),
             Edges(**edges),
             Stages(**bio_stages),
             Stages(**request_stages),
+            queued_at,
+            completed_at,
+            mentions,
+            lives,
         )
 
-    def _bios(self, of: dict[str, Any]) -> Bios:
+    def _bios(self, of: dict[str, Any], queued: Bool) -> Bios:
         """Return the bios' table of what the machine wrote; the columns are its own."""
         tid, count = of["tid"], len(of["number"])
         of["task"] = self._tasks.rows(tid, of["queue"]).astype(np.int32)
-        of["task"][~of.pop("queued")] = -1
+        of["task"][~queued] = -1
         tid[tid >= FIRST_UNKNOWN_TID] = 0
         of["page"] = PAGE_KINDS[of.pop("flags")]
         of["stack"] = self._stacks.rows(of["stack"])
         of["whom"] = np.full(count, -1, np.int32)
-        return Bios(**of, own=np.zeros(count, np.bool_), cut=np.full(count, NEVER, np.int64))
+        return Bios(**of, cut=np.full(count, NEVER, np.int64))
 
     def _requests(self, of: dict[str, Any]) -> Requests:
         """Return the requests' table of what the machine wrote; the columns are its own."""
@@ -109,13 +167,12 @@ class Matcher:
             **of,
             kind=request_kinds(of["opf"], of["sector"], self._context),
             doubtful=np.zeros(count, np.bool_),
-            own=np.zeros(count, np.bool_),
             cut=np.full(count, NEVER, np.int64),
         )
 
 
-def facts_of(context: Context) -> dict[str, Any]:
-    """Return what the machine needs to know of a log's header."""
+def facts_of(context: Context, tells_events: bool = False) -> dict[str, Any]:
+    """Return what the machine needs to know of a log's header, and of who asks."""
     numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     return {
         "mask": rules.mask(),
@@ -130,6 +187,9 @@ def facts_of(context: Context) -> dict[str, Any]:
         "preflush": context.flag_mask("PREFLUSH"),
         "fua": context.flag_mask("FUA"),
         "counts_losses": context.counts_losses,
+        "notes_events": True,
+        "tells_events": tells_events,
+        "tells_lives": follows(context.header),
     }
 
 

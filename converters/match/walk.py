@@ -4,20 +4,22 @@
 import cython
 
 from biotrail.converters.match.bios import (
+    bio_here,
+    on_backing,
     on_bio_complete,
     on_join,
     on_queue,
     on_remap,
     on_split,
 )
-from biotrail.converters.match.ctypes_of import int64, uint64
+from biotrail.converters.match.ctypes_of import NULL, int64, uint64
 from biotrail.converters.match.memory import device_of
 from biotrail.converters.match.numbers import (
+    BACKING,
     BIO_COMPLETE,
     CHAIN,
     DONE,
     LOW_32,
-    RQ_MERGE,
     RQ_REMAP,
     START,
     TIME_BITS,
@@ -27,10 +29,11 @@ from biotrail.converters.match.numbers import (
     E,
     F,
     G,
-    I,
     M,
+    P,
     Q,
     R,
+    U,
     X,
 )
 from biotrail.converters.match.requests import (
@@ -51,40 +54,55 @@ def step(m: Machine) -> None:
     kind: int64 = word >> 56
     m.kind = kind
     m.ts = word & TIME_BITS
-    if kind == Q:
+    if kind == Q or (G <= kind <= BIO_COMPLETE):
         read_bio(m)
-        on_queue(m)
-    elif kind == D:
-        read_request(m)
-        on_issue(m)
-    elif kind == C:
-        read_request(m)
-        on_complete(m)
-    elif kind == START or kind == I or kind == RQ_MERGE:
-        read_request(m)
-        on_request(m)
-    elif kind == G or kind == M or kind == F:
-        read_bio(m)
-        on_join(m)
-    elif kind == DONE:
-        on_done(m)
+        if m.bio != 0 or kind == M or kind == F or kind == X:
+            on_bio(m)
     elif kind == CHAIN:
         on_chain(m)
+    elif START <= kind <= E or kind == RQ_REMAP:
+        read_request(m)
+        if m.address != 0:
+            on_event_of_request(m)
+        elif m.bio != 0 and kind != R and kind != E:
+            bio_here(m, m.bio, kind, NULL, 0)
+    elif kind == DONE:
+        to_device(m, m.w2[m.row] & LOW_32)
+        on_done(m)
+    elif kind == BACKING:
+        on_backing(m)
+    elif kind == P or kind == U:
+        to_device(m, m.w1[m.row] & LOW_32)
+
+
+def on_bio(m: Machine) -> None:
+    """Take in an event of a bio."""
+    kind: int64 = m.kind
+    if kind == Q:
+        on_queue(m)
+    elif kind == G or kind == M or kind == F:
+        on_join(m)
     elif kind == X:
-        read_bio(m)
         on_split(m)
     elif kind == A:
-        read_bio(m)
         on_remap(m)
-    elif kind == BIO_COMPLETE:
-        read_bio(m)
+    else:
         on_bio_complete(m)
-    elif kind == R or kind == E:
-        read_request(m)
-        on_requeue_or_error(m)
+
+
+def on_event_of_request(m: Machine) -> None:
+    """Take in an event of a request."""
+    kind: int64 = m.kind
+    if kind == D:
+        on_issue(m)
+    elif kind == C:
+        on_complete(m)
     elif kind == RQ_REMAP:
-        read_request(m)
         on_clone(m)
+    elif kind == R or kind == E:
+        on_requeue_or_error(m)
+    else:
+        on_request(m)
 
 
 def read_bio(m: Machine) -> None:
@@ -121,3 +139,4 @@ def to_device(m: Machine, dev: uint64) -> None:
     m.dev = dev
     if not m.device or m.device.dev != dev:
         m.device = device_of(m, dev)
+    m.device.counts[m.kind] += 1

@@ -29,7 +29,7 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.settling.light_requests import LightRequests, light_requests
 from biotrail.converters.settling.standing import standing_bios, standing_edges
@@ -62,7 +62,7 @@ class LightBuilder:
         ahead = len(events) > MOST_AHEAD
         return max(end - LAG_NS, int(events.ts[-MOST_AHEAD])) if ahead else end - LAG_NS
 
-    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
         """As `Builder.build`; closed are requests that completed before `settled` (ns).
 
         The open ones are those that began before it and have not. final: all are closed.

@@ -28,7 +28,7 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
 
 
 class StandingBuilder:
@@ -39,7 +39,7 @@ class StandingBuilder:
         self._builder = Builder(context, tasks, stacks)
         self._context = context
 
-    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
         """As `Builder.build`."""
         result = self._builder.build(events, settled=settled, final=final)
         return result if self._context.records_bios else _with_standing(result, self._context)
@@ -110,7 +110,7 @@ def _partitions(requests: Requests, context: Context) -> U32:
     return found
 
 
-def _with_standing(result: Result, context: Context) -> Result:
+def _with_standing(result: Modelled, context: Context) -> Modelled:
     """Return the result with a row of `Bios` for each request that stands for its bios."""
     ended, still = _standing(result.requests), _standing(result.open_requests)
     fresh = _bios(result.requests.take(ended), context)

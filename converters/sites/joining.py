@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from biotrail.converters.association.identity.generations import Generations
 from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.site_tables import Hits as HitTable
 from biotrail.converters.events.site_tables import JoinedLives, SiteTables
@@ -22,7 +21,7 @@ from biotrail.converters.sites.tables import no_sites
 from biotrail.recorder.schema.records import HIT_ENDED, Role
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.result import Result
 
 GRACE_NS = 1_000_000_000
 """A life is forgotten so long after its last hit: functions return after its end."""
@@ -91,10 +90,10 @@ class LifeJoiner:
             return sites
         if sites is not None and len(sites.hits):
             self._lives = _grown(self._lives, sites.hits)
-        found = _matched(self._lives, _owners(self.type, result))
+        found = _matched(self._lives, result.owners(self.type))
         over = np.ones(len(self._lives), np.bool_)
         if not final:
-            over = self._lives.last < min(end - GRACE_NS, _open_since(self.type, result))
+            over = self._lives.last < min(end - GRACE_NS, result.open_since(self.type))
         self._count(self._lives.take(over))
         self._lives = self._lives.take(~over)
         if sites is None and not len(found):
@@ -135,36 +134,6 @@ def _grown(known: _Lives, hits: HitTable) -> _Lives:
     again = lives.object[:-1] == lives.object[1:]
     lives.last[:-1][again] = np.minimum(lives.last[:-1], lives.first[1:] - 1)[again]
     return lives
-
-
-def _generations(kind: str, result: "Result") -> tuple[Generations, Bool, I64]:
-    """Return (generations of addresses, mask of those that go on, number of each one)."""
-    if kind == "request":
-        return result.association.requests, result.kept.requests, result.request_number
-    return result.association.bios, result.kept.bios, result.bio_number
-
-
-def _owners(kind: str, result: "Result") -> Owners:
-    """Return the requests (bios and pieces of bios) that ended in the window."""
-    generations, kept, number = _generations(kind, result)
-    none = np.zeros(0, np.int64)
-    found = [Owners(none.astype(np.uint64), none, none, none)]
-    if len(generations):
-        ts = result.association.events.ts
-        first, last = ts[generations.birth], ts[generations.last_event]
-        modelled = Owners(generations.pointer, first, last, number)
-        found.append(modelled.take(~kept & (number != NEVER)))
-    if result.settled is not None:
-        found.append(result.settled.requests() if kind == "request" else result.settled.bios())
-    return Owners.concatenate(found)
-
-
-def _open_since(kind: str, result: "Result") -> int:
-    """Return the first time (ns) of a request (bio) that goes on; a late one without any."""
-    generations, kept, _ = _generations(kind, result)
-    if not kept.any():
-        return int(np.iinfo(np.int64).max)
-    return int(result.association.events.ts[generations.birth[kept]].min())
 
 
 def _matched(lives: _Lives, owners: Owners) -> JoinedLives:

@@ -39,7 +39,7 @@ from biotrail.converters.lifecycles.submissions import no_submissions
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Result
+    from biotrail.converters.lifecycles.result import Result
 
 REAP_LIMIT_NS = 1_000_000_000
 """A call that returns later than this after a completion is not held to reap it."""

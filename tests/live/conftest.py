@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support import devices, kernel_completions, machine
+from tests.support.both_ways import assert_alike, logs_below
 from tests.support.devices import LoopDevice
 from tests.support.kernel_completions import KernelCompletions
-from tests.support.settling import assert_alike, logs_below
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 SET_APART = "set apart"

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.lifecycles import Modelled
+from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
@@ -80,10 +81,11 @@ def told(log: Path, window: int) -> Told:
     too.
     """
     trace, found = Trace(log), Told()
-    trace.settling = None
+    trace.by_machine = False
     sites = [site["name"] for site in trace.context.header["sites"]["follow"]["sites"]]
 
     def watch(result: Result, one: Lifecycles) -> None:
+        assert isinstance(result, Modelled)
         requests, events = result.association.requests, result.association.events
         issues = np.flatnonzero(events.kind[requests.row_event] == Kind.D)
         for at, (number, kept) in enumerate(

@@ -21,10 +21,9 @@ import click
 from biotrail.converters.events.tables import Certainty
 from tests.prove.claims import Claim, failed, table
 from tests.prove.histories import SIZE
-from tests.prove.plain import with_fault
 from tests.simulation.check import Checker
 from tests.simulation.delivery import log_of
-from tests.simulation.faults import MISSING
+from tests.simulation.faults import MISSING, faulty
 from tests.simulation.loads import history
 from tests.simulation.model import History
 from tests.simulation.plain_loads import plain_history
@@ -55,7 +54,9 @@ def stacked(seed: int) -> History:
 
 def with_records_missing(seed: int) -> History:
     """One of eight records of a kind missing, and not counted."""
-    return with_fault(seed, MISSING)
+    rng = random.Random(seed)
+    made = plain_history(rng, stacked=seed // len(MISSING) % 2 == 1)
+    return faulty(made, MISSING[seed % len(MISSING)], rng)
 
 
 KINDS: dict[str, Callable[[int], History]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tests.prove import btt_table, histories, live_agreement, machine, mutants, plain, programs
+from tests.prove import btt_table, histories, live_agreement, machine, mutants, programs
 from tests.prove.claims import Claim, failed, not_run, table
 
 OUT = "PROVE_OUT"
@@ -52,7 +52,6 @@ def live_table(rows: list[live_agreement.Row]) -> str:
 PARTS: dict[str, Callable[[], list[Claim]]] = {
     "histories": histories.prove,
     "mutants": mutants.prove,
-    "plain": plain.prove,
     "machine": machine.prove,
     "live": live,
     "btt": btt_table.prove,

@@ -47,8 +47,8 @@ def by_machine(log: Any, settle_ns: int = LATE, window_events: int = 1 << 40) ->
         for first in range(0, len(events), window_events):
             some = events.take(slice(first, first + window_events))
             matcher.take(some, settle_ns)
-            parts.append(matcher.tables(int(some.ts[-1]) - settle_ns))
-    parts.append(matcher.tables(None))
+            parts.append(_tables(matcher.rows(int(some.ts[-1]) - settle_ns)))
+    parts.append(_tables(matcher.rows(None)))
     return _whole(trace, parts)
 
 
@@ -63,7 +63,11 @@ def by_model(log: Any) -> Matched:
         parts.append(events)
     builder = Builder(trace.context, trace.tasks, trace.stacks)
     result = builder.build(Events.join(parts), settled=1 << 62, final=True)
-    return _whole(trace, [tuple(getattr(result, name) for name in NAMES)])
+    return _whole(trace, [_tables(result)])
+
+
+def _tables(rows: Any) -> tuple[Any, ...]:
+    return tuple(getattr(rows, name) for name in NAMES)
 
 
 def _whole(trace: Trace, parts: list[Any]) -> Matched:
@@ -76,7 +80,6 @@ def _whole(trace: Trace, parts: list[Any]) -> Matched:
     mark_lost(matched.requests, matched.requests.start, loss)
     for table in (matched.bios, matched.requests):
         mark_unended(table, by_intervals=False)
-        table.own[:] = False  # the machine does not tell yet
     return matched
 
 
@@ -97,15 +100,11 @@ def as_rows(matched: Matched) -> SimpleNamespace:
     return SimpleNamespace(**found)
 
 
-_TOLD_BY_LESS = ("requests", "gone")
-"""The machine tells it by the reuse of the request's address alone, not by that of its bios."""
-
-
 def unlike(one: Matched, other: Matched) -> list[str]:
     """What differs between two readings, in words; empty: nothing does."""
     found = []
     for name, kind in zip(NAMES, KINDS, strict=True):
-        columns = [f.name for f in fields(kind) if (name, f.name) != _TOLD_BY_LESS]
+        columns = [f.name for f in fields(kind)]
         rows = [Counter(_rows(getattr(m, name), columns)) for m in (one, other)]
         found += [f"{name}: only the first has {_said(columns, r)}" for r in rows[0] - rows[1]]
         found += [f"{name}: only the second has {_said(columns, r)}" for r in rows[1] - rows[0]]

@@ -26,8 +26,8 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.schema.records import Kind
+from tests.support.both_ways import assert_alike
 from tests.support.devices import read_fio_report
-from tests.support.settling import assert_alike
 from tests.vm.boots import CONSOLE, CONSOLE_SO_FAR, HERE
 
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "7200"))

@@ -16,7 +16,7 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Requests,
 )
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
 
 

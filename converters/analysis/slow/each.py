@@ -7,7 +7,7 @@ from biotrail.converters.analysis.choosing.choosing import Choice, operations
 from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Bios, Bool, Lifecycles, Tasks
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.pipeline import Trace
 
 OF_EACH = 5

@@ -40,8 +40,7 @@ from biotrail.converters.events.tables import (
     known_id,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.histories import Histories, histories
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.result import Histories, Result
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.trees import Life
@@ -237,7 +236,7 @@ class Slowest:
         rows: of the window's bios. Sorts `found`: the slowest first, of equal ones the least
         number.
         """
-        steps, events = histories(result, window.bios.number[rows])
+        steps, events = result.histories(window.bios.number[rows])
         self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
         self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
         del self.found[self.wanted.top :]
@@ -248,8 +247,8 @@ class Slowest:
         Mates are the other bios of its requests; parents and children are bios of upper and lower
         devices that it works for, or that work for it. Past MOST_EVENTS, MOST_MATES and
         MOST_CHILDREN they are only counted. Events' and requests' times count from Q; without Q
-        from the first event. row: of the window's bios. steps, events: as `histories` returns
-        them, of this bio, and maybe of others.
+        from the first event. row: of the window's bios. steps, events: as `Result.histories`
+        returns them, of this bio, and maybe of others.
         """
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()

@@ -12,8 +12,7 @@ from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.lifecycles.histories import histories
-from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.pipeline import Trace
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
@@ -50,7 +49,7 @@ def found_events(log: History) -> dict[int, set[int]]:
     events: dict[int, set[int]] = {}
 
     def watch(result: Result, window: Lifecycles) -> None:
-        table, told = histories(result, window.bios.number)
+        table, told = result.histories(window.bios.number)
         numbers = told.number[table.event]
         for bio, number in zip(table.bio.tolist(), numbers.tolist(), strict=True):
             events.setdefault(bio, set()).add(number)

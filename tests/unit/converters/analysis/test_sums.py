@@ -16,8 +16,8 @@ from biotrail.converters.analysis.report.tails import beside, tails
 from biotrail.converters.events import distinct
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.pipeline import Trace
+from tests.support.both_ways import uncompiled
 from tests.support.paths import ROOT
-from tests.support.settling import uncompiled
 
 LOOPS = uncompiled("converters/analysis/distributions/sum_loops.py")
 NUMBERING = uncompiled("converters/events/distinct_loops.py")

@@ -9,7 +9,7 @@ from biotrail.converters.association.completion.partial_completion import _Share
 from tests.simulation.delivery import log_of
 from tests.simulation.plain_cases import CASES, history_of
 from tests.support import captures
-from tests.support.settling import windows_of
+from tests.support.both_ways import windows_of
 
 
 def test_a_bio_of_unknown_size_does_not_end_by_a_part() -> None:
@@ -32,7 +32,7 @@ def test_a_bio_that_a_damaged_chain_names_twice_ends_once() -> None:
     (case,) = [case for case in CASES if case.name == "a chain that names a bio twice"]
     log = log_of(history_of(case))
     # WHEN the model alone reads the log
-    _, windows = windows_of(log, None, 1 << 20, "identity")
+    _, windows = windows_of(log, False, 1 << 20, "identity")
     # THEN each bio has ended with its own part
     bios = [window.bios for window in windows]
     ends = [ns - captures.BASE_NS for table in bios for ns in table.complete.tolist()]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from biotrail.converters import pipeline
 from biotrail.converters.association.identity import absorptions
 from biotrail.converters.association.identity.absorptions import request_before_merge
 from biotrail.converters.association.identity.association import Association
@@ -44,6 +45,11 @@ def one_by_one(a: Association) -> I64:
             if inside and a.bios.birth[bio] < event:
                 own[bio] = gone
     return np.where((own >= 0) & (own != a.request), own, -1)
+
+
+@pytest.fixture(autouse=True)
+def by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "BY_MACHINE", False)
 
 
 @pytest.fixture

@@ -138,7 +138,8 @@ def rows(text: str) -> tuple[list[list[int]], list[list[int]]]:
     devices = devices_with([("7:1", {"name": "loop1", "kind": "loop", "loop": backing})])
     matcher = Matcher(Context(captures.header(devices=devices)), TaskNames(), StackNames())
     matcher.take(events, 0)
-    bios, requests, *_ = matcher.tables(None)
+    told = matcher.rows(None)
+    bios, requests = told.bios, told.requests
     found = [requests.number, requests.bios], [bios.number, bios.request, bios.parent]
     return np.stack(found[0]).T.tolist(), np.stack(found[1]).T.tolist()
 

@@ -13,7 +13,7 @@ from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.records import Kind
 from tests.support import captures, paths
-from tests.support.settling import uncompiled
+from tests.support.both_ways import uncompiled
 from tests.unit.converters.inputs.blkparse.texts import DATA, all_events, contents, events_of
 
 SETS = ("loop1", "vda", "zram1")

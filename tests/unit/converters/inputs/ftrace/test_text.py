@@ -14,7 +14,7 @@ from biotrail.converters.inputs.ftrace import lines as lines_module
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
-from tests.support.settling import uncompiled
+from tests.support.both_ways import uncompiled
 
 DATA = Path(__file__).parents[4] / "data" / "ftrace"
 BODIES = [

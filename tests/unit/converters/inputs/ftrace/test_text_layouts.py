@@ -14,8 +14,8 @@ from biotrail.converters.inputs.ftrace import lines as lines_module
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
+from tests.support.both_ways import uncompiled
 from tests.support.paths import ROOT
-from tests.support.settling import uncompiled
 from tests.support.text_layouts import (
     COMPLETE,
     ISSUE,

@@ -13,8 +13,8 @@ from biotrail.converters.inputs.perf.source import PerfSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.support import perf_files as perf
+from tests.support.both_ways import uncompiled
 from tests.support.perf_files import Perf
-from tests.support.settling import uncompiled
 
 LOOPS = uncompiled("converters/inputs/perf/walk_loops.py")
 START = 5_000_000_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.outputs.perfetto.tracks import lanes
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
-from tests.support.settling import uncompiled
+from tests.support.both_ways import uncompiled
 
 UNCOMPILED = uncompiled("converters/outputs/perfetto/tracks/lane_loops.py")
 NEVER_ENDS = 10**6

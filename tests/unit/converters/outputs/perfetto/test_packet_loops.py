@@ -15,8 +15,8 @@ from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.writing import encoding
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
+from tests.support.both_ways import uncompiled
 from tests.support.paths import ROOT
-from tests.support.settling import uncompiled
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 PACKETS = "converters/outputs/perfetto/writing/packet_loops.py"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log read with and without the settling of plain I/O, and what differs."""
+"""A log read by the machine and by the column model, and what differs."""
 
 import dataclasses
 import importlib.util
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.stacks import Stack
-from biotrail.converters.events.tables import I32, Lifecycles, Table
+from biotrail.converters.events.tables import I32, Edges, Lifecycles, Table
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
-from biotrail.converters.settling import settler
 from biotrail.recorder.log.frames import MAGIC
 from biotrail.recorder.schema.errors import TraceError
 from tests.support.paths import ROOT
 
-TABLES = ("bios", "requests", "bio_stages", "request_stages", "open_bios", "open_requests", "edges")
+TABLES = ("bios", "requests", "edges", "bio_stages", "request_stages")
 
 MOST_BYTES = 8 << 20
 """Larger logs are not read both ways: about two million events, some seconds."""
@@ -27,7 +27,7 @@ Read = tuple[Trace, list[Lifecycles]]
 
 
 def uncompiled(path: str) -> ModuleType:
-    """The source of a compiled module, such as "converters/settling/plain.py", as a module."""
+    """The source of a compiled module, such as "recorder/log/column_loops.py", as a module."""
     name = "uncompiled_" + Path(path).stem
     spec = importlib.util.spec_from_loader(name, SourceFileLoader(name, str(ROOT / path)))
     assert spec is not None
@@ -38,38 +38,44 @@ def uncompiled(path: str) -> ModuleType:
     return module
 
 
-def windows_of(
-    log: Any, settling: ModuleType | None, window_events: int, associate: str = "auto"
-) -> Read:
-    """The windows of a log; settling: the pass, None: the model alone."""
+def windows_of(log: Any, by_machine: bool, window_events: int, associate: str = "auto") -> Read:
+    """The windows of a log. by_machine: False: by the model."""
     trace = Trace(log, associate)
-    trace.settling = settling
+    trace.by_machine = by_machine
     return trace, list(trace.lifecycles(window_events))
 
 
-def differences(
-    one: tuple[Trace, list[Lifecycles]], other: tuple[Trace, list[Lifecycles]]
-) -> list[str]:
-    """What differs between two readings: columns of tables by window, entries of the account.
+def differences(one: Read, other: Read) -> list[str]:
+    """What differs between two readings: columns of the tables of all windows, of the account.
 
-    Rows of stacks are numbered in the order in which they are met, so stacks are compared by their
-    frames.
+    In which window an I/O is does not count, nor what is in flight between two. Rows of stacks are
+    numbered in the order in which they are met, so stacks are compared by their frames.
     """
     found = []
-    stacks = _common_rows(one[0], other[0])
     for field in dataclasses.fields(one[0].account):
         values = getattr(one[0].account, field.name), getattr(other[0].account, field.name)
         if values[0] != values[1]:
             found.append(f"account.{field.name}: {values[0]} and {values[1]}")
-    if len(one[1]) != len(other[1]):
-        return [*found, f"{len(one[1])} and {len(other[1])} windows"]
-    for number, (first, second) in enumerate(zip(one[1], other[1], strict=True)):
-        for name in TABLES:
-            where = f"window {number}, {name}"
-            tables = getattr(first, name), getattr(second, name)
-            found += _columns(where, *map(_with_stacks, tables, stacks))
-        found += _parts(f"window {number}, path", first.path, second.path)
-        found += _parts(f"window {number}, sites", first.sites, second.sites)
+    stacks = _common_rows(one[0], other[0])
+    first, second = _whole(one[1], stacks[0]), _whole(other[1], stacks[1])
+    found += [f"{name}: one reading has none" for name in sorted(first.keys() ^ second.keys())]
+    for name in first.keys() & second.keys():
+        found += _columns(name, first[name], second[name])
+    return found
+
+
+def _whole(windows: list[Lifecycles], stacks: I32) -> dict[str, Any]:
+    """The tables of all windows, each sorted by what its rows are of."""
+    found = {}
+    for name in TABLES:
+        tables = [getattr(window, name) for window in windows]
+        found[name] = _with_stacks(_in_order(type(tables[0]).concatenate(tables)), stacks)
+    for part in ("path", "sites"):
+        several = [getattr(w, part) for w in windows if getattr(w, part) is not None]
+        for field in dataclasses.fields(several[0]) if several else ():
+            tables = [t for one in several if isinstance(t := getattr(one, field.name), Table)]
+            if tables and not field.name.startswith("open_"):
+                found[f"{part}.{field.name}"] = _in_order(type(tables[0]).concatenate(tables))
     return found
 
 
@@ -92,25 +98,9 @@ def _with_stacks(table: Table, rows: I32) -> Any:
     return dataclasses.replace(table, stack=rows[table.stack])  # type: ignore[type-var]
 
 
-def _parts(where: str, first: Any, second: Any) -> list[str]:
-    """What differs between two records of tables, each None or of the same class."""
-    if first is None or second is None:
-        return [] if first is second else [f"{where}: {first!r:.40} and {second!r:.40}"]
-    found = []
-    for field in dataclasses.fields(first):
-        one, other = getattr(first, field.name), getattr(second, field.name)
-        if isinstance(one, Table) and isinstance(other, Table):
-            found += _columns(f"{where}.{field.name}", one, other)
-        elif one is not other and one != other:
-            found.append(f"{where}.{field.name}: {one!r:.40} and {other!r:.40}")
-    return found
-
-
 def _columns(where: str, first: Table, second: Table) -> list[str]:
     if len(first) != len(second):
         return [f"{where}: {len(first)} and {len(second)} rows"]
-    if where.endswith("edges"):  # their order is not part of the tables
-        first, second = _in_order(first), _in_order(second)
     found = []
     for field in dataclasses.fields(first):
         a, b = getattr(first, field.name), getattr(second, field.name)
@@ -125,14 +115,14 @@ def _columns(where: str, first: Table, second: Table) -> list[str]:
 
 def assert_alike(log: Path) -> None:
     """Read a log both ways, unless it is large or not readable, and compare the tables."""
-    if settler.compiled is None or log.stat().st_size > MOST_BYTES:
+    if log.stat().st_size > MOST_BYTES:
         return
     try:
-        alone = windows_of(log, None, WINDOW_EVENTS)
+        model = windows_of(log, False, WINDOW_EVENTS)
     except (TraceError, PermissionError):
         return
-    different = differences(alone, windows_of(log, settler.compiled, WINDOW_EVENTS))
-    assert not different, f"{log}: tables differ with plain I/O settled first: {different[:5]}"
+    different = differences(model, windows_of(log, True, WINDOW_EVENTS))
+    assert not different, f"{log}: the machine has other tables than the model: {different[:5]}"
 
 
 def logs_below(directory: Path) -> list[Path]:
@@ -149,5 +139,13 @@ def _begins(path: Path) -> bytes:
         return b""
 
 
-def _in_order(edges: Any) -> Any:
-    return edges.take(np.lexsort((edges.sector, edges.request, edges.bio)))
+def _in_order(table: Any) -> Any:
+    """The rows sorted by the bio, request or life that they are of; of one, as they come."""
+    if isinstance(table, Edges):
+        return table.take(np.lexsort((table.sector, table.request, table.bio)))
+    for key in ("owner", "life"):
+        if hasattr(table, key):
+            return table.take(np.argsort(getattr(table, key), kind="stable"))
+    if hasattr(table, "number") and not isinstance(table, Calls | Waits):
+        return table.take(np.argsort(table.number, kind="stable"))
+    return table

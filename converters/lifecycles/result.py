@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One window of a log: its tables, and what can be asked of the events behind them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.plain_events import Owners
+from biotrail.converters.events.site_tables import SiteTables
+from biotrail.converters.events.tables import (
+    I64,
+    Bios,
+    Edges,
+    Requests,
+    Stages,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.account import Account
+
+
+@dataclass
+class Histories(Table):
+    """One row per (bio, event), sorted by bio, then by time."""
+
+    bio: I64
+    """`Bios.number` of the chosen bio."""
+    request: I64
+    """`Requests.number` of the event's request; NEVER: the event is of the bio alone."""
+    event: I64
+    """Index of the event in the events that come with the table."""
+
+
+@dataclass(kw_only=True)
+class Result:
+    """The tables of one window, sorted by `number`, but edges in any order.
+
+    `open_bios` and `open_requests` are the rows of what goes on in the next window, `bios` and
+    `requests` all others.
+    """
+
+    bios: Bios
+    requests: Requests
+    edges: Edges
+    open_bios: Bios
+    open_requests: Requests
+    bio_stages: Stages
+    """Stages of `bios`, in the order of its rows."""
+    request_stages: Stages
+    """Stages of `requests`, in the order of its rows."""
+    path: PathTables | None = None
+    """As `Lifecycles.path`."""
+    sites: SiteTables | None = None
+    """As `Lifecycles.sites`; set by the pipeline."""
+
+    @property
+    def has_own(self) -> bool:
+        """Whether any bio, in flight or not, is the recording's own."""
+        return bool(self.bios.own.any() or self.open_bios.own.any())
+
+    def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
+        """Add the window's events from `begin` (ns) on to the account.
+
+        own_io: whether those of the recording's own I/O count as all others.
+        """
+        raise NotImplementedError
+
+    def own_numbers(self) -> tuple[I64, I64]:
+        """Return numbers of events: of own I/O alone, and those of which that is still open."""
+        raise NotImplementedError
+
+    def owners(self, kind: str) -> Owners:
+        """Return the requests (bios and pieces of bios, by `kind`) that ended, by address."""
+        raise NotImplementedError
+
+    def open_since(self, kind: str) -> int:
+        """Return when the first request (bio) that goes on began, ns; a late time without any."""
+        raise NotImplementedError
+
+    def histories(self, bios: I64) -> tuple[Histories, Events]:
+        """Return all events of the given bios, of their pieces and of their requests.
+
+        With the events that `Histories.event` indexes. bios: values of `Bios.number`; those that
+        did not end in the window have no rows. An event that names both bio and request is listed
+        once, with the request.
+        """
+        raise NotImplementedError

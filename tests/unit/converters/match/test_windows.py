@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a log's windows have by the machine is what they have by the column model."""
+
+import random
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biotrail.converters import pipeline
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.slow.slow import Slowest, Wanted
+from biotrail.converters.events import decoding
+from biotrail.converters.match import tables
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader, columns
+from biotrail.recorder.schema.errors import ConversionError
+from tests.simulation.check import SHORT_HOLD_NS
+from tests.simulation.delivery import log_of
+from tests.simulation.faults import MISSING, faulty
+from tests.simulation.loads import history
+from tests.simulation.plain_cases import CASES, history_of
+from tests.simulation.plain_loads import plain_history
+from tests.support import path_sample
+from tests.support.both_ways import differences, uncompiled, windows_of
+from tests.support.paths import ROOT
+
+KERNELS = sorted((ROOT / "tests" / "data" / "kernels").glob("*.biotrail"))
+DEMO = Path(str(resources.files("biotrail") / "data" / "demo.biotrail"))
+
+FOUND_ABOVE = (
+    "a bio that clones may be of is queued as one is sent",
+    "a clone of a bio of which only c is known, beside one that is",
+)
+"""Histories in which the machine alone tells the upper bio: a clone is not of a bio that is queued
+behind its A in the same nanosecond, nor of an unknown one that ends after the known one has."""
+TOLD_MORE = {17}
+"""Of a seed whose history has an insert that the model does not tell; the truth has it."""
+ABOVE = {"bios.parent", "bios.family", "requests.family"}
+
+
+@pytest.fixture
+def short_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pipeline, "HOLD_NS", SHORT_HOLD_NS)
+    monkeypatch.setattr(pipeline, "SETTLE_NS", SHORT_HOLD_NS)
+    yield
+
+
+@pytest.mark.parametrize("window", [700, 4_000, 250_000])
+def test_a_real_log_has_the_same_tables(window) -> None:
+    # GIVEN a real log  WHEN it is read by the model and by the machine
+    model, machine = windows_of(DEMO, False, window), windows_of(DEMO, True, window)
+    # THEN all tables and the account are the same
+    assert differences(model, machine) == []
+
+
+@pytest.mark.parametrize("window", [1, 30, 10_000])
+def test_windows_of_any_size_have_the_same_tables(short_holds, window) -> None:
+    # GIVEN a log of a real stack of devices, read in one window  WHEN it is read in others
+    whole = windows_of(KERNELS[-1], True, 1 << 20)
+    # THEN the tables are the same
+    assert differences(whole, windows_of(KERNELS[-1], True, window)) == []
+
+
+def test_what_is_not_compiled_is_said(monkeypatch) -> None:
+    # GIVEN an installation without compiled modules
+    monkeypatch.setattr(tables, "machine", None)
+    # WHEN a log with kernel addresses is read  THEN one message says what to do
+    with pytest.raises(ConversionError, match="no compiled modules; install biotrail again where"):
+        list(Trace(DEMO).lifecycles())
+
+
+@pytest.mark.parametrize("seed", sorted({*range(40)} - TOLD_MORE))
+def test_made_up_histories_have_the_same_tables(short_holds, seed) -> None:
+    # GIVEN a history of all that the block layer does, with losses, cut into small windows
+    made = history(random.Random(seed), 12)
+    # WHEN its log is read both ways  THEN the tables are the same
+    model = windows_of(log_of(made), False, made.window_events, "identity")
+    machine = windows_of(log_of(made), True, made.window_events, "identity")
+    assert differences(model, machine) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_stacked_devices_have_the_same_tables(short_holds, seed) -> None:
+    # GIVEN a history of dm, md and partitions that is mostly plain, in windows of some size
+    made = plain_history(random.Random(seed), stacked=True)
+    # WHEN its log is read both ways  THEN the tables are the same
+    model = windows_of(log_of(made), False, made.window_events, "identity")
+    machine = windows_of(log_of(made), True, made.window_events, "identity")
+    assert differences(model, machine) == []
+
+
+@pytest.mark.parametrize("window", [40, 250_000])
+@pytest.mark.parametrize("log", KERNELS, ids=lambda log: log.stem)
+def test_logs_of_real_stacks_have_the_same_tables(short_holds, log, window) -> None:
+    # GIVEN what some kernel recorded of LVM upon md's mirror upon two partitions
+    model = windows_of(log, False, window)
+    # WHEN it is read by the machine, too  THEN the tables are the same
+    assert differences(model, windows_of(log, True, window)) == []
+
+
+def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
+    # GIVEN a history whose log is decoded by numpy
+    made = history(random.Random(7), 12)
+    monkeypatch.setattr(columns, "loops", None)
+    monkeypatch.setattr(decoding, "loops", None)
+    alone = windows_of(log_of(made), True, made.window_events, "identity")
+    # WHEN it is read by the sources of the compiled modules
+    monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
+    monkeypatch.setattr(decoding, "loops", uncompiled("converters/events/decoding_loops.py"))
+    again = windows_of(log_of(made), True, made.window_events, "identity")
+    # THEN the tables are the same
+    assert differences(alone, again) == []
+
+
+@pytest.mark.parametrize("window", [30, 250_000])
+def test_the_path_is_the_same(window, tmp_path) -> None:
+    # GIVEN a log with calls, waits, interrupts and dirtied pages
+    log = path_sample.write(tmp_path / "log")
+    # WHEN it is read both ways
+    model, machine = windows_of(log, False, window), windows_of(log, True, window)
+    # THEN the path's tables are the same
+    assert sum(len(w.path.bios) + len(w.path.interrupts) for w in model[1] if w.path) > 0
+    assert differences(model, machine) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_missing_records_make_no_difference(short_holds, seed) -> None:
+    # GIVEN histories of which records are missing
+    rng = random.Random(seed)
+    made = [faulty(plain_history(rng), fault, rng) for fault in MISSING[seed::4]]
+    # WHEN their logs are read both ways  THEN the tables are the same
+    for one in made:
+        model = windows_of(log_of(one), False, one.window_events, "identity")
+        assert (
+            differences(model, windows_of(log_of(one), True, one.window_events, "identity")) == []
+        )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_histories_made_by_hand_have_the_same_tables(short_holds, case) -> None:
+    # GIVEN a history of a few records, some of them missing or contradictory
+    made = history_of(case)
+    # WHEN its log is read both ways  THEN the tables are the same
+    model = windows_of(log_of(made), False, made.window_events, "identity")
+    machine = windows_of(log_of(made), True, made.window_events, "identity")
+    different = {text.partition("[")[0] for text in differences(model, machine)}
+    assert different == (ABOVE if case.name in FOUND_ABOVE else set())
+
+
+@pytest.mark.parametrize("window", [4_000, 250_000])
+def test_the_slowest_are_the_same(window) -> None:
+    # GIVEN a real log  WHEN its slowest I/Os are found both ways
+    found = []
+    for by_machine in (False, True):
+        trace = Trace(DEMO)
+        trace.by_machine = by_machine
+        slowest = Slowest(trace, Choice(trace.context), Wanted(30))
+        for _ in trace.lifecycles(window, on_window=slowest.watch):
+            pass
+        found.append(slowest.found)
+    # THEN they are the same, with their events, requests, mates and parents
+    assert len(found[0]) == 30
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("type_name", ["request", "bio"])
+def test_addresses_are_the_same(short_holds, monkeypatch, type_name) -> None:
+    # GIVEN a history, read both ways as if objects were followed
+    monkeypatch.setattr(tables, "follows", lambda header: True)
+    made = plain_history(random.Random(3))
+    owners: list[dict[int, list[tuple[int, int, int]]]] = []
+    for by_machine in (False, True):
+        known: dict[int, list[tuple[int, int, int]]] = {}
+
+        def watch(result, window, known=known) -> None:
+            for row in zip(*vars(result.owners(type_name)).values(), strict=True):
+                known.setdefault(int(row[0]), []).append(tuple(map(int, row[1:])))
+
+        trace = Trace(log_of(made), "identity")
+        trace.by_machine = by_machine
+        for _ in trace.lifecycles(made.window_events, on_window=watch):
+            pass
+        owners.append({address: sorted(rows) for address, rows in known.items()})
+    # THEN each address is of the same requests (bios), from their first to their last events
+    assert len(owners[0]) > 10
+    assert owners[0] == owners[1]
+
+
+def test_records_become_columns_and_back_as_numpy_has_it(monkeypatch) -> None:
+    # GIVEN segments of a real log
+    compiled = columns.loops
+    assert compiled is not None
+    with LogReader(DEMO) as log:
+        segments = [s for chunk in log.chunks() for s in chunk.segments]
+    for segment in segments:
+        # WHEN they are packed by numpy and by the compiled loops
+        monkeypatch.setattr(columns, "loops", None)
+        slow = columns.pack(segment.data, segment.position)
+        monkeypatch.setattr(columns, "loops", compiled)
+        fast = columns.pack(segment.data, segment.position)
+        assert slow is not None
+        assert fast is not None
+        packed = b"".join(bytes(np.frombuffer(part, np.uint8)) for part in fast)
+        # THEN the bytes are the same, and become the same records again
+        assert packed == b"".join(bytes(np.frombuffer(part, np.uint8)) for part in slow)
+        assert bytes(columns.unpack(memoryview(packed), len(segment.data))) == bytes(segment.data)
