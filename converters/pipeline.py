@@ -38,7 +38,6 @@ from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
     has_own,
-    own_events,
     own_of,
     without_own,
 )
