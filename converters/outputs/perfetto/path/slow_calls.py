@@ -10,7 +10,7 @@ from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Waits
-from biotrail.converters.events.tables import I64, NEVER, WAIT_CAUSE_NAMES, Bool, Tasks, WaitCause
+from biotrail.converters.events.tables import I64, NEVER, WAIT_CAUSE_NAMES, Tasks, WaitCause
 from biotrail.converters.outputs.perfetto.names import BLOCKED, RUNNABLE, SLOW_CALL, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.episodes import MOST, episodes
@@ -20,7 +20,6 @@ from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.recorder.schema.durations import duration
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
 
-_KERNEL_FILES = "/sys/", "/proc/"
 _WORKERS = shown_name(KERNEL_THREAD, False, "")
 """Name of the waits of kernel threads."""
 WITH_ARROWS = 10
@@ -47,7 +46,7 @@ class SlowCalls:
         """
         least = self._kept[-1].end - self._kept[-1].start if len(self._kept) == MOST else -1
         at = np.flatnonzero(slices.end - slices.start > least)
-        at = at[~self._of_kernel_files(table.take(at))]
+        at = at[~(self.context.files.of_kernel(table.file[at]) & (table.bios[at] == 0))]
         worker = table.number[at] == KERNEL_THREAD
         at = at[episodes(slices.start[at], slices.end[at], slices.number[at], lesser=worker)]
         fresh = {
@@ -61,16 +60,6 @@ class SlowCalls:
         self._kept = [every[i] for i in chosen.tolist()]
         slow = [id(one) for one in self._kept[:WITH_ARROWS]]
         return np.array([at for at, one in fresh.items() if id(one) in slow], dtype=np.int64)
-
-    def _of_kernel_files(self, table: Calls) -> Bool:
-        """Return per call (n,) whether it is of a file of sysfs or procfs, and queued no bio.
-
-        What such a call waits for is the kernel, not storage: a lock, a device's driver, RCU.
-        """
-        rows, of = np.unique(table.file, return_inverse=True)
-        paths = [self.context.files[row].path if row >= 0 else "" for row in rows.tolist()]
-        kernel = np.array([path.startswith(_KERNEL_FILES) for path in paths], dtype=np.bool_)
-        return np.asarray(kernel[of] & (table.bios == 0), dtype=np.bool_)
 
     def _slice(
         self, slices: Slices, table: Calls, at: int, waits: Waits, tasks: Tasks
