@@ -141,6 +141,24 @@ def test_the_engine_s_own_tables_of_block_io_are_filled(tmp_path, cli):
     assert cli("convert", "--ftrace", PATH_LOG, "-o", tmp_path / "b.otf2").status == 2
 
 
+def test_ftrace_s_events_have_their_times_without_readings_of_clocks(tmp_path, cli):
+    # GIVEN another tool's recording, whose clock nothing relates to BOOTTIME
+    text = ROOT / "tests" / "data" / "ftrace" / "since-4.11.txt"
+    out = tmp_path / "a.pftrace"
+    # WHEN it is converted with ftrace's events
+    assert cli("convert", "--ftrace", text, "-o", out).status == 0
+    with Engine(out) as found:
+        # THEN they begin and end with the requests
+        ours, theirs = (
+            found.rows(
+                "SELECT MIN(ts) AS first, COUNT(*) AS n, SUM(dur) AS ns FROM slice "
+                f"JOIN track ON track.id = track_id WHERE {which}"
+            )
+            for which in ("category = 'request'", "type = 'block_io'")
+        )
+        assert theirs == ours and ours[0]["n"] > 0 and found.rows(PROBLEMS) == []
+
+
 def test_states_of_threads_have_what_they_waited_for(tmp_path, cli):
     # GIVEN a trace of the scheduling of threads whose waits a log has
     source = Trace(str(PATH_LOG))
