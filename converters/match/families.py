@@ -5,6 +5,7 @@ import cython
 
 from biotrail.converters.match.closing import close_family
 from biotrail.converters.match.ctypes_of import NULL, int64, realloc, uint32
+from biotrail.converters.match.doubt import is_pending
 from biotrail.converters.match.lives import Bio, Device, Entry, Life, Request
 from biotrail.converters.match.memory import (
     free_bio,
@@ -116,6 +117,8 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
             state = request_over(cython.cast(Request, life))
         if state == OPEN:
             return OPEN
+        if life.endings and is_pending(m, life):
+            state = LATER
         if state == LATER or life.told.ts >= before:
             found = LATER
         life = life.next
@@ -135,8 +138,10 @@ def request_over(r: Request) -> int64:
 def bio_over(m: Machine, b: Bio) -> int64:
     """Return whether a bio has ended; in a flush sequence it has when its last C is empty."""
     r: Request = b.request
-    if b.last_ended.number >= 0:
+    if b.last_ended.number >= 0 or b.sent_on:
         return OVER
+    while r and r.merged.number >= 0 and r.taker:  # D names the head alone, without pointers
+        r = r.taker
     if b.again >= 0:
         # A request that waits since before its merge may turn out to have it.
         if b.joined.number >= 0 or (r and r.merged.number >= 0):

@@ -14,7 +14,9 @@ from biotrail.converters.match.ctypes_of import (
     uint16,
     uint32,
 )
-from biotrail.converters.match.lives import At, Bio, Device, Life, Request, Step
+from biotrail.converters.match.doubt import ending_of
+from biotrail.converters.match.flights import doubt_of
+from biotrail.converters.match.lives import At, Bio, Device, Ending, Life, Request, Step
 from biotrail.converters.match.memory import device_of, time_of
 from biotrail.converters.match.numbers import (
     ABSORBED_BY_UNKNOWN,
@@ -34,6 +36,7 @@ from biotrail.converters.match.numbers import (
     FIRST_UNRECORDED,
     FOREVER,
     INCOMPLETE,
+    KNOWN,
     LOST,
     LOW_32,
     MOST_COLUMNS,
@@ -47,6 +50,7 @@ from biotrail.converters.match.numbers import (
     REQUEST_REUSED,
     REQUEST_WITHOUT_ISSUE,
     REQUESTS,
+    SHARE,
     START_NOT_RECORDED,
     A,
     C,
@@ -116,7 +120,7 @@ def write_family(m: Machine) -> None:
             b.root.first_piece = b
     for at in range(m.bios_of):
         b = m.family_bios[at]
-        if b.root == b:
+        if b.root == b and not b.sent_on:
             write_bio(m, b)
     for at in range(m.bios_of):
         b = m.family_bios[at]
@@ -189,7 +193,8 @@ def write_bio(m: Machine, b: Bio) -> None:
     own_end: At = cython.address(b.last_ended)
     end: int64 = NEVER
     complete: int64 = NEVER
-    if pieces > 0 and open_pieces == 0 and sent >= b.bytes:
+    by_pieces: bint = pieces > 0 and open_pieces == 0 and sent >= b.bytes
+    if by_pieces:
         end = final.end
         complete = final.end_ts
     if own_end.number > end:
@@ -288,7 +293,7 @@ def write_bio(m: Machine, b: Bio) -> None:
     put64(m, 27, row, b.upper.root.number if b.upper else NEVER)
     put64(m, 28, row, top_of(b).number)
     put8(m, 29, row, certainty)
-    put8(m, 30, row, end >= 0 and sureness == AMBIGUOUS)
+    put8(m, 30, row, bio_doubtful(b, queue, by_pieces, sureness))
     put8(m, 31, row, queued)
     failed: bint = r != NULL and r.status != 0 and r.good == 0
     m.bound[0] = queue
@@ -300,6 +305,61 @@ def write_bio(m: Machine, b: Bio) -> None:
     bio_stages(
         m, b, r, merge >= 0, joined_inserted, pieces == 0, status != 0 and request_based, failed
     )
+
+
+def bio_doubtful(b: Bio, queue: int64, by_pieces: bint, sureness: int64) -> bint:
+    """Return whether a bio's latency is in doubt: it may be off by more than a tenth.
+
+    by_pieces: its pieces end it. sureness: of the bio and its pieces.
+    """
+    first: int64 = NEVER
+    last: int64 = NEVER
+    shared: bint = False
+    e: Ending
+    p: Bio
+    if b.last_ended.number >= 0:
+        first = last = b.last_ended.ts
+        e = ending_of(cython.cast(Life, b), b.last_ended.number)
+        if e:
+            shared = True
+            first = first_of(e)
+            last = last_of(e)
+    p = b.first_piece if by_pieces else NULL
+    while p:
+        e = NULL
+        if p.end >= 0 and p.request:
+            e = ending_of(cython.cast(Life, p.request), p.end)
+        if e:
+            shared = True
+            first = max(first, first_of(e))
+            last = max(last, last_of(e))
+        else:
+            first = max(first, p.end_ts)
+            last = max(last, p.end_ts)
+        p = p.next_piece
+    return is_doubtful(first, last, queue, shared, sureness)
+
+
+def is_doubtful(first: int64, last: int64, begin: int64, shared: bint, sureness: int64) -> bint:
+    """Return whether bounds of an end leave the time since its beginning open by over a tenth.
+
+    sureness: one that is ambiguous though its end is its own is not bounded.
+    """
+    if last < 0:
+        return False
+    if not shared and sureness == AMBIGUOUS:
+        return True
+    return last >= FOREVER or last - first > max(first - begin, 0) // SHARE
+
+
+def first_of(e: Ending) -> int64:
+    """Return when its I/O ended at the earliest; FOREVER: that is not known."""
+    return e.first if e.state == KNOWN else FOREVER
+
+
+def last_of(e: Ending) -> int64:
+    """Return when its I/O ended at the latest; FOREVER: that is not known."""
+    return e.last if e.state == KNOWN else FOREVER
 
 
 def fronts_elsewhere(m: Machine, b: Bio) -> bint:
@@ -419,7 +479,7 @@ def write_request(m: Machine, r: Request) -> None:
         told = cython.address(r.born)
     merged: bint = r.merged.number >= 0
     freed: bint = r.again >= 0 or (r.bios > 0 and reused == r.bios)
-    certainty: int64 = EXACT
+    certainty: int64 = doubt_of(cython.cast(Life, r)) if m.by_range else EXACT
     if starts:
         if r.issue.number < 0 and r.finished:
             if r.total > 0 or r.good > 0 or needs_issue(m, 0, told.opf):
@@ -475,7 +535,19 @@ def write_request(m: Machine, r: Request) -> None:
         top_of(upper.first.root).number if upper.first else upper.born.number,
     )
     put8(m, REQUEST_COLUMN + 21, row, certainty)
+    put8(m, REQUEST_COLUMN + 22, row, request_doubtful(r, start, certainty))
     request_stages(m, r, start, told)
+
+
+def request_doubtful(r: Request, start: int64, certainty: int64) -> bint:
+    """Return whether a request's latency is in doubt, as a bio's."""
+    e: Ending
+    if r.complete.number < 0:
+        return False
+    e = ending_of(cython.cast(Life, r), r.complete.number)
+    if e:
+        return is_doubtful(first_of(e), last_of(e), start, True, certainty)
+    return is_doubtful(r.complete.ts, r.complete.ts, start, False, certainty)
 
 
 def may_have_more(m: Machine, r: Request) -> bint:

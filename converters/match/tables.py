@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log's tables by the machine."""
 
+from collections import Counter
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -8,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.association.ranges.md_parity import parity_arrays
+from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import NEVER, Bios, Edges, Requests, Stages
+from biotrail.converters.events.tables import I64, NEVER, Bios, Edges, Requests, Stages
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.submitters import PAGE_KINDS
@@ -39,7 +41,7 @@ REQUEST_COLUMNS = {
     **{"sched_tag": "u2", "hctx": "u2", "start": "i8", "insert": "i8", "issue": "i8"},
     **{"complete": "i8", "gone": "i8", "bios": "u4", "others": "u4", "requeues": "u4"},
     **{"status": "i4", "done_bytes": "u4", "absorbed_by": "i8", "parent": "i8", "family": "i8"},
-    **{"certainty": "u1"},
+    **{"certainty": "u1", "doubtful": "?"},
 }
 EDGE_COLUMNS = {"bio": "i8", "request": "i8", "sector": "u8", "bytes": "u4", "certainty": "u1"}
 STAGE_COLUMNS = {"owner": "i8", "stage": "u1", "start": "i8", "end": "i8"}
@@ -49,15 +51,22 @@ TABLES = (BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUM
 class Matcher:
     """The machine of one log, and its rows as tables."""
 
-    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
+    def __init__(
+        self,
+        context: Context,
+        tasks: TaskNames,
+        stacks: StackNames,
+        *,
+        by_intervals: bool = False,
+    ) -> None:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
-        Raises RuntimeError: the machine is not compiled.
+        by_intervals: events have no pointers, or these are not to be used. Raises RuntimeError: the machine is not compiled.
         """
         if machine is None:
             raise RuntimeError("biotrail.converters.match is not compiled")
         self._context, self._tasks, self._stacks = context, tasks, stacks
-        self._machine = machine.Machine(facts_of(context))
+        self._machine = machine.Machine(facts_of(context, by_intervals=by_intervals))
 
     def take(self, events: Events, settle_ns: int) -> None:
         """Take in events that are later than all before; their numbers ascend by 1.
@@ -66,6 +75,19 @@ class Matcher:
         """
         self._machine.know(device_facts(self._context))
         self._machine.take(events, settle_ns)
+
+    def lose(self, ends: I64) -> None:
+        """Take in until when records were lost (ns), of losses that were not told before.
+
+        Without pointers a completion is not looked for among what lived through one.
+        """
+        self._machine.lose(ends.tolist())
+
+    @property
+    def pairing(self) -> Pairing:
+        """Counts, so far, of flushes that could have ended by several completions."""
+        count, same, most, spans = self._machine.pairing
+        return Pairing(count, same, most, Counter({b: n for b, n in enumerate(spans) if n}))
 
     def tables(self, before: int | None) -> tuple[Bios, Requests, Edges, Stages, Stages]:
         """Return the rows since the last call; None: the log is over, and all that is left ends.
@@ -108,13 +130,12 @@ class Matcher:
         return Requests(
             **of,
             kind=request_kinds(of["opf"], of["sector"], self._context),
-            doubtful=np.zeros(count, np.bool_),
             own=np.zeros(count, np.bool_),
             cut=np.full(count, NEVER, np.int64),
         )
 
 
-def facts_of(context: Context) -> dict[str, Any]:
+def facts_of(context: Context, *, by_intervals: bool) -> dict[str, Any]:
     """Return what the machine needs to know of a log's header."""
     numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     return {
@@ -130,10 +151,13 @@ def facts_of(context: Context) -> dict[str, Any]:
         "preflush": context.flag_mask("PREFLUSH"),
         "fua": context.flag_mask("FUA"),
         "counts_losses": context.counts_losses,
+        "by_intervals": by_intervals,
+        "bios_end_by_c": context.header.get("backend") == "blktrace",
+        "records_bios": context.records_bios,
     }
 
 
-def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool]]:
+def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool, bool]]:
     """Return what `Machine.know` takes, of all devices that the log has named so far."""
     parity = parity_arrays(context)
     return {
@@ -141,6 +165,7 @@ def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool]]:
             bool(context.lower_devices(dev)),
             dev in parity,
             entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+            entry.get("queue", {}).get("nr_hw_queues") == 1,
         )
         for dev, entry in context.devices.items()
     }

@@ -11,6 +11,7 @@ from biotrail.converters.match.bios import (
     on_split,
 )
 from biotrail.converters.match.ctypes_of import int64, uint64
+from biotrail.converters.match.finder import end_search, find
 from biotrail.converters.match.memory import device_of
 from biotrail.converters.match.numbers import (
     BIO_COMPLETE,
@@ -51,7 +52,9 @@ def step(m: Machine) -> None:
     kind: int64 = word >> 56
     m.kind = kind
     m.ts = word & TIME_BITS
-    if kind == Q:
+    if m.by_range:
+        step_by_range(m)
+    elif kind == Q:
         read_bio(m)
         on_queue(m)
     elif kind == D:
@@ -85,6 +88,45 @@ def step(m: Machine) -> None:
     elif kind == RQ_REMAP:
         read_request(m)
         on_clone(m)
+
+
+def step_by_range(m: Machine) -> None:
+    """Take in one event of a log without pointers."""
+    kind: int64 = m.kind
+    while m.next_loss < m.loss_count and m.losses[m.next_loss] <= m.ts:
+        m.lost_at = max(m.lost_at, m.losses[m.next_loss])
+        m.next_loss += 1
+    if kind == Q or kind == G or kind == M or kind == F or kind == X or kind == A:
+        read_bio(m)
+    elif kind == BIO_COMPLETE:
+        read_bio(m)
+    elif kind in (START, I, R, RQ_MERGE, D, C, RQ_REMAP):
+        read_request(m)
+    else:
+        return
+    if find(m):
+        kind = m.kind
+        if kind == Q:
+            on_queue(m)
+        elif kind == D:
+            on_issue(m)
+        elif kind == C:
+            on_complete(m)
+        elif kind == START or kind == I or kind == RQ_MERGE:
+            on_request(m)
+        elif kind == G or kind == M or kind == F:
+            on_join(m)
+        elif kind == X:
+            on_split(m)
+        elif kind == A:
+            on_remap(m)
+        elif kind == BIO_COMPLETE:
+            on_bio_complete(m)
+        elif kind == R:
+            on_requeue_or_error(m)
+        else:
+            on_clone(m)
+    end_search(m)
 
 
 def read_bio(m: Machine) -> None:
