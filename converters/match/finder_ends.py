@@ -124,23 +124,31 @@ def find_completing(m: Machine) -> None:
 def pass_over_lost(m: Machine, start: int64) -> None:
     """Leave those on the pile that were issued since records were lost, if there are any.
 
-    The completion of one that was in flight then was likely among these records; a later one of
-    the same place is the likelier owner.
+    The completion of one that was in flight then was likely among these records: a later one of the
+    same place is the likelier owner. At first both are in doubt; once it was passed over, no later
+    one pays for it.
     """
     at: int64
     left: int64 = start
+    known: bint = True
+    f: Flight
     for at in range(start, m.found):
         if m.pile[at].issue_ts > m.lost_at:
-            left += 1
-    if left == start or left == m.found:
-        return
-    left = start
-    for at in range(start, m.found):
-        if m.pile[at].issue_ts > m.lost_at:
-            m.pile[left] = m.pile[at]
             left += 1
         else:
-            open_flight(m.pile[at])
+            known = known and m.pile[at].passed
+    if left == start or left == m.found:
+        return
+    if not known:
+        open_since(m, start)
+    left = start
+    for at in range(start, m.found):
+        f = m.pile[at]
+        if f.issue_ts > m.lost_at:
+            m.pile[left] = f
+            left += 1
+        else:
+            f.passed = True
     m.found = left
 
 

@@ -431,6 +431,8 @@ class Flight(Range):
     """Of a bio that an A sent: to which partition or disk."""
     issue_ts: int64
     """A request's last D."""
+    passed: bint
+    """Its completion was likely lost: a later request of its place got one."""
     parent: "Flight"
     """Of a front piece; while `parent_order` is that one's."""
     parent_order: int64

@@ -45,6 +45,8 @@ class RefBio(Thing):
     status: int = 0
     good: int = 0
     own_end: int = -1
+    above: "tuple[RefDevice, RefBio] | None" = None
+    """Of an A: the only bio on the device above that it can send on itself."""
 
     @property
     def whole(self) -> "RefBio":
@@ -115,6 +117,8 @@ class RefDevice:
     def __init__(self) -> None:
         self.waiting, self.held, self.issued = Ranges(), Ranges(), Ranges()
         self.takes_requests = False
+        self.queues = False
+        """A Q of it was seen."""
         self.tells_allocations = False
         self.blurs: list[tuple[int, int, list[Any]]] = []
         """Where one of several was taken: their common range, while one of them waits."""
