@@ -55,6 +55,7 @@ from biotrail.converters.match.numbers import (
     PARTIALS,
     PARTS_BLUR,
     RQ_MERGE,
+    SEQUENCE_OUTLIVES_TAG,
     TAGS_REUSED,
     UNSEEN_ALLOCATIONS,
     UNSEEN_TAKERS,
@@ -476,7 +477,28 @@ def find_issued(m: Machine) -> None:
     r.issue_ts = m.ts
     put_in(r, ISSUED)
     if tag != NO_TAG and queue != NO_TAG and m.on[TAGS_REUSED]:
-        give_up_since(m, assign_tag(m, r, OF_DRIVER | queue << 16 | tag, True))
+        start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, True)
+        if m.on[SEQUENCE_OUTLIVES_TAG]:
+            keep_sequences(m, start)
+        give_up_since(m, start)
+
+
+def keep_sequences(m: Machine, start: int64) -> None:
+    """Take flush sequences from the pile: their data is done, and they wait for a flush still.
+
+    It may have their tag (blk_kick_flush lends it), or one of its own.
+    """
+    at: int64
+    left: int64 = start
+    f: Flight
+    for at in range(start, m.found):
+        f = m.pile[at]
+        if f.sequence:
+            f.data_done = True
+        else:
+            m.pile[left] = f
+            left += 1
+    m.found = left
 
 
 def doubt_waiting(m: Machine, r: Flight) -> None:

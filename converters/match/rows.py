@@ -535,15 +535,17 @@ def write_request(m: Machine, r: Request) -> None:
         top_of(upper.first.root).number if upper.first else upper.born.number,
     )
     put8(m, REQUEST_COLUMN + 21, row, certainty)
-    put8(m, REQUEST_COLUMN + 22, row, request_doubtful(r, start, certainty))
+    put8(m, REQUEST_COLUMN + 22, row, request_doubtful(m, r, start, certainty))
     request_stages(m, r, start, told)
 
 
-def request_doubtful(r: Request, start: int64, certainty: int64) -> bint:
-    """Return whether a request's latency is in doubt, as a bio's."""
+def request_doubtful(m: Machine, r: Request, start: int64, certainty: int64) -> bint:
+    """Return whether a request's latency is in doubt, as a bio's: also by a part that is missing."""
     e: Ending
     if r.complete.number < 0:
         return False
+    if m.by_range and not r.finished and r.last_issue.number >= 0 and r.last_issue.size > 0:
+        return True
     e = ending_of(cython.cast(Life, r), r.complete.number)
     if e:
         return is_doubtful(first_of(e), last_of(e), start, True, certainty)

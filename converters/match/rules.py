@@ -116,6 +116,11 @@ FINDER = {
         "its end of data may not have been recorded",
         "seed 101403",
     ),
+    "sequence-outlives-tag": (
+        "`D`: a flush sequence that had the tag has not ended, its data is done",
+        "blk_flush_complete_seq goes on with a flush, to which it may lend the tag",
+        "seed 919404",
+    ),
 }
 """Rules of logs without pointers: what each says, why (the kernel's function), and what needs it."""
 
