@@ -153,7 +153,10 @@ def take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges
         group.tags.discard(tag)
         left = sorted((r for r in alive if r.tags[use] is group), key=lambda r: r.age)
         for gone in left if not group.tags else []:
-            next(p for p in places if gone in p.all()).remove(gone)
+            if use == "flight" and gone.sequence:
+                gone.data_done = True  # it waits for a flush still
+            else:
+                next(p for p in places if gone in p.all()).remove(gone)
             del gone.tags[use]
 
 
