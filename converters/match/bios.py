@@ -13,6 +13,7 @@ from biotrail.converters.match.families import (
 )
 from biotrail.converters.match.flights import attach
 from biotrail.converters.match.generations import begins_bio, note_clone
+from biotrail.converters.match.indexes import index_piece, index_queue
 from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -131,6 +132,8 @@ def on_queue(m: Machine) -> None:
     b.cpu = m.cpus[m.row]
     b.stack = m.stacks[m.row] if m.stacks else NEVER
     b.file = m.files[m.row] if m.files else -1
+    if b.device.is_indexed:
+        index_queue(m, b)
     find_page(m, b)
 
 
@@ -171,6 +174,8 @@ def on_join(m: Machine) -> None:
             note(m, cython.address(b.got), G)
         return
     note(m, cython.address(b.joined), role)
+    if b.device.is_indexed:
+        index_piece(m, b)
     if r:
         r.last_join.bio = b
 

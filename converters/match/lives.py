@@ -58,6 +58,19 @@ class Device:
     first_clone: "Bio"
     """Clones of its bios, on devices below."""
     next: "Device"
+    bios: int64
+    """In the list of bios."""
+    is_indexed: bint
+    """Its bios stand in the next trees, too: there were many when a question came up."""
+    over: "Range"
+    """By the range of their Q."""
+    empty: "Range"
+    """Those without bytes."""
+    pieces: "Range"
+    """By the range that went to a request."""
+    first_waiting: "Life"
+    """No request before it in the list waits for its issue; nor, before the next, without an s."""
+    first_startless: "Life"
     # What the finder has of it.
     waiting: "Range"
     """Bios in no request; trees, as the next ones."""
@@ -228,6 +241,9 @@ class Bio(Life):
     """Of its clones; each has the next as `next_clone`."""
     next_clone: "Bio"
     number: int64
+    spot: "Spot"
+    """Where it stands in its device's tree by Q; `piece_spot` by its piece."""
+    piece_spot: "Spot"
 
 
 @struct
@@ -398,6 +414,13 @@ class Range:
     weight: uint64
     left: "Range"
     right: "Range"
+
+
+@struct
+class Spot(Range):
+    """Where a bio stands in a tree."""
+
+    bio: Bio
 
 
 @struct

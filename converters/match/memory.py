@@ -244,7 +244,8 @@ def add_loss(m: Machine, ts: int64) -> None:
 
 def place_of(places: Place, mask: uint64, address: uint64) -> Place:
     """Return the place of an address; a new one's address is 0."""
-    at: uint64 = ((address >> 6) ^ (address >> 13) ^ (address >> 21)) & mask
+    # Addresses follow each other at even distances, in several arrays at once.
+    at: uint64 = ((address * SPREAD_ONE) >> 24) & mask
     while places[at].address != address and places[at].address != 0:
         at = (at + 1) & mask
     return cython.address(places[at])

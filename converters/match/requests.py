@@ -9,6 +9,7 @@ from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import join_list, link, may_be_over
 from biotrail.converters.match.flights import attach
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
+from biotrail.converters.match.indexes import index_piece
 from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
 from biotrail.converters.match.memory import (
     allocate,
@@ -174,6 +175,8 @@ def on_request(m: Machine) -> None:
         note(m, cython.address(b.start), kind)
     elif kind == RQ_MERGE:
         r.merged_bio = b
+    if b.device.is_indexed:
+        index_piece(m, b)
     if m.by_range:
         for at in range(m.member_count):
             bio_here(m, m.members[at], kind, r, at + 1)

@@ -33,6 +33,7 @@ from biotrail.converters.match.lives import (
     Place,
     Request,
     Sender,
+    Spot,
     TagPlace,
 )
 from biotrail.converters.match.memory import (
@@ -114,6 +115,12 @@ class Machine:
     fua: uint32
     counts_losses: bint
     has_stacks: bint  # some device stands on another
+    # What questions are about.
+    asked_bios: cython.pointer(Bio)
+    asked: int64
+    asked_room: int64
+    free_spots: Spot
+    spots: int64
     # What the finder has, in logs without pointers.
     by_range: bint
     bios_end_by_c: bint
@@ -217,6 +224,7 @@ class Machine:
         free(self.given_up)
         free(self.losses)
         free(self.pile)
+        free(self.asked_bios)
         for at in range(self.block_count):
             free(self.blocks[at])
         free(self.blocks)
