@@ -427,8 +427,11 @@ def sweep(t: Range, kept: Range, kind: int64) -> Range:
 
 
 def is_open_guess(g: Guess, kind: int64) -> bint:
-    """Return whether one of the several is still where the guess matters."""
-    one: Guessed = g.first
+    """Return whether one of the several is still where the guess matters; once it is not, never.
+
+    An R, which says where its request begins, settles a guess that is of that alone.
+    """
+    one: Guessed = NULL if g.is_over else g.first
     while one:
         if one.flight.order == one.order:
             if one.flight.place == HELD:
@@ -436,6 +439,7 @@ def is_open_guess(g: Guess, kind: int64) -> bint:
             if one.flight.place == (WAITING if kind == GUESSES else ISSUED):
                 return True
         one = one.next
+    g.is_over = True
     return False
 
 

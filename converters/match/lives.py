@@ -507,6 +507,7 @@ class Guess(Range):
     """Where an event was given to one of several; `first` is of a list of these."""
 
     first: "Guessed"
+    is_over: bint
 
 
 @struct
