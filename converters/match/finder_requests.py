@@ -27,6 +27,7 @@ from biotrail.converters.match.flights import (
     add_found,
     add_guess,
     all_of,
+    close_guesses,
     ending,
     exact,
     move,
@@ -476,6 +477,7 @@ def find_issued(m: Machine) -> None:
     r.sequence = (r.flags & m.preflush) != 0 or (r.flags & m.fua & ~kept) != 0
     r.issue_ts = m.ts
     put_in(r, ISSUED)
+    close_guesses(m, d.guesses)
     if tag != NO_TAG and queue != NO_TAG and m.on[TAGS_REUSED]:
         start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, True)
         if m.on[SEQUENCE_OUTLIVES_TAG]:

@@ -479,6 +479,16 @@ def free_guesses(t: Range) -> None:
         free_guess(cython.cast(Guess, t))
 
 
+def close_guesses(m: Machine, t: Range) -> None:
+    """Some request was issued: guesses of which all are by now matter no more, even after an R."""
+    if not t or t.highest <= m.from_sector:
+        return
+    close_guesses(m, t.left)
+    if t.sector < m.to_sector:
+        is_open_guess(cython.cast(Guess, t), GUESSES)
+        close_guesses(m, t.right)
+
+
 def overlaps_guess(m: Machine, t: Range, kind: int64) -> bint:
     """Return whether the event overlaps a guess of a tree that may still be wrong."""
     if not t or t.highest <= m.from_sector:

@@ -562,7 +562,7 @@ def may_have_more(m: Machine, r: Request) -> bint:
             return True
     while life:
         other = cython.cast(Request, life)
-        if other.merged.number >= 0 and not other.absorbed_by:
+        if other.merged.number >= 0 and not other.absorbed_by and not other.taker:
             if other.merged.number < r.complete.number:
                 return True
         life = life.later
