@@ -11,7 +11,7 @@ from biotrail.converters.match.ctypes_of import NULL, bint, int64, uint64
 from biotrail.converters.match.families import waits_since
 from biotrail.converters.match.flights import doubt_of
 from biotrail.converters.match.generations import disks_below
-from biotrail.converters.match.lives import At, Bio, Link, Offer, Request
+from biotrail.converters.match.lives import At, Bio, Life, Link, Offer, Request
 from biotrail.converters.match.memory import end_of
 from biotrail.converters.match.numbers import (
     AMBIGUOUS,

@@ -254,8 +254,7 @@ def end(m: Machine, f: Flight, last: bint) -> None:
         leave(one)
         one.first_end = m.ts
         add_live(x, one)
-    if f.first_end > m.ts:
-        f.first_end = m.ts
+    f.first_end = min(f.first_end, m.ts)
     e = cython.cast(Ending, allocate(1, size_of(Ending)))
     e.number = m.number
     e.first = min(f.first_end, m.ts)
@@ -480,7 +479,7 @@ def enter_group(g: Tags, t: Tag) -> None:
 def merge_tags(m: Machine, start: int64, flying: bint) -> None:
     """Of requests on the pile, one had an event: which of them has which tag is not known then.
 
-    Where the tag of one was not recorded, any of the tags may be its own: all count as not recorded.
+    Where the tag of one was not recorded, any of them may be its own: all count as not recorded.
     """
     g: Tags = NULL
     small: Tags

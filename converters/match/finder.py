@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which bio or request an event is about where it has no pointers: by range, operation, thread, age.
+"""Which bio or request an event without pointers is about: by range, operation, thread and age.
 
 Every event concerns what is in flight on its device. One candidate: the event is of it. Several: it
 is of the oldest, and all are ambiguous from then on. None: an earlier event is missing, and a new
@@ -20,7 +20,7 @@ from biotrail.converters.match.doubt import (
     open_event,
     share,
 )
-from biotrail.converters.match.families import link_bios
+from biotrail.converters.match.families import forget_question, link_bios
 from biotrail.converters.match.finder_ends import find_completed
 from biotrail.converters.match.finder_requests import (
     find_absorbed,
@@ -71,7 +71,6 @@ from biotrail.converters.match.numbers import (
     R,
     X,
 )
-from biotrail.converters.match.questions import forget_question
 from biotrail.converters.match.state import Machine
 from biotrail.recorder.schema.records import NO_SECTOR
 
@@ -265,7 +264,7 @@ def find_above(m: Machine, f: Flight, upper: Device, from_sector: uint64) -> Non
 
 
 def find_split(m: Machine) -> None:
-    """X: a new bio, the front piece, of one that begins there and is longer, which keeps the rest."""
+    """X: a new bio, the front piece, of one that begins there, is longer, and keeps the rest."""
     start: int64 = m.found
     at: int64
     longer: int64 = start

@@ -1,26 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which request a C completes where it has no pointer: of data, of a flush sequence, of failures."""
-
-import cython
+"""Which request a C without a pointer completes: of data, of a flush sequence, of failures."""
 
 from biotrail.converters.match.ctypes_of import NULL, bint, int64
 from biotrail.converters.match.doubt import (
     drop_tag,
     end,
-    event_inherits,
     open_flight,
     open_since,
     pair_flush,
 )
 from biotrail.converters.match.finder import (
     choose,
-    early_ended,
     find_ending,
     is_flush_request,
     set_request,
 )
 from biotrail.converters.match.flights import (
-    add_found,
     add_guess,
     all_of,
     exact,
@@ -51,7 +46,6 @@ from biotrail.converters.match.state import Machine
 def find_completed(m: Machine) -> None:
     """C: the request that completed, wholly or in part."""
     start: int64 = m.found
-    fits: int64
     r: Flight
     if m.from_sector == m.to_sector and not is_flush_request(m):
         find_flush_end(m)
@@ -61,7 +55,6 @@ def find_completed(m: Machine) -> None:
     find_completing(m)
     if m.found - start > 1 and m.on[LIVED_THROUGH_LOSS]:
         pass_over_lost(m, start)
-    fits = m.found
     if m.high != 0 and m.on[FAILS_BEFORE_ISSUE]:
         find_failing(m, start)
     r = choose(m, start, False)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which request an event is about where it has no pointers: G, s, M, F, m, I, D, R and a."""
 
-import cython
-
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, uint64
 from biotrail.converters.match.doubt import (
     assign_tag,
@@ -167,7 +165,7 @@ def may_merge(m: Machine, start: int64, but: Flight) -> None:
 
 
 def plugged_first(m: Machine, start: int64) -> None:
-    """Sort takers: what the thread holds back itself first (blk_attempt_plug_merge), then by age."""
+    """Sort takers: what the thread holds back first (blk_attempt_plug_merge), then by age."""
     at: int64
     to: int64
     r: Flight

@@ -29,7 +29,6 @@ from biotrail.converters.match.numbers import (
     INTERVAL,
     ISSUED,
     NOWHERE,
-    PARTIALS,
     WAITING,
 )
 from biotrail.converters.match.state import Machine
@@ -91,8 +90,7 @@ def with_range(t: Range, new: Range) -> Range:
         t.left = with_range(t.left, new)
     else:
         t.right = with_range(t.right, new)
-    if new.end > t.highest:
-        t.highest = new.end
+    t.highest = max(t.highest, new.end)
     return t
 
 

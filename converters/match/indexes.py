@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bios of a device by their sectors, so that a question does not look at all that are in flight.
 
-While few are, the list of the device serves. The trees are made when a question meets many, and kept
-until few are left.
+While few are, the list of the device serves. The trees are made when a question meets many, and
+kept until few are left.
 """
 
 import cython

@@ -6,11 +6,11 @@ import cython
 from biotrail.converters.match.ctypes_of import bint, int64, size_of, uint64
 from biotrail.converters.match.families import link_bios, link_request
 from biotrail.converters.match.generations import is_partition
-from biotrail.converters.match.lives import Bio, Device, Entry, Life, Link, Offer, Request
+from biotrail.converters.match.indexes import bios_over, pieces_in
+from biotrail.converters.match.lives import Bio, Device, Entry, Link, Offer, Request
 from biotrail.converters.match.memory import (
     allocate,
     device_of,
-    end_of,
     linked,
     note,
     page_entry,

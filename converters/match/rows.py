@@ -540,7 +540,7 @@ def write_request(m: Machine, r: Request) -> None:
 
 
 def request_doubtful(m: Machine, r: Request, start: int64, certainty: int64) -> bint:
-    """Return whether a request's latency is in doubt, as a bio's: also by a part that is missing."""
+    """Return whether a request's latency is in doubt, as a bio's, or as a part is missing."""
     e: Ending
     if r.complete.number < 0:
         return False

@@ -297,7 +297,6 @@ class Machine:
 
     def lose(self, ends: Any) -> None:
         """Take in until when records were lost (ns), of losses not told before."""
-        at: int64
         ts: int64
         for ts in ends:
             add_loss(self, ts)

@@ -61,7 +61,8 @@ class Matcher:
     ) -> None:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
-        by_intervals: events have no pointers, or these are not to be used. Raises RuntimeError: the machine is not compiled.
+        by_intervals: events have no pointers, or these are not to be used. Raises RuntimeError: the
+        machine is not compiled.
         """
         if machine is None:
             raise RuntimeError("biotrail.converters.match is not compiled")

@@ -2,7 +2,6 @@
 """The machine without pointers: what it does not mark is true, in windows of all sizes."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
