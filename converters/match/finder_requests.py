@@ -25,10 +25,10 @@ from biotrail.converters.match.flights import (
     add_found,
     add_guess,
     all_of,
-    close_guesses,
     ending,
     exact,
     move,
+    near_guess,
     new_flight,
     oldest_first,
     overlaps_guess,
@@ -279,7 +279,7 @@ def find_absorption(m: Machine) -> None:
     oldest_first(m, takers)
     may_merge(m, takers, merged)
     taker = choose_taker(m, takers)
-    if m.on[GUESSES_BLUR] and overlaps_guess(m, d.guesses, GUESSES):
+    if m.on[GUESSES_BLUR] and near_guess(m):
         open_event(m)
     take_out(m, merged)
     m.address = merged.identity
@@ -297,7 +297,7 @@ def find_absorption(m: Machine) -> None:
 
 def doubt_range(m: Machine, r: Flight) -> None:
     """An earlier choice near a request may have made its range wrong."""
-    if m.on[GUESSES_BLUR] and overlaps_guess(m, m.device.guesses, GUESSES):
+    if m.on[GUESSES_BLUR] and near_guess(m):
         open_flight(r)
 
 
@@ -359,7 +359,7 @@ def unseen_request(m: Machine) -> Flight:
     doubtful = m.found > stop or taken < stop - start
     doubtful = doubtful or (reached != m.to_sector and m.records_bios)
     if not doubtful and m.on[GUESSES_BLUR]:
-        doubtful = overlaps_guess(m, d.guesses, GUESSES)
+        doubtful = near_guess(m)
     if doubtful:
         open_flight(r)
         open_since(m, start)
@@ -475,7 +475,9 @@ def find_issued(m: Machine) -> None:
     r.sequence = (r.flags & m.preflush) != 0 or (r.flags & m.fua & ~kept) != 0
     r.issue_ts = m.ts
     put_in(r, ISSUED)
-    close_guesses(m, d.guesses)
+    if m.to_sector > m.from_sector:
+        d.issued_sector = m.from_sector
+        d.issued_end = m.to_sector
     if tag != NO_TAG and queue != NO_TAG and m.on[TAGS_REUSED]:
         start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, True)
         if m.on[SEQUENCE_OUTLIVES_TAG]:

@@ -477,14 +477,28 @@ def free_guesses(t: Range) -> None:
         free_guess(cython.cast(Guess, t))
 
 
-def close_guesses(m: Machine, t: Range) -> None:
-    """Some request was issued: guesses of which all are by now matter no more, even after an R."""
-    if not t or t.highest <= m.from_sector:
+def near_guess(m: Machine) -> bint:
+    """Return whether the event overlaps a guess that may still be wrong.
+
+    One of which all are issued when a further event asks matters no more, even after an R.
+    """
+    d: Device = m.device
+    if not d.guesses:
+        return False
+    if d.issued_end > d.issued_sector:
+        close_guesses(d.guesses, d.issued_sector, d.issued_end)
+        d.issued_sector = d.issued_end = 0
+    return overlaps_guess(m, d.guesses, GUESSES)
+
+
+def close_guesses(t: Range, sector: uint64, end: uint64) -> None:
+    """Close the guesses in a range that can't be wrong any more."""
+    if not t or t.highest <= sector:
         return
-    close_guesses(m, t.left)
-    if t.sector < m.to_sector:
+    close_guesses(t.left, sector, end)
+    if t.sector < end:
         is_open_guess(cython.cast(Guess, t), GUESSES)
-        close_guesses(m, t.right)
+        close_guesses(t.right, sector, end)
 
 
 def overlaps_guess(m: Machine, t: Range, kind: int64) -> bint:

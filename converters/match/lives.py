@@ -83,6 +83,9 @@ class Device:
     guess_count: int64
     guess_most: int64
     """So many guesses, and those that matter no more are dropped; likewise below."""
+    issued_sector: uint64
+    """The range of the last D, until the next event that asks for guesses."""
+    issued_end: uint64
     partials: "Range"
     """Where one of several completed in part."""
     partial_count: int64

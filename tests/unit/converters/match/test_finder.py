@@ -6,12 +6,20 @@ import io
 import numpy as np
 import pytest
 
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import NEVER, Certainty
-from biotrail.converters.match.tables import machine
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.match import rules
+from biotrail.converters.match.tables import Matcher, machine
 from tests.prove.machine import INTERVAL_KINDS, SETTLE_NS, interval_complaints
+from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
-from tests.support.matching import Matched, by_machine, by_model, unlike
+from tests.support import captures
+from tests.support.matching import Matched, by_machine, by_model, unlike, without
 from tests.support.paths import DATA
+from tests.support.record_rings import chunk
 
 pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
 
@@ -125,3 +133,122 @@ def test_a_lost_completion_is_the_older_ones() -> None:
     assert found.complete[newer] - found.queue[newer] == 1_002_000
     # AND the latency is in doubt, as the completion may be the older one's
     assert found.doubtful[newer]
+
+
+WRONG = {
+    **{"requests/got": 9, "finder/own-thread": 55, "finder/sent-by-remap": 1},
+    **{"finder/sent-on-without-queue": 259, "finder/ends-without-size": 1},
+    **{"finder/own-plug": 197, "finder/guesses-blur": 12, "finder/parts-blur": 1},
+    **{"finder/discards-that-grew": 104, "finder/discards-from-anywhere": 244},
+    **{"finder/tags-reused": 91, "finder/fails-before-issue": 61},
+    **{"finder/flush-ends-those-before": 6, "finder/sequence-outlives-tag": 919404},
+}
+"""Rule → history that comes out wrong without it."""
+OTHERWISE = {"finder/unseen-allocations": 188, "finder/lived-through-loss": 139}
+"""Rule → history that comes out otherwise without it."""
+NEEDED_BY = {
+    "finder/clone-of-disk": "stacked/lvmpart.txt",
+    "finder/early-before-request": "paths/nvme_6.12.biotrail",
+}
+"""Rule → recording that comes out otherwise without it."""
+TEXTS = {
+    "finder/unserved-fronts": """
+        0 Q W 64+8 bio=5
+        1 G W 64+8 bio=5
+        2 Q W 0+16 bio=1
+        3 X W 0+8 bio=2 parent=1
+        4 c W 8+8 bio=1
+        """,
+    "finder/flushes-merge-not": """
+        0 Q FW 0+8 bio=1
+        1 G FW 0+8 bio=1
+        2 Q W 8+8 bio=2
+        3 M W 8+8 bio=2
+        """,
+    "finder/unseen-takers": """
+        0 Q W 0+8 bio=1
+        1 I W 0+8 bio=1 rq=1
+        2 Q W 16+8 bio=2
+        3 Q W 8+8 bio=3
+        4 M W 8+8 bio=3
+        """,
+    "finder/merges-named-as-joins": """
+        0 Q W 0+8 bio=1
+        1 G W 0+8 bio=1
+        2 Q W 8+8 bio=2
+        3 G W 8+8 bio=2
+        4 M W 8+8 bio=2
+        """,
+    "finder/bios-end-by-c": """
+        0 Q W 0+8 bio=1
+        1 C W 0+8 rq=1
+        """,
+    "finder/data-may-have-ended": """
+        0 Q FW 0+8 bio=1
+        1 D W 0+8 bio=1 rq=1
+        2 Q FW 0+0 bio=2
+        3 G FW 0+0 bio=2
+        4 D FF 0+0 rq=2
+        5 C W 0+0 rq=3
+        """,
+}
+"""Rule → events of which the tables are others without it."""
+
+
+def rows(text: str) -> list[list[list[int]]]:
+    """Bios and requests of a few events of blktrace, without pointers: some columns of each."""
+    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
+    events.number = np.arange(len(events))
+    context = Context(captures.header(devices=devices_with([])) | {"backend": "blktrace"})
+    matcher = Matcher(context, TaskNames(), StackNames(), by_intervals=True)
+    matcher.take(events, 0)
+    bios, requests, *_ = matcher.tables(None)
+    found = [bios.number, bios.request, bios.certainty], [requests.number, requests.certainty]
+    return [np.stack(columns).T.tolist() for columns in found]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
+    # GIVEN a generated history that needs the rule
+    made = INTERVAL_KINDS["ordinary, by intervals"](WRONG[name])
+    log = log_of(made).getvalue()
+    assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals")) == []
+    # WHEN it is read without the rule / THEN something that is not marked is wrong
+    with without(name):
+        assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals"))
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
+    # GIVEN a generated history
+    log = log_of(INTERVAL_KINDS["ordinary, by intervals"](OTHERWISE[name])).getvalue()
+    # WHEN it is read with the rule and without it / THEN the tables differ
+    found = by_machine(io.BytesIO(log), associate="intervals")
+    with without(name):
+        assert unlike(found, by_machine(io.BytesIO(log), associate="intervals"))
+
+
+@pytest.mark.parametrize("name", NEEDED_BY)
+def test_without_the_rule_a_recording_comes_out_otherwise(name: str) -> None:
+    # GIVEN a recording
+    path = DATA / NEEDED_BY[name]
+    how = "intervals" if path.suffix == ".biotrail" else "auto"
+    # WHEN it is read with the rule and without it / THEN the tables differ
+    found = by_machine(path, associate=how)
+    with without(name):
+        assert unlike(found, by_machine(path, associate=how))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
+    # GIVEN a few events
+    # WHEN they are read with the rule and without it / THEN the tables differ
+    found = rows(TEXTS[name])
+    with without(name):
+        assert rows(TEXTS[name]) != found
+
+
+def test_every_rule_of_the_finder_is_shown_to_be_needed() -> None:
+    # GIVEN all rules of the finder / THEN each is in one of these tests
+    shown = {*WRONG, *OTHERWISE, *NEEDED_BY, *TEXTS}
+    assert shown == {"requests/got", *(f"finder/{name}" for name in rules.FINDER)}
