@@ -123,7 +123,8 @@ def interval_complaints(made: History, tables: Matched) -> list[str]:
         return []
     rows: Any = as_rows(tables)
     checker = IntervalChecker(made, rows)
-    return [*checker.check(), *latency_problems(checker), *differences(made, rows)]
+    said = differences(made, rows, of_finder=True)
+    return [*checker.check(), *latency_problems(checker), *said]
 
 
 def _less_certain(model: Matched, machine: Matched) -> int:

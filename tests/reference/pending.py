@@ -142,8 +142,17 @@ def share_tags(use: str, confused: list[RefRequest]) -> None:
             del rq.tags[use]
 
 
-def take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges]) -> None:
+def take_tag(
+    use: str,
+    tag: tuple[Any, int],
+    rq: RefRequest,
+    places: list[Ranges],
+    *,
+    outlived: bool = False,
+) -> None:
     """A tag is given again when its request has ended, whether that was seen or not.
+
+    outlived: of a flush sequence only the data has, then.
 
     Where requests share their tags, which of them has ended is known when none is left.
     """
@@ -153,7 +162,7 @@ def take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges
         group.tags.discard(tag)
         left = sorted((r for r in alive if r.tags[use] is group), key=lambda r: r.age)
         for gone in left if not group.tags else []:
-            if use == "flight" and gone.sequence:
+            if outlived and gone.sequence:
                 gone.data_done = True  # it waits for a flush still
             else:
                 next(p for p in places if gone in p.all()).remove(gone)
