@@ -42,7 +42,6 @@ OTHERWISE = {
     "certainty of requests/issue-implied": ("ordinary", 359),
     "certainty of requests/not-ended": ("ordinary", 3),
     "certainty of requests/start-not-recorded": ("ordinary", 11),
-    "chain refusals/failed-before-issue": ("ordinary", 282),
     "loops/same-operation": ("ordinary", 229),
     "lost completions/piece-lost": ("ordinary", 401),
     "lost completions/request-reused": ("ordinary", 13),
@@ -59,6 +58,14 @@ TEXTS = {
         1 Q W 0+8 bio=2
         2 F W 0+8 bio=2
         3 D R 0+16 bio=1 rq=1 bios=1 flags=1
+        """,
+    "chain refusals/failed-before-issue": """
+        0 s W 8+8 bio=1 rq=1
+        1 Q W 0+8 bio=2
+        2 F W 0+8 bio=2
+        3 s W 0+16 bio=3 rq=3
+        4 D W 0+16 bio=3 rq=3 bios=1 flags=1
+        5 C W 0+16 bio=1 rq=1 status=10
         """,
     "loops/issued-before": f"""{LOOP}
         2 Q R 64+8 bio=2 page=1
