@@ -38,7 +38,6 @@ from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
     has_own,
-    own_events,
     own_of,
     without_own,
 )
@@ -322,9 +321,10 @@ class Trace:
         for fresh, end in windows:
             self.tasks.add_records(fresh)
             begin = self._begin_of(fresh, begin)
-            found = [matching.build(fresh, settle_ns=SETTLE_NS, before=end - SETTLE_NS)]
-            yield fresh, found.pop(), begin, end
-            del fresh
+            result = matching.build(fresh, settle_ns=SETTLE_NS, before=end - SETTLE_NS)
+            found = [(fresh, result, begin, end)]
+            del fresh, result
+            yield found.pop()
             begin = end
         nothing = Events.empty()
         yield nothing, matching.build(nothing, settle_ns=SETTLE_NS, before=None), end, end

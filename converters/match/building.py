@@ -72,7 +72,7 @@ class Matched(Result):
     span: tuple[int, int]
     """Times of the first and the last event that is counted; NEVER: there is none."""
     first_counted: int
-    """Number of the first event that is counted."""
+    """Number of the log's first event that is counted."""
     counts: I64
     """Events by kind and whether they name a bio or request: (256, 2)."""
     device_counts: dict[tuple[int, int], int]
@@ -174,6 +174,8 @@ class MatchingBuilder:
         self._tasks, self._submitters = tasks, Submitters(tasks, stacks)
         self._begin = begin
         self._tells_events = tells_events
+        self._first_counted = LATE
+        self._records_path = bool(context.path_parts)
         self._kept = Events.empty()
 
     def build(self, fresh: Events, *, settle_ns: int, before: int | None) -> Matched:
@@ -187,13 +189,15 @@ class MatchingBuilder:
             self._matcher.take(fresh.take(slice(None, cut)), settle_ns)
             self._matcher.device_counts()
             counted = fresh.take(slice(cut, None))
+        if len(counted):
+            self._first_counted = min(self._first_counted, int(counted.number[0]))
         used = self._matcher.take(counted, settle_ns)
         rows, still = self._matcher.rows(before), self._matcher.open_rows()
         still.bios.gone[:] = NEVER
         still.requests.gone[:] = NEVER
         behind = Behind(self._kept, fresh)
         path = self._path(fresh, behind, rows, still)
-        self._keep(behind, still, path is not None)
+        self._keep(behind, still, self._records_path or path is not None)
         return Matched(
             bios=rows.bios,
             requests=rows.requests,
@@ -205,7 +209,7 @@ class MatchingBuilder:
             path=path,
             begin=self._begin,
             span=(int(counted.ts[0]), int(counted.ts[-1])) if len(counted) else (NEVER, NEVER),
-            first_counted=int(counted.number[0]) if len(counted) else 0,
+            first_counted=self._first_counted,
             counts=_counts(counted, used),
             device_counts=self._matcher.device_counts(),
             mentions=rows.mentions,

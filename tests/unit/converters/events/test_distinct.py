@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.calls import keys
 from biotrail.converters.events import distinct
-from tests.support.settling import uncompiled
+from tests.support.both_ways import uncompiled
 
 UNCOMPILED = uncompiled("converters/events/distinct_loops.py")
 WAYS = [distinct.loops, UNCOMPILED, None]

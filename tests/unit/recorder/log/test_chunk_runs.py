@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from biotrail.recorder.log import Segment, columns, names
 from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, runs
 from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
+from tests.support.both_ways import uncompiled
 from tests.support.log_samples import clock, record, ring
-from tests.support.settling import uncompiled
 
 CLOCK = clock(10**9)
 KINDS = [Kind.Q, Kind.D, Kind.C, Kind.TASK, Kind.M]

@@ -19,8 +19,8 @@ from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support import path_sample
+from tests.support.both_ways import uncompiled
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
-from tests.support.settling import uncompiled
 
 US = 1_000
 READER, WRITER, JOURNAL, WORKER = 42, 43, 900, 7
