@@ -307,8 +307,6 @@ def save_family(m: Machine) -> None:
         requests[at] = r[0]
         r.device.was_unresolved = r.device.unresolved
         r.device.was_merged_last = r.device.merged_last
-        r.device.was_first_waiting = r.device.first_waiting
-        r.device.was_first_startless = r.device.first_startless
 
 
 def restore_family(m: Machine) -> None:
@@ -326,8 +324,6 @@ def restore_family(m: Machine) -> None:
         r[0] = requests[at]
         r.device.unresolved = r.device.was_unresolved
         r.device.merged_last = r.device.was_merged_last
-        r.device.first_waiting = r.device.was_first_waiting
-        r.device.first_startless = r.device.was_first_startless
 
 
 def begin_family(m: Machine) -> None:

@@ -61,10 +61,8 @@ class Device:
     """Clones of its bios, on devices below."""
     next: "Device"
     was_merged_last: int64
-    """The same before a family was closed that goes on; likewise the next three."""
+    """The same before a family was closed that goes on; `was_unresolved` likewise."""
     was_unresolved: bint
-    was_first_waiting: "Life"
-    was_first_startless: "Life"
     counts: int64_32
     """Of its events, by kind, since they were last asked for."""
     bios: int64
