@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from biotrail.converters.lifecycles.cutting import (
     events_within,
     outside,
 )
-from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
 from biotrail.converters.lifecycles.losses import Losses
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
@@ -43,11 +42,16 @@ from biotrail.converters.lifecycles.own_io import (
 )
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
-from biotrail.converters.settling.light import LightBuilder
-from biotrail.converters.settling.standing import StandingBuilder
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
+    from biotrail.converters.settling.light import LightBuilder
+    from biotrail.converters.settling.standing import StandingBuilder
+
+    _Modelling = Builder | LightBuilder | StandingBuilder
 
 BY_MACHINE = True
 """Whether events with the kernel's pointers are matched by the machine, and not by the model."""
@@ -64,8 +68,6 @@ HOLD_NS = 20_000_000
 SETTLE_NS = 20_000_000
 """Bios and requests that ended less than this before a window's end are kept for the next window:
 records such as E, which follow a completion, may still come."""
-
-_Modelling = Builder | LightBuilder | StandingBuilder
 
 
 class Trace:
@@ -307,12 +309,7 @@ class Trace:
         """
         known = self.context, self.tasks, self.stacks
         if not self.by_machine or self.by_intervals or self.context.is_light:
-            made_by: _Modelling = Builder(*known)
-            if self.context.is_light:
-                made_by = LightBuilder(*known)
-            elif self.by_intervals:  # requests stand for bios where these were not recorded
-                made_by = StandingBuilder(*known)
-            yield from self._associated(windows, made_by)
+            yield from self._associated(windows, self._modelling())
             return
         self._apply_notes()
         first = 0 if self.span is None else self.span.begin
@@ -339,9 +336,24 @@ class Trace:
         times += [self.start] if self.says_time else []
         return min(times, default=begin)
 
+    def _modelling(self) -> "_Modelling":
+        """Return what makes the model's tables; imports what most logs do without."""
+        known = self.context, self.tasks, self.stacks
+        if self.context.is_light:
+            from biotrail.converters.settling.light import LightBuilder
+
+            return LightBuilder(*known)
+        if self.by_intervals:  # requests stand for bios where these were not recorded
+            from biotrail.converters.settling.standing import StandingBuilder
+
+            return StandingBuilder(*known)
+        from biotrail.converters.lifecycles.lifecycles import Builder
+
+        return Builder(*known)
+
     def _associated(
         self, windows: Iterator[tuple[Events, int]], made_by: "_Modelling"
-    ) -> Iterator[tuple[Events, Modelled, int, int]]:
+    ) -> Iterator[tuple[Events, "Modelled", int, int]]:
         """Associate windows by the model, and yield what `_windows` does.
 
         A result covers the new events and those kept from earlier windows; of a light log, whose
@@ -356,7 +368,7 @@ class Trace:
             identifier = Identifier(self.context)
             self.account.pairing = identifier.pairing
         kept, begin, end = Events.empty(), -1, -1
-        light = made_by if isinstance(made_by, LightBuilder) else None
+        light = cast("LightBuilder", made_by) if self.context.is_light else None
         for fresh, end in windows:
             self.tasks.add_records(fresh)
             begin = self._begin_of(fresh, begin)

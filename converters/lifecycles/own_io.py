@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from biotrail.converters.association.completion.carry_over import events_of, named_events
-from biotrail.converters.association.completion.completion import RequestEnds, bios_left_out
-from biotrail.converters.association.completion.families import Whole
-from biotrail.converters.association.identity.absorptions import request_before_merge
-from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
@@ -27,6 +22,9 @@ from biotrail.converters.events.tables import (
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
+    from biotrail.converters.association.completion.completion import RequestEnds
+    from biotrail.converters.association.completion.families import Whole
+    from biotrail.converters.association.identity.association import Association
     from biotrail.converters.lifecycles.lifecycles import Modelled
     from biotrail.converters.lifecycles.result import Result
 
@@ -46,7 +44,7 @@ class Own:
         return bool(self.bios.any())
 
 
-def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
+def own_io(a: "Association", whole: "Whole", ends: "RequestEnds") -> Own:
     """Return which bio and request generations of a window are the recording's own, as masks.
 
     Own is a bio whose Q has Q_FLAG_OWN, every piece that was split off it, and every bio that lower
@@ -71,7 +69,7 @@ def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
     return Own(bios, _own_requests(a, ends, bios))
 
 
-def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
+def _own_requests(a: "Association", ends: "RequestEnds", own: Bool) -> Bool:
     """Return per request generation whether it is the recording's own.
 
     own: per bio generation. A request is own if it has bios, all of them are known and own: at its
@@ -80,6 +78,9 @@ def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     instead by the known bios it had before or, if there is none, as the absorbing one. A lower
     device's request (request-based dm) is own by its bios, or if the upper one is.
     """
+    from biotrail.converters.association.completion.completion import bios_left_out
+    from biotrail.converters.association.identity.absorptions import request_before_merge
+
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
     own_requests = (
@@ -174,6 +175,8 @@ def own_events(result: "Modelled") -> Bool:
 
     False for events of no bio or request (names, plugging); all False if no bio is own.
     """
+    from biotrail.converters.association.completion.carry_over import events_of, named_events
+
     a = result.association
     if not result.own:
         return np.zeros(len(a.events), np.bool_)

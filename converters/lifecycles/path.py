@@ -2,13 +2,11 @@
 """Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.association.completion.completion import RequestEnds
-from biotrail.converters.association.completion.families import Whole
-from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import ROWS, full_time
 from biotrail.converters.events.path_column import PathColumn, unknown
@@ -37,16 +35,21 @@ from biotrail.converters.lifecycles.submissions import bio_requests, no_submissi
 from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL
 
+if TYPE_CHECKING:
+    from biotrail.converters.association.completion.completion import RequestEnds
+    from biotrail.converters.association.completion.families import Whole
+    from biotrail.converters.association.identity.association import Association
+
 
 def path_tables(
-    a: Association,
+    a: "Association",
     tasks: TaskNames,
-    whole: Whole,
+    whole: "Whole",
     number: I64,
     rows: I64,
     open_rows: I64,
     closed: I64,
-    ends: RequestEnds,
+    ends: "RequestEnds",
     requests: Requests,
 ) -> PathTables | None:
     """Return one window's tables of the path: calls, waits, paths of bios, interrupts, and so on.
