@@ -19,6 +19,7 @@ PACKAGE = "biotrail.converters.match"
 MODULE = f"{PACKAGE}.compiled"
 PARTS = (
     *("state", "memory", "generations", "families", "questions", "bios", "requests"),
+    *("flights", "indexes", "doubt", "finder", "finder_requests", "finder_ends"),
     *("closing", "parts", "rows", "stages", "walk"),
 )
 """Modules of the package, in the order in which they are joined."""

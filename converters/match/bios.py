@@ -4,6 +4,7 @@
 import cython
 
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
+from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
     join_list,
     link_bios,
@@ -11,7 +12,9 @@ from biotrail.converters.match.families import (
     may_be_over,
     superseded,
 )
+from biotrail.converters.match.flights import attach
 from biotrail.converters.match.generations import begins_bio, note_clone
+from biotrail.converters.match.indexes import index_piece, index_queue
 from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -23,6 +26,7 @@ from biotrail.converters.match.memory import (
     request_place,
 )
 from biotrail.converters.match.numbers import (
+    AMBIGUOUS,
     BIO_COMPLETE,
     EARLY_COMPLETE,
     LOW_32,
@@ -58,7 +62,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
     b: Bio = old
     begins: bint = not old
     if old:
-        if role == BIO_COMPLETE and old.told.kind == D and early_completion(m, old):
+        if role == BIO_COMPLETE and (m.is_early or early_completion(m, old)):
             role = EARLY_COMPLETE
         begins = begins_bio(m, old, role, request, slot)
     if begins:
@@ -72,6 +76,8 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
         place.life = cython.cast(Life, b)
         b.place = place
         join_list(m, cython.cast(Life, b))
+        if m.by_range:
+            attach(m, cython.cast(Life, b), cython.cast(Life, old))
         if role == G or role == START or role == M or role == F:
             ask_for_split(m, b)
         elif role == A and not old:
@@ -87,6 +93,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
             if role != I or request.issue.number < 0:
                 b.early = request
     b.among = request
+    b.doubt = max(b.doubt, m.doubt)
     note(m, cython.address(b.told), role)
     mention(m, cython.cast(Life, b))
     return b
@@ -94,6 +101,8 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
 
 def early_completion(m: Machine, b: Bio) -> bint:
     """Return whether a c of NVMe multipath comes just before the C of the bio's request."""
+    if b.told.kind != D:
+        return False
     if m.dev != b.told.dev or m.sector != b.told.sector:
         return False
     return 0 < m.size <= b.told.size and (m.opf & b.told.opf & m.by_path) != 0
@@ -120,10 +129,12 @@ def on_queue(m: Machine) -> None:
     b.flags = word >> 56
     b.tid = m.high
     b.cgroup = m.w6[m.row]
-    b.page = m.w7[m.row]
+    b.page = 0 if m.by_range else m.w7[m.row]
     b.cpu = m.cpus[m.row]
     b.stack = m.stacks[m.row] if m.stacks else NEVER
     b.file = m.files[m.row] if m.files else -1
+    if b.device.is_indexed:
+        index_queue(m, b)
     find_page(m, b)
 
 
@@ -142,13 +153,18 @@ def on_join(m: Machine) -> None:
     r: Request = NULL
     old: Request
     join: Join
-    if role != G and m.w5[m.row] != 0:  # kernels up to 5.10 say which
-        m.address = m.w5[m.row]
+    if not m.by_range:  # kernels up to 5.10 say which, but not of G
+        m.address = 0 if role == G else m.w5[m.row]
+    if m.address != 0 and role == G:
+        r = request_here(m)
+        if never_queued(m, r):
+            return
+    elif m.address != 0:
         join = cython.cast(Join, allocate(1, size_of(Join)))
         join.before.number = NEVER
         old = cython.cast(Request, request_place(m, m.address).life)
         if old:
-            if old.told.kind in (START, I, R, M, F):
+            if old.told.kind in (START, I, R, M, F, G):
                 join.before = old.told
         r = request_here(m)
         if r.told.number == r.born.number:
@@ -170,13 +186,15 @@ def on_join(m: Machine) -> None:
             note(m, cython.address(b.got), G)
         return
     note(m, cython.address(b.joined), role)
+    if b.device.is_indexed:
+        index_piece(m, b)
     if r:
         r.last_join.bio = b
 
 
 def on_split(m: Machine) -> None:
     """X: a front piece, a bio of its own, is split off. dm reports what is left instead."""
-    parent: uint64 = m.w5[m.row]
+    parent: uint64 = m.other if m.by_range else m.w5[m.row]
     if m.w6[m.row] == m.sector & LOW_32 and m.bio != 0:
         bio_here(m, m.bio, REST, NULL, 0)
         queued_now(m, m.bio)
@@ -216,4 +234,6 @@ def on_bio_complete(m: Machine) -> None:
     note(m, cython.address(b.last_ended), BIO_COMPLETE)
     if b.born.number == m.number:
         show_unrecorded(m)
+    if m.doubt >= AMBIGUOUS:
+        add_ending(m, cython.cast(Life, b))
     may_be_over(m, cython.cast(Life, b))

@@ -9,8 +9,9 @@ import cython
 
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, uint64
 from biotrail.converters.match.families import waits_since
+from biotrail.converters.match.flights import doubt_of
 from biotrail.converters.match.generations import disks_below
-from biotrail.converters.match.lives import At, Bio, Link, Offer, Request
+from biotrail.converters.match.lives import At, Bio, Life, Link, Offer, Request
 from biotrail.converters.match.memory import end_of
 from biotrail.converters.match.numbers import (
     AMBIGUOUS,
@@ -56,6 +57,10 @@ def close_family(m: Machine) -> None:
         b = m.family_bios[at]
         find_facts(b)
         r = b.request
+        if m.by_range:
+            b.certainty = doubt_of(cython.cast(Life, b))
+            if r:
+                b.certainty = max(b.certainty, doubt_of(cython.cast(Life, r)))
         # The whole chain of its request leaves it out.
         if r and b.issue < 0 and r.issue.number >= 0 and not r.open_ended:
             b.request = NULL
@@ -196,6 +201,8 @@ def absorb(m: Machine) -> bint:
                     taker = other
                 link = link.next
         r.absorbed_by = NULL if taker == r else taker
+        if not r.absorbed_by:
+            r.absorbed_by = r.taker
     for at in range(m.requests_of):
         r = m.family_requests[at]
         depth = 0
@@ -482,7 +489,11 @@ def decide_uppers(m: Machine) -> None:
             if not flown(c, b.asked.ts):
                 found = c
                 count += 1
-        if count == 1 and not b.maybe_unrecorded:
+        if m.by_range and count > 0:
+            found = by_thread(b, found, count)
+        elif count != 1:
+            found = NULL
+        if found and not b.maybe_unrecorded:
             b.upper = found
             b.next_clone = found.first_clone
             found.first_clone = b
@@ -490,6 +501,30 @@ def decide_uppers(m: Machine) -> None:
         c = m.family_bios[at]
         if c.first_clone and c.first_clone.next_clone and c.bytes > 0:
             drop_overlapping(c)
+
+
+def by_thread(b: Bio, only: Bio, count: int64) -> Bio:
+    """Return the bio above of a clone without pointers: of several the one of the A's thread.
+
+    dm and md map a bio in the thread that submits it, or in a worker (dm_submit_bio). One alone
+    that is ambiguous, and that another thread queued, is none: the clone's own may be thought to
+    have ended by the completion of this one. Thread 0 is an interrupt of anyone's.
+    """
+    c: Bio
+    own: Bio = NULL
+    same: int64 = 0
+    link: Link = b.candidates
+    while link:
+        c = link.bio
+        link = link.next
+        if c.root == c and not flown(c, b.asked.ts) and c.queue.status == b.asked.status:
+            own = c
+            same += 1
+    if same == 1 and (b.asked.status != 0 or count == 1):
+        return own
+    if count == 1 and only.certainty < AMBIGUOUS:
+        return only
+    return NULL
 
 
 def drop_overlapping(c: Bio) -> None:

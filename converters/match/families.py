@@ -5,6 +5,8 @@ import cython
 
 from biotrail.converters.match.closing import close_family
 from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, realloc, size_of, uint32
+from biotrail.converters.match.doubt import is_pending
+from biotrail.converters.match.indexes import unindex
 from biotrail.converters.match.lives import Bio, Device, Entry, Life, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -136,6 +138,8 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
                 state = OVER
         if state == OPEN:
             return OPEN
+        if life.endings and is_pending(m, life):
+            state = LATER
         if state == LATER or life.told.ts >= before:
             found = LATER
         life = life.next
@@ -174,8 +178,10 @@ def unanswered(r: Request) -> bint:
 def bio_over(m: Machine, b: Bio) -> int64:
     """Return whether a bio has ended; in a flush sequence it has when its last C is empty."""
     r: Request = b.request
-    if b.last_ended.number >= 0:
+    if b.last_ended.number >= 0 or b.sent_on:
         return OVER
+    while r and r.merged.number >= 0 and r.taker:  # D names the head alone, without pointers
+        r = r.taker
     if b.again >= 0:
         # A request that waits since before its merge may turn out to have it.
         if b.joined.number >= 0 or (r and r.merged.number >= 0):
@@ -214,16 +220,26 @@ def merged_since(b: Bio) -> int64:
 
 def waits_since(device: Device) -> int64:
     """Return since when a request with data waits for its D; NEVER: from before the log."""
-    found: int64 = FOREVER
-    life: Life = cython.cast(Life, device.first_request)
-    r: Request
-    while life:
-        r = cython.cast(Request, life)
-        if r.issue.number < 0 and r.complete.number < 0 and r.again < 0 and r.merged.number < 0:
-            if r.born.size > 0:
-                found = min(found, r.born.number if r.start.number >= 0 else NEVER)
-        life = life.later
-    return found
+    # A request that has been issued, or was over, never waits again.
+    while device.first_startless and not is_startless(cython.cast(Request, device.first_startless)):
+        device.first_startless = device.first_startless.later
+    if device.first_startless:
+        return NEVER
+    while device.first_waiting and not is_waiting(cython.cast(Request, device.first_waiting)):
+        device.first_waiting = device.first_waiting.later
+    return device.first_waiting.born.number if device.first_waiting else FOREVER
+
+
+def is_waiting(r: Request) -> bint:
+    """Return whether a request with data waits for its issue."""
+    if r.issue.number >= 0 or r.complete.number >= 0 or r.again >= 0 or r.merged.number >= 0:
+        return False
+    return r.born.size > 0
+
+
+def is_startless(r: Request) -> bint:
+    """Return whether it waits, and its s was not recorded."""
+    return r.start.number < 0 and is_waiting(r)
 
 
 # --- Closing
@@ -346,13 +362,13 @@ def forget_family(m: Machine) -> None:
             b.place.life = NULL
         forget_question(b)
         forget_page(m, b)
-        leave_list(cython.cast(Life, b))
+        leave_list(m, cython.cast(Life, b))
         free_bio(m, b)
     for at in range(m.requests_of):
         r = m.family_requests[at]
         if r.again < 0:
             r.place.life = NULL
-        leave_list(cython.cast(Life, r))
+        leave_list(m, cython.cast(Life, r))
         free_request(m, r)
 
 
@@ -381,6 +397,7 @@ def join_list(m: Machine, life: Life) -> None:
     """Add a new life to the lists of its device."""
     life.device = m.device
     if life.is_bio:
+        m.device.bios += 1
         life.earlier = cython.cast(Life, m.device.last_bio)
         m.device.last_bio = cython.cast(Bio, life)
         if not life.earlier:
@@ -388,14 +405,27 @@ def join_list(m: Machine, life: Life) -> None:
     else:
         life.earlier = cython.cast(Life, m.device.last_request)
         m.device.last_request = cython.cast(Request, life)
+        if not m.device.first_waiting:
+            m.device.first_waiting = life
+        if not m.device.first_startless:
+            m.device.first_startless = life
         if not life.earlier:
             m.device.first_request = cython.cast(Request, life)
     if life.earlier:
         life.earlier.later = life
 
 
-def leave_list(life: Life) -> None:
+def leave_list(m: Machine, life: Life) -> None:
     """Take a life out of the lists of its device."""
+    if life.is_bio:
+        life.device.bios -= 1
+        if life.device.is_indexed:
+            unindex(m, cython.cast(Bio, life))
+    else:
+        if life.device.first_waiting == life:
+            life.device.first_waiting = life.later
+        if life.device.first_startless == life:
+            life.device.first_startless = life.later
     if life.earlier:
         life.earlier.later = life.later
     elif life.is_bio:

@@ -27,6 +27,7 @@ from biotrail.converters.match.numbers import (
     FLUSH_AFTER_START,
     FLUSH_ISSUED_AGAIN,
     FROM_ITS_DEVICE,
+    GOT,
     INSERTED_ELSEWHERE,
     ISSUED_BIO_AND_NONE,
     ISSUED_OTHER_BIO,
@@ -95,6 +96,10 @@ def begins_request(m: Machine, r: Request) -> bint:
     other_op: bint = ((m.opf ^ r.told.opf) & 0xFF) != 0
     if kind == E or kind == DONE:
         return False
+    if kind == G:
+        return m.on[GOT]
+    if kind == START and before == G:
+        return False
     if kind == START and before != RQ_REMAP:
         if m.on[STARTED]:
             return True
@@ -130,6 +135,7 @@ def begins_request(m: Machine, r: Request) -> bint:
         if kind == M or kind == F or kind == I or kind == D or kind == C or kind == RQ_MERGE:
             return True
     if kind == M or kind == F:
+        waited = waited or before == G
         if (waited or joined or before == R) and not is_discard(m) and m.on[JOINED_INSIDE]:
             if kind == M:
                 return end_of(cython.address(r.told)) > m.sector

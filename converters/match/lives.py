@@ -65,6 +65,48 @@ class Device:
     was_unresolved: bint
     counts: int64_32
     """Of its events, by kind, since they were last asked for."""
+    bios: int64
+    """In the list of bios."""
+    is_indexed: bint
+    """Its bios stand in the next trees, too: there were many when a question came up."""
+    over: "Range"
+    """By the range of their Q."""
+    empty: "Range"
+    """Those without bytes."""
+    pieces: "Range"
+    """By the range that went to a request."""
+    first_waiting: "Life"
+    """No request before it in the list waits for its issue; nor, before the next, without an s."""
+    first_startless: "Life"
+    # What the finder has of it.
+    waiting: "Range"
+    """Bios in no request; trees, as the next ones."""
+    held: "Range"
+    """Requests that are not issued, requeued ones included."""
+    issued: "Range"
+    """Requests with the driver, and flush sequences whose data is done."""
+    guesses: "Range"
+    """Where an event was given to one of several that wait or are held."""
+    guess_count: int64
+    guess_most: int64
+    """So many guesses, and those that matter no more are dropped; likewise below."""
+    issued_sector: uint64
+    """The range of the last D, until the next event that asks for guesses."""
+    issued_end: uint64
+    partials: "Range"
+    """Where one of several completed in part."""
+    partial_count: int64
+    partial_most: int64
+    one_queue: bint
+    """It has one hardware queue: tags that a request has from its start on are unique."""
+    takes_requests: bint
+    """A request of it was seen: its bios complete by C, not c."""
+    tells_allocations: bint
+    """A G or s of it was seen: each request begins with an event."""
+    queues: bint
+    """A Q of it was seen."""
+    flush_issued: int64
+    """`order` of the newest flush request that was issued."""
 
 
 @struct
@@ -107,6 +149,12 @@ class Life:
     """The last time that what is open was shown with it."""
     is_own: bint
     """Of the recording itself; found when the family is over."""
+    doubt: int64
+    """Without pointers: how surely the least sure of its events is its own, as a certainty."""
+    flight: "Flight"
+    """What the finder has of it, while it is in flight."""
+    endings: "Ending"
+    """Completions of it that may be another one's."""
 
 
 @struct
@@ -160,6 +208,8 @@ class Bio(Life):
     """Bios that it may be split from, or a clone of."""
     is_clone: bint
     """The question is of its upper bio; it is in `Device.first_clone` of that device."""
+    sent_on: bint
+    """It was the bio above itself, which goes on without a Q; it has no row."""
     maybe_unrecorded: bint
     """A clone: it may be of a bio of which only the c was recorded."""
     source: Device
@@ -219,6 +269,9 @@ class Bio(Life):
     """Where it stands, in a copy of it."""
     complete: bint
     """A queued bio of which it is known when it ended."""
+    spot: "Spot"
+    """Where it stands in its device's tree by Q; `piece_spot` by its piece."""
+    piece_spot: "Spot"
 
 
 @struct
@@ -248,6 +301,8 @@ class Request(Life):
     last_requeue: Note
     merged: Note
     """m: it was absorbed."""
+    taker: "Request"
+    """By whom, where the finder says it."""
     is_clone: bint
     """a began it, or came."""
     implied: int64
@@ -382,3 +437,204 @@ class Entry:
     two: uint64
     number: int64
     bio: Bio
+
+
+# What the finder has in flight.
+
+
+@struct
+class Range:
+    """Sectors `[sector, end)`, in a tree by sector, then by age: `order` counts up; 0: not in use.
+
+    highest: the largest end in its part of the tree. weight: at random, none below has a larger.
+    """
+
+    sector: uint64
+    end: uint64
+    order: int64
+    highest: uint64
+    weight: uint64
+    left: "Range"
+    right: "Range"
+
+
+@struct
+class Spot(Range):
+    """Where a bio stands in a tree."""
+
+    bio: Bio
+
+
+@struct
+class Flight(Range):
+    """A bio or request in flight, as ranges tell it; `identity` stands for its address.
+
+    place: the tree of the device that it is in; see `numbers`.
+    """
+
+    identity: uint64
+    is_bio: bint
+    place: int64
+    device: Device
+    life: Life
+    op: int64
+    tid: uint32
+    flags: uint32
+    """PREFLUSH and FUA of its bios."""
+    head: uint64
+    """Identity of a request's first bio; 0: none."""
+    inserted: bint
+    started: bint
+    sequence: bint
+    """blk-flush.c runs it: a C of no bytes ends it."""
+    data_done: bint
+    joined: bint
+    """A bio that merged into a request that is not known."""
+    queued: bint
+    """A bio of which a Q was seen on its device."""
+    from_part: uint32
+    """Of a bio that an A sent: to which partition or disk."""
+    issue_ts: int64
+    """A request's last D."""
+    passed: bint
+    """Its completion was likely lost: a later request of its place got one."""
+    parent: "Flight"
+    """Of a front piece; while `parent_order` is that one's."""
+    parent_order: int64
+    unserved: int64
+    """Front pieces that are in no request; `counts`: it is one of them."""
+    counts: bint
+    counts_here: bint
+    """It is of the request that the event at hand begins."""
+    above: "Flight"
+    """Of an A: the only bio that it can send on itself; while `above_order` is that one's."""
+    above_order: int64
+    listed: bint
+    """The event at hand made it or took it from its place; `next_listed` is the next of these."""
+    next_listed: "Flight"
+    # How surely it is known.
+    doubt: int64
+    exchange: "Exchange"
+    began: int64
+    """When it, or the first bio of a request, began."""
+    first_end: int64
+    """The first completion that may be its own; FOREVER: none so far."""
+    in_exchange: bint
+    """It is among those that have not ended."""
+    before_live: "Flight"
+    next_live: "Flight"
+    flushes: "Flushes"
+    before_flush: "Flight"
+    next_flush: "Flight"
+    flying: "Tags"
+    """Of its driver's tag, from D to C or R; `living` of the tag that it has from s to its end."""
+    before_flying: "Flight"
+    next_flying: "Flight"
+    living: "Tags"
+    before_living: "Flight"
+    next_living: "Flight"
+
+
+@struct
+class Sender:
+    """A thread, and the bio of its last event, if that was an A, as of that `order`."""
+
+    tid: uint64
+    bio: Flight
+    order: int64
+
+
+@struct
+class Guess(Range):
+    """Where an event was given to one of several; `first` is of a list of these."""
+
+    first: "Guessed"
+    is_over: bint
+
+
+@struct
+class Guessed:
+    """One of several."""
+
+    flight: Flight
+    order: int64
+    next: "Guessed"
+
+
+@struct
+class Exchange:
+    """Those that may have swapped their events: any completion of one may be another's.
+
+    Those without a completion so far that may be their own stand in the first list. is_open:
+    nothing bounds when they ended.
+    """
+
+    first_fresh: Flight
+    last_fresh: Flight
+    first_seen: Flight
+    last_seen: Flight
+    live: int64
+    first_ended: "Ending"
+    last_ended: "Ending"
+    is_open: bint
+    into: "Exchange"
+    """It is part of this one now."""
+    uses: int64
+    """Who refers to it."""
+
+
+@struct
+class Ending:
+    """A completion that may be another's: between which times that which it ended did end.
+
+    state: see `numbers`. deadline: until when that can be told to a tenth. uses: who refers to it.
+    """
+
+    number: int64
+    first: int64
+    last: int64
+    deadline: int64
+    state: int64
+    uses: int64
+    next: "Ending"
+    next_ended: "Ending"
+
+
+@struct
+class Tags:
+    """Tags in use, and the requests that have them; which has which is not known of several."""
+
+    first_tag: "Tag"
+    tags: int64
+    first: Flight
+    owners: int64
+
+
+@struct
+class Tag:
+    """A tag of a device in use (key: of what kind, in which queue), and its requests."""
+
+    key: uint64
+    dev: uint64
+    group: Tags
+    before: "Tag"
+    next: "Tag"
+
+
+@struct
+class TagPlace:
+    """A place of the table of tags."""
+
+    tag: Tag
+
+
+@struct
+class Flushes:
+    """Bios and requests without data that share completions: of the first and last, the times."""
+
+    first_end: int64
+    last_end: int64
+    count: int64
+    live: int64
+    first: Flight
+    unbounded: bint

@@ -15,6 +15,8 @@ from biotrail.converters.match.ctypes_of import (
     size_of,
     uint64,
 )
+from biotrail.converters.match.doubt import free_endings
+from biotrail.converters.match.flights import forget_flight
 from biotrail.converters.match.lives import (
     At,
     Bio,
@@ -126,6 +128,8 @@ def free_bio(m: Machine, b: Bio) -> None:
     """Give back a bio and its lists."""
     offer: Offer
     free_links(b.candidates)
+    free_endings(cython.cast(Life, b))
+    forget_flight(cython.cast(Life, b))
     while b.chains:
         offer = b.chains
         b.chains = offer.next
@@ -140,6 +144,8 @@ def free_request(m: Machine, r: Request) -> None:
     one: Step
     free_links(r.moved)
     forget_joins(r)
+    free_endings(cython.cast(Life, r))
+    forget_flight(cython.cast(Life, r))
     free_names(r.first_chain)
     while r.first_step:
         one = r.first_step
@@ -241,12 +247,64 @@ def linked(bio: Bio, rest: Link) -> Link:
     return link
 
 
+# --- What the finder remembers in arrays
+
+
+def grown(
+    array: cython.pointer(uint64), count: int64, room: cython.pointer(int64)
+) -> cython.pointer(uint64):
+    """Return an array with room for one more."""
+    if count < room[0]:
+        return array
+    room[0] = max(64, 2 * room[0])
+    array = cython.cast(
+        cython.pointer(uint64), realloc(array, room[0] * cython.sizeof(cython.ulonglong))
+    )
+    if not array:
+        abort()
+    return array
+
+
+def add_member(m: Machine, identity: uint64) -> None:
+    """Note a bio, besides the head, of the request that the event begins."""
+    m.members = grown(m.members, m.member_count, cython.address(m.member_room))
+    m.members[m.member_count] = identity
+    m.member_count += 1
+
+
+def add_identity(m: Machine, identity: uint64) -> None:
+    """Note that an identity is free: its request ended, and no completion was recorded."""
+    m.given_up = grown(m.given_up, m.given_up_count, cython.address(m.given_up_room))
+    m.given_up[m.given_up_count] = identity
+    m.given_up_count += 1
+
+
+def add_loss(m: Machine, ts: int64) -> None:
+    """Note until when records were lost; losses that are still to come stand in order of time."""
+    at: int64
+    m.losses = cython.cast(
+        cython.pointer(int64),
+        grown(
+            cython.cast(cython.pointer(uint64), m.losses),
+            m.loss_count,
+            cython.address(m.loss_room),
+        ),
+    )
+    at = m.loss_count
+    m.loss_count += 1
+    while at > m.next_loss and m.losses[at - 1] > ts:
+        m.losses[at] = m.losses[at - 1]
+        at -= 1
+    m.losses[at] = ts
+
+
 # --- Places
 
 
 def place_of(places: Place, mask: uint64, address: uint64) -> Place:
     """Return the place of an address; a new one's address is 0."""
-    at: uint64 = ((address >> 6) ^ (address >> 13) ^ (address >> 21)) & mask
+    # Addresses follow each other at even distances, in several arrays at once.
+    at: uint64 = ((address * SPREAD_ONE) >> 24) & mask
     while places[at].address != address and places[at].address != 0:
         at = (at + 1) & mask
     return cython.address(places[at])
@@ -301,7 +359,8 @@ def grow_places(m: Machine, of_bios: bint) -> None:
     """Make a table of addresses anew, without those that nothing can ask for; larger if needed."""
     old: Place = m.bios if of_bios else m.requests
     mask: uint64 = m.bio_mask if of_bios else m.request_mask
-    since: int64 = oldest_open(m)
+    # The finder's identities are not used again once nothing lives there.
+    since: int64 = FOREVER if m.by_range else oldest_open(m)
     count: int64 = 0
     at: uint64
     for at in range(mask + 1):

@@ -82,6 +82,23 @@ ALL_COLUMNS = 280
 MENTIONED = 7
 """Events of a `Mention`."""
 
+# Where the finder has a bio or request: in a tree of its device.
+NOWHERE = 0
+WAITING = 1
+HELD = 2
+ISSUED = 3
+
+# Guesses that may matter later: among what waits or is held; of partial completions.
+GUESSES = 0
+PARTIALS = 1
+
+# What is known of when the I/O ended that a completion was given to (Ending.state).
+PENDING = 0
+KNOWN = 1
+UNBOUNDED = 2
+
+SHARE = 10  # converters.events.ends.SHARE
+
 # Rules, by their place in `rules.NAMES`.
 STARTED = 0
 CLONED = 1
@@ -174,4 +191,29 @@ REQUEST_COMPLETION_LOST = 87
 ABSORBED_BY_UNKNOWN = 88
 REQUEUED_BEFORE_END = 89
 SPLIT_NOT_ZONE_APPEND = 90
-RULES = 91
+# Rules of the finder.
+GOT = 91
+OWN_THREAD = 92
+SENT_BY_REMAP = 93
+CLONE_OF_DISK = 94
+SENT_ON_WITHOUT_QUEUE = 95
+ENDS_WITHOUT_SIZE = 96
+UNSERVED_FRONTS = 97
+EARLY_BEFORE_REQUEST = 98
+FLUSHES_MERGE_NOT = 99
+OWN_PLUG = 100
+MERGES_NAMED_AS_JOINS = 101
+UNSEEN_TAKERS = 102
+GUESSES_BLUR = 103
+PARTS_BLUR = 104
+UNSEEN_ALLOCATIONS = 105
+DISCARDS_THAT_GREW = 106
+DISCARDS_FROM_ANYWHERE = 107
+TAGS_REUSED = 108
+LIVED_THROUGH_LOSS = 109
+FAILS_BEFORE_ISSUE = 110
+BIOS_END_BY_C = 111
+FLUSH_ENDS_THOSE_BEFORE = 112
+DATA_MAY_HAVE_ENDED = 113
+SEQUENCE_OUTLIVES_TAG = 114
+RULES = 115

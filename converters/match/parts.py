@@ -86,6 +86,7 @@ class Parts:
     scattered: bint
     begin: uint64
     done: int64
+    by_range: bint
 
 
 def complete_in_parts(m: Machine, r: Request) -> None:
@@ -103,6 +104,7 @@ def complete_in_parts(m: Machine, r: Request) -> None:
     p.placed_count = 0
     p.begin = 0
     p.done = 0
+    p.by_range = m.by_range
     b = r.first
     while b:
         b.end = NEVER
@@ -185,7 +187,7 @@ def take_issue(p: Parts, at: At, cut: bint, head: uint64, chain: Named) -> None:
             continue
         if cut and (p.scattered or not lies_in(b, at)):
             continue
-        if cut:
+        if cut and not p.by_range:
             b.certainty = max(b.certainty, AMBIGUOUS if b.got.number >= 0 else INTERVAL)
         p.order[p.ordered] = b
         p.ordered += 1

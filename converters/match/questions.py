@@ -6,11 +6,11 @@ import cython
 from biotrail.converters.match.ctypes_of import bint, int64, size_of, uint64
 from biotrail.converters.match.families import link_bios, link_request
 from biotrail.converters.match.generations import is_partition
-from biotrail.converters.match.lives import Bio, Device, Entry, Life, Link, Offer, Request
+from biotrail.converters.match.indexes import bios_over, pieces_in
+from biotrail.converters.match.lives import Bio, Device, Entry, Link, Offer, Request
 from biotrail.converters.match.memory import (
     allocate,
     device_of,
-    end_of,
     linked,
     note,
     page_entry,
@@ -44,14 +44,11 @@ def ask_for_split(m: Machine, b: Bio) -> None:
     """Note of which larger bios a bio that begins with G, s, M or F can be a front."""
     if m.size == 0:
         return
-    life: Life = cython.cast(Life, m.device.first_bio)
-    c: Bio
-    while life:
-        c = cython.cast(Bio, life)
-        life = life.later
-        if c != b and c.queue.number >= 0 and c.queue.dev == m.dev:
-            if c.queue.sector <= m.sector and end_of(cython.address(c.queue)) >= m.end:
-                add_candidate(m, b, c, m.on[SPLIT_OPERATION])
+    at: int64
+    bios_over(m, m.device, m.sector, m.end)
+    for at in range(m.asked):
+        if m.asked_bios[at] != b:
+            add_candidate(m, b, m.asked_bios[at], m.on[SPLIT_OPERATION])
 
 
 def ask_for_upper(m: Machine, b: Bio) -> None:
@@ -73,18 +70,11 @@ def ask_for_upper(m: Machine, b: Bio) -> None:
     if b.later_clone:
         b.later_clone.earlier_clone = b
     upper.first_clone = b
-    life: Life = cython.cast(Life, upper.first_bio)
-    c: Bio
-    while life:
-        c = cython.cast(Bio, life)
-        life = life.later
-        if c == b or c.queue.number < 0 or c.queue.dev != from_dev:
-            continue
-        if m.size == 0:
-            if c.queue.size == 0:
-                add_candidate(m, b, c, m.on[UPPER_OPERATION])
-        elif c.queue.sector <= from_sector and end_of(cython.address(c.queue)) >= stop:
-            add_candidate(m, b, c, m.on[UPPER_OPERATION])
+    at: int64
+    bios_over(m, upper, from_sector, stop)
+    for at in range(m.asked):
+        if m.asked_bios[at] != b:
+            add_candidate(m, b, m.asked_bios[at], m.on[UPPER_OPERATION])
 
 
 def add_candidate(m: Machine, b: Bio, c: Bio, same_operation: bint) -> None:
@@ -129,31 +119,27 @@ def has_upper(b: Bio, ts: int64) -> bint:
 
 def offer_chain(m: Machine, r: Request) -> None:
     """Note which merged bios a request may have whose chain was cut, or that fails unissued."""
-    device: Device = m.first_device
-    life: Life
     b: Bio
     offer: Offer
-    while device:
-        life = cython.cast(Life, device.first_bio)
-        while life:
-            b = cython.cast(Bio, life)
-            life = life.later
-            if b.request:
-                if b.request.merged.number < 0:
-                    continue
-            elif b.joined.number < 0:
+    at: int64
+    pieces_in(m, m.device, m.sector, m.end)
+    for at in range(m.asked):
+        b = m.asked_bios[at]
+        if b.request:
+            if b.request.merged.number < 0:
                 continue
-            if b.told.dev != m.dev:
-                continue
-            if ((b.told.opf ^ m.opf) & 0xFF) != 0 and m.on[CHAIN_OPERATION]:
-                continue
-            offer = cython.cast(Offer, allocate(1, size_of(Offer)))
-            offer.request = r
-            offer.at = r.told
-            offer.next = b.chains
-            b.chains = offer
-            link_request(b, r)
-        device = device.next
+        elif b.joined.number < 0:
+            continue
+        if b.told.dev != m.dev:
+            continue
+        if ((b.told.opf ^ m.opf) & 0xFF) != 0 and m.on[CHAIN_OPERATION]:
+            continue
+        offer = cython.cast(Offer, allocate(1, size_of(Offer)))
+        offer.request = r
+        offer.at = r.told
+        offer.next = b.chains
+        b.chains = offer
+        link_request(b, r)
 
 
 def find_page(m: Machine, b: Bio) -> None:

@@ -5,6 +5,7 @@ import cython
 
 from biotrail.converters.match.bios import bio_here
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
+from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
     join_list,
     link,
@@ -12,7 +13,9 @@ from biotrail.converters.match.families import (
     may_be_over,
     superseded,
 )
+from biotrail.converters.match.flights import attach
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
+from biotrail.converters.match.indexes import index_piece
 from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
 from biotrail.converters.match.memory import (
     add_mention,
@@ -27,6 +30,7 @@ from biotrail.converters.match.memory import (
     request_place,
 )
 from biotrail.converters.match.numbers import (
+    AMBIGUOUS,
     CHAIN,
     DONE,
     FOREVER,
@@ -62,6 +66,7 @@ def request_here(m: Machine) -> Request:
         r = request_begins(m, place)
     note(m, cython.address(r.told), kind)
     r.told_bio = m.bio
+    r.doubt = max(r.doubt, m.doubt)
     mention(m, cython.cast(Life, r))
     if kind != M and kind != F:
         forget_joins(r)
@@ -77,6 +82,8 @@ def request_begins(m: Machine, place: Place) -> Request:
     if m.device.requests_since == FOREVER:
         m.device.requests_since = m.number
     join_list(m, cython.cast(Life, r))
+    if m.by_range:
+        attach(m, cython.cast(Life, r), place.life)
     place.life = cython.cast(Life, r)
     r.place = place
     return r
@@ -156,9 +163,14 @@ def on_request(m: Machine) -> None:
     kind: int64 = m.kind
     r: Request = request_here(m)
     b: Bio
+    at: int64
     if kind == RQ_MERGE:
         if r.merged.number < 0:
             note(m, cython.address(r.merged), kind)
+        if m.by_range and m.other != 0:
+            r.taker = cython.cast(Request, request_place(m, m.other).life)
+            if r.taker:
+                link(cython.cast(Life, r), cython.cast(Life, r.taker))
     else:
         if kind == START and r.start.number < 0:
             note(m, cython.address(r.start), kind)
@@ -174,6 +186,11 @@ def on_request(m: Machine) -> None:
         note(m, cython.address(b.start), kind)
     elif kind == RQ_MERGE:
         r.merged_bio = b
+    if b.device.is_indexed:
+        index_piece(m, b)
+    if m.by_range:
+        for at in range(m.member_count):
+            bio_here(m, m.members[at], kind, r, at + 1)
 
 
 def on_issue(m: Machine) -> None:
@@ -181,6 +198,7 @@ def on_issue(m: Machine) -> None:
     r: Request = request_here(m)
     word: uint64 = m.w6[m.row]
     cut: bint = (word >> 56) & 1 != 0
+    at: int64
     add_step(m, r, cut)
     if r.issue.number < 0:
         note(m, cython.address(r.issue), D)
@@ -196,9 +214,13 @@ def on_issue(m: Machine) -> None:
     r.since_begun = r.since_issue = 0
     r.requeued = False
     r.in_driver = True
-    r.open_ended = r.open_ended or cut or m.bio == 0
+    r.open_ended = r.open_ended or cut or m.bio == 0 or m.by_range
     if m.bio != 0 and not never_queued(m, r):
         in_chain(m, r, m.bio, 0)
+    if m.by_range:
+        for at in range(m.member_count):
+            add_name(r, m.members[at])
+            in_chain(m, r, m.members[at], at + 1)
     if cut:
         m.cut_chains = True
         offer_chain(m, r)
@@ -337,6 +359,8 @@ def on_complete(m: Machine) -> None:
         bio_here(m, m.bio, C, r, 0)
     if r.issue.number < 0 and m.size > 0:
         offer_chain(m, r)
+    if m.doubt >= AMBIGUOUS:
+        add_ending(m, cython.cast(Life, r))
     may_be_over(m, cython.cast(Life, r))
 
 

@@ -14,10 +14,13 @@ from biotrail.converters.match.ctypes_of import (
     uint16,
     uint32,
 )
+from biotrail.converters.match.doubt import ending_of
+from biotrail.converters.match.flights import doubt_of
 from biotrail.converters.match.lives import (
     At,
     Bio,
     Device,
+    Ending,
     Life,
     Mention,
     Request,
@@ -42,6 +45,7 @@ from biotrail.converters.match.numbers import (
     FIRST_UNRECORDED,
     FOREVER,
     INCOMPLETE,
+    KNOWN,
     LIFE_COLUMN,
     LIVES,
     LOST,
@@ -59,6 +63,7 @@ from biotrail.converters.match.numbers import (
     REQUEST_REUSED,
     REQUEST_WITHOUT_ISSUE,
     REQUESTS,
+    SHARE,
     START_NOT_RECORDED,
     A,
     C,
@@ -129,7 +134,7 @@ def write_family(m: Machine) -> None:
     own: bint = find_own(m)
     for at in range(m.bios_of):
         b = m.family_bios[at]
-        if b.root == b:
+        if b.root == b and not b.sent_on:
             write_bio(m, b)
     for at in range(m.bios_of):
         b = m.family_bios[at]
@@ -311,7 +316,8 @@ def write_bio(m: Machine, b: Bio) -> None:
     own_end: At = cython.address(b.last_ended)
     end: int64 = NEVER
     complete: int64 = NEVER
-    if pieces > 0 and open_pieces == 0 and sent >= b.bytes:
+    by_pieces: bint = pieces > 0 and open_pieces == 0 and sent >= b.bytes
+    if by_pieces:
         end = final.end
         complete = final.end_ts
     if own_end.number > end:
@@ -411,7 +417,7 @@ def write_bio(m: Machine, b: Bio) -> None:
     put64(m, 27, row, b.upper.root.number if b.upper else NEVER)
     put64(m, 28, row, top_of(b).number)
     put8(m, 29, row, certainty)
-    put8(m, 30, row, end >= 0 and sureness == AMBIGUOUS)
+    put8(m, 30, row, bio_doubtful(b, queue, by_pieces, sureness))
     put64(m, 31, row, b.queue.number)
     put8(m, 32, row, b.is_own)
     failed: bint = r != NULL and r.status != 0 and r.good == 0
@@ -424,6 +430,61 @@ def write_bio(m: Machine, b: Bio) -> None:
     bio_stages(
         m, b, r, merge >= 0, joined_inserted, pieces == 0, status != 0 and request_based, failed
     )
+
+
+def bio_doubtful(b: Bio, queue: int64, by_pieces: bint, sureness: int64) -> bint:
+    """Return whether a bio's latency is in doubt: it may be off by more than a tenth.
+
+    by_pieces: its pieces end it. sureness: of the bio and its pieces.
+    """
+    first: int64 = NEVER
+    last: int64 = NEVER
+    shared: bint = False
+    e: Ending
+    p: Bio
+    if b.last_ended.number >= 0:
+        first = last = b.last_ended.ts
+        e = ending_of(cython.cast(Life, b), b.last_ended.number)
+        if e:
+            shared = True
+            first = first_of(e)
+            last = last_of(e)
+    p = b.first_piece if by_pieces else NULL
+    while p:
+        e = NULL
+        if p.end >= 0 and p.request:
+            e = ending_of(cython.cast(Life, p.request), p.end)
+        if e:
+            shared = True
+            first = max(first, first_of(e))
+            last = max(last, last_of(e))
+        else:
+            first = max(first, p.end_ts)
+            last = max(last, p.end_ts)
+        p = p.next_piece
+    return is_doubtful(first, last, queue, shared, sureness)
+
+
+def is_doubtful(first: int64, last: int64, begin: int64, shared: bint, sureness: int64) -> bint:
+    """Return whether bounds of an end leave the time since its beginning open by over a tenth.
+
+    sureness: one that is ambiguous though its end is its own is not bounded.
+    """
+    if last < 0:
+        return False
+    if not shared and sureness == AMBIGUOUS:
+        return True
+    return last >= FOREVER or last - first > max(first - begin, 0) // SHARE
+
+
+def first_of(e: Ending) -> int64:
+    """Return when its I/O ended at the earliest; FOREVER: that is not known."""
+    return e.first if e.state == KNOWN else FOREVER
+
+
+def last_of(e: Ending) -> int64:
+    """Return when its I/O ended at the latest; FOREVER: that is not known."""
+    return e.last if e.state == KNOWN else FOREVER
 
 
 def fronts_elsewhere(m: Machine, b: Bio) -> bint:
@@ -550,7 +611,7 @@ def write_request(m: Machine, r: Request) -> None:
         told = cython.address(r.born)
     merged: bint = r.merged.number >= 0
     freed: bint = r.again >= 0 or (r.bios > 0 and reused == r.bios)
-    certainty: int64 = EXACT
+    certainty: int64 = doubt_of(cython.cast(Life, r)) if m.by_range else EXACT
     if starts:
         if r.issue.number < 0 and r.finished:
             if r.total > 0 or r.good > 0 or needs_issue(m, 0, told.opf):
@@ -608,7 +669,21 @@ def write_request(m: Machine, r: Request) -> None:
     put8(m, REQUEST_COLUMN + 21, row, certainty)
     put64(m, REQUEST_COLUMN + 22, row, r.complete.number)
     put8(m, REQUEST_COLUMN + 23, row, r.is_own)
+    put8(m, REQUEST_COLUMN + 24, row, request_doubtful(m, r, start, certainty))
     request_stages(m, r, start, told)
+
+
+def request_doubtful(m: Machine, r: Request, start: int64, certainty: int64) -> bint:
+    """Return whether a request's latency is in doubt, as a bio's, or as a part is missing."""
+    e: Ending
+    if r.complete.number < 0:
+        return False
+    if m.by_range and not r.finished and r.last_issue.number >= 0 and r.last_issue.size > 0:
+        return True
+    e = ending_of(cython.cast(Life, r), r.complete.number)
+    if e:
+        return is_doubtful(first_of(e), last_of(e), start, True, certainty)
+    return is_doubtful(r.complete.ts, r.complete.ts, start, False, certainty)
 
 
 def may_have_more(m: Machine, r: Request) -> bint:
@@ -621,7 +696,7 @@ def may_have_more(m: Machine, r: Request) -> bint:
             return True
     while life:
         other = cython.cast(Request, life)
-        if other.merged.number >= 0 and not other.absorbed_by:
+        if other.merged.number >= 0 and not other.absorbed_by and not other.taker:
             if other.merged.number < r.complete.number:
                 return True
         life = life.later

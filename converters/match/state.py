@@ -19,9 +19,26 @@ from biotrail.converters.match.ctypes_of import (
     uint64,
     words,
 )
+from biotrail.converters.match.doubt import free_tags
 from biotrail.converters.match.families import close_rest, settle, show_open
-from biotrail.converters.match.lives import Bio, Device, Entry, Life, Mention, Place, Request
+from biotrail.converters.match.flights import free_device
+from biotrail.converters.match.lives import (
+    Bio,
+    Device,
+    Ending,
+    Entry,
+    Exchange,
+    Flight,
+    Life,
+    Mention,
+    Place,
+    Request,
+    Sender,
+    Spot,
+    TagPlace,
+)
 from biotrail.converters.match.memory import (
+    add_loss,
     device_of,
     make_entries,
     make_places,
@@ -111,6 +128,53 @@ class Machine:
     notes_events: bint  # which events name which life is kept, too
     tells_events: bint  # … and told of all, not of the recording's own alone
     tells_lives: bint  # whose each address was, and when
+    # What questions are about.
+    asked_bios: cython.pointer(Bio)
+    asked: int64
+    asked_room: int64
+    free_spots: Spot
+    spots: int64
+    # What the finder has, in logs without pointers.
+    by_range: bint
+    bios_end_by_c: bint
+    records_bios: bint
+    from_sector: uint64  # of the event; a flush request's is 0
+    to_sector: uint64
+    op: int64
+    tid: uint32
+    other: uint64  # who was split, or absorbs
+    doubt: int64  # of the event, as a certainty
+    exchange: Exchange
+    ending: Ending
+    is_early: bint
+    sent: Flight
+    members: cython.pointer(uint64)
+    member_count: int64
+    member_room: int64
+    pile: cython.pointer(Flight)
+    found: int64
+    found_room: int64
+    orders: int64
+    listed: Flight
+    free_flights: Flight
+    given_up: cython.pointer(uint64)
+    given_up_count: int64
+    given_up_room: int64
+    senders: Sender
+    sender_count: int64
+    sender_room: int64
+    tags: TagPlace
+    tag_count: int64
+    tag_room: int64
+    losses: cython.pointer(int64)  # ends of losses that are still to come, in order
+    loss_count: int64
+    loss_room: int64
+    next_loss: int64
+    lost_at: int64
+    pair_count: int64
+    pair_same: int64
+    pair_most: int64
+    pair_spans: int64[64]
     # Rows.
     column: cython.p_void[280]
     width: int64[280]
@@ -151,6 +215,10 @@ class Machine:
         self.notes_events = facts["notes_events"]
         self.tells_events = facts["tells_events"]
         self.tells_lives = facts["tells_lives"]
+        self.by_range = facts["by_intervals"]
+        self.bios_end_by_c = facts["bios_end_by_c"]
+        self.records_bios = facts["records_bios"]
+        self.lost_at = NEVER
         make_places(self)
         make_entries(self)
         self.device = NULL
@@ -168,7 +236,14 @@ class Machine:
         while self.first_device:
             device = self.first_device
             self.first_device = device.next
-            free(device)
+            free_device(device)
+        free_tags(self)
+        free(self.senders)
+        free(self.members)
+        free(self.given_up)
+        free(self.losses)
+        free(self.pile)
+        free(self.asked_bios)
         for at in range(self.block_count):
             free(self.blocks[at])
         free(self.blocks)
@@ -183,19 +258,20 @@ class Machine:
         free(self.saved)
 
     def know(self, devices: Any) -> None:
-        """Take in what is known of devices: (below, parity, makes requests) by dev_t.
+        """Take in what is known of devices: (below, parity, makes requests, one queue) by dev_t.
 
         Whether devices stand below it; whether it is an md array with parity; whether it makes
-        requests.
+        requests; whether it has one hardware queue.
         """
         device: Device
         self.below.clear()
         self.parts.clear()
-        for dev, (has_below, parity, makes_requests) in devices.items():
+        for dev, (has_below, parity, makes_requests, one_queue) in devices.items():
             device = device_of(self, dev)
             device.has_below = has_below
             self.has_stacks = self.has_stacks or has_below
             device.parity = parity
+            device.one_queue = one_queue
             if makes_requests:
                 device.requests_since = NEVER
 
@@ -246,6 +322,25 @@ class Machine:
                 settle(self, self.ts - settle_ns, False)
         self.used = NULL
         return named
+
+    def lose(self, ends: Any) -> None:
+        """Take in until when records were lost (ns), of losses not told before."""
+        ts: int64
+        for ts in ends:
+            add_loss(self, ts)
+
+    @property
+    def pairing(self) -> tuple[int, int, int, list[int]]:
+        """Flushes that could have ended by several completions.
+
+        How many; of these in groups that ended at one time; the longest time between the first and
+        the last of a group (ns); how many by the bit length of that time.
+        """
+        at: int64
+        spans: list[int] = []
+        for at in range(64):
+            spans.append(self.pair_spans[at])
+        return self.pair_count, self.pair_same, self.pair_most, spans
 
     def settle(self, before: int64) -> None:
         """Write the rows of families that were over before a time (ns)."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log's tables by the machine."""
 
+from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.association.ranges.md_parity import parity_arrays
+from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.stacks import StackNames
@@ -42,7 +44,7 @@ REQUEST_COLUMNS = {
     **{"sched_tag": "u2", "hctx": "u2", "start": "i8", "insert": "i8", "issue": "i8"},
     **{"complete": "i8", "gone": "i8", "bios": "u4", "others": "u4", "requeues": "u4"},
     **{"status": "i4", "done_bytes": "u4", "absorbed_by": "i8", "parent": "i8", "family": "i8"},
-    **{"certainty": "u1", "completed_at": "i8", "own": "?"},
+    **{"certainty": "u1", "completed_at": "i8", "own": "?", "doubtful": "?"},
 }
 EDGE_COLUMNS = {"bio": "i8", "request": "i8", "sector": "u8", "bytes": "u4", "certainty": "u1"}
 STAGE_COLUMNS = {"owner": "i8", "stage": "u1", "start": "i8", "end": "i8"}
@@ -80,12 +82,19 @@ class Matcher:
     """The machine of one log, and its rows as tables."""
 
     def __init__(
-        self, context: Context, tasks: TaskNames, stacks: StackNames, *, tells_events: bool = False
+        self,
+        context: Context,
+        tasks: TaskNames,
+        stacks: StackNames,
+        *,
+        by_intervals: bool = False,
+        tells_events: bool = False,
     ) -> None:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
-        tells_events: whether `Rows.mentions` has all events, not those of own I/O alone. Raises
-        ConversionError: the machine is not compiled.
+        by_intervals: events have no pointers, or these are not to be used. tells_events: whether
+        `Rows.mentions` has all events, not those of own I/O alone. Raises ConversionError: the
+        machine is not compiled.
         """
         if machine is None:
             raise ConversionError(
@@ -94,7 +103,8 @@ class Matcher:
                 "headers are (Debian: gcc and python3-dev), or a wheel made there"
             )
         self._context, self._tasks, self._stacks = context, tasks, stacks
-        self._machine = machine.Machine(facts_of(context, tells_events))
+        facts = facts_of(context, by_intervals=by_intervals, tells_events=tells_events)
+        self._machine = machine.Machine(facts)
 
     def take(self, events: Events, settle_ns: int) -> U8:
         """Take in events that are later than all before; their numbers ascend by 1.
@@ -105,6 +115,19 @@ class Matcher:
         self._machine.know(device_facts(self._context))
         used: U8 = self._machine.take(events, settle_ns)
         return used
+
+    def lose(self, ends: I64) -> None:
+        """Take in until when records were lost (ns), of losses that were not told before.
+
+        Without pointers a completion is not looked for among what lived through one.
+        """
+        self._machine.lose(ends.tolist())
+
+    @property
+    def pairing(self) -> Pairing:
+        """Counts, so far, of flushes that could have ended by several completions."""
+        count, same, most, spans = self._machine.pairing
+        return Pairing(count, same, most, Counter({b: n for b, n in enumerate(spans) if n}))
 
     def device_counts(self) -> dict[tuple[int, int], int]:
         """Return the number of events since the last call, by disk (dev_t) and kind."""
@@ -166,12 +189,11 @@ class Matcher:
         return Requests(
             **of,
             kind=request_kinds(of["opf"], of["sector"], self._context),
-            doubtful=np.zeros(count, np.bool_),
             cut=np.full(count, NEVER, np.int64),
         )
 
 
-def facts_of(context: Context, tells_events: bool = False) -> dict[str, Any]:
+def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dict[str, Any]:
     """Return what the machine needs to know of a log's header, and of who asks."""
     numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     return {
@@ -190,10 +212,13 @@ def facts_of(context: Context, tells_events: bool = False) -> dict[str, Any]:
         "notes_events": True,
         "tells_events": tells_events,
         "tells_lives": follows(context.header),
+        "by_intervals": by_intervals,
+        "bios_end_by_c": context.header.get("backend") == "blktrace",
+        "records_bios": context.records_bios,
     }
 
 
-def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool]]:
+def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool, bool]]:
     """Return what `Machine.know` takes, of all devices that the log has named so far."""
     parity = parity_arrays(context)
     return {
@@ -201,6 +226,7 @@ def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool]]:
             bool(context.lower_devices(dev)),
             dev in parity,
             entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+            entry.get("queue", {}).get("nr_hw_queues") == 1,
         )
         for dev, entry in context.devices.items()
     }

@@ -13,6 +13,7 @@ from biotrail.converters.match.bios import (
     on_split,
 )
 from biotrail.converters.match.ctypes_of import NULL, int64, uint64
+from biotrail.converters.match.finder import end_search, find
 from biotrail.converters.match.memory import device_of
 from biotrail.converters.match.numbers import (
     BACKING,
@@ -54,7 +55,9 @@ def step(m: Machine) -> None:
     kind: int64 = word >> 56
     m.kind = kind
     m.ts = word & TIME_BITS
-    if kind == Q or (G <= kind <= BIO_COMPLETE):
+    if m.by_range:
+        step_by_range(m)
+    elif kind == Q or (G <= kind <= BIO_COMPLETE):
         read_bio(m)
         if m.bio != 0 or kind == M or kind == F or kind == X:
             on_bio(m)
@@ -103,6 +106,34 @@ def on_event_of_request(m: Machine) -> None:
         on_requeue_or_error(m)
     else:
         on_request(m)
+
+
+def step_by_range(m: Machine) -> None:
+    """Take in one event of a log without pointers."""
+    kind: int64 = m.kind
+    while m.next_loss < m.loss_count and m.losses[m.next_loss] <= m.ts:
+        m.lost_at = max(m.lost_at, m.losses[m.next_loss])
+        m.next_loss += 1
+    if kind == Q or (G <= kind <= BIO_COMPLETE):
+        read_bio(m)
+    elif kind == CHAIN:
+        return
+    elif START <= kind < E or kind == RQ_REMAP:
+        read_request(m)
+    else:
+        if kind == E:
+            to_device(m, m.w5[m.row] & LOW_32)
+        elif kind == DONE:
+            to_device(m, m.w2[m.row] & LOW_32)
+        elif kind == P or kind == U:
+            to_device(m, m.w1[m.row] & LOW_32)
+        return
+    if find(m):
+        if m.kind == Q or (G <= m.kind <= BIO_COMPLETE):
+            on_bio(m)
+        else:
+            on_event_of_request(m)
+    end_search(m)
 
 
 def read_bio(m: Machine) -> None:

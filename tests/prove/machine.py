@@ -4,6 +4,9 @@
 Each difference is judged by the simulator's truth: the machine may be right where the model is
 wrong, never the other way round, and no bio may be less certain without a fault of the model's.
 What it gives does not depend on how early it closes what is over.
+
+Without pointers the finder says which bio or request each event is about: `by intervals` below.
+There the machine's marks are held to the truth and to the reference of intervals.
 """
 
 import io
@@ -21,7 +24,10 @@ import click
 from biotrail.converters.events.tables import Certainty
 from tests.prove.claims import Claim, failed, table
 from tests.prove.histories import SIZE
+from tests.reference.compare import comparable, differences
 from tests.simulation.check import Checker
+from tests.simulation.check_doubt import latency_problems
+from tests.simulation.check_intervals import IntervalChecker
 from tests.simulation.delivery import log_of
 from tests.simulation.faults import MISSING, faulty
 from tests.simulation.loads import history
@@ -67,6 +73,11 @@ KINDS: dict[str, Callable[[int], History]] = {
 }
 
 
+BY_INTERVALS = " by intervals"
+INTERVAL_KINDS = {f"{kind},{BY_INTERVALS}": KINDS[kind] for kind in ("ordinary", "stacked")}
+"""Kinds of which the pointers are not used."""
+
+
 @dataclass
 class Outcome:
     """Of one history: what differs, what is wrong with either, and marks the machine adds."""
@@ -82,18 +93,20 @@ class Outcome:
 
 def outcome(seed: int, kind: str) -> Outcome:
     """One history by the machine, closed late and early, and by the model."""
-    made = KINDS[kind](seed)
+    made = {**KINDS, **INTERVAL_KINDS}[kind](seed)
     log = log_of(made).getvalue()
+    how = "intervals" if kind.endswith(BY_INTERVALS) else "identity"
     try:
-        late = by_machine(io.BytesIO(log))
-        early = by_machine(io.BytesIO(log), SETTLE_NS, made.window_events)
+        late = by_machine(io.BytesIO(log), associate=how)
+        early = by_machine(io.BytesIO(log), SETTLE_NS, made.window_events, how)
     except Exception as error:
         return Outcome(seed, wrong=[f"breaks: {error!r}"])
-    model = by_model(io.BytesIO(log))
+    model = by_model(io.BytesIO(log), how)
     found = Outcome(seed, unlike(model, late), early=unlike(late, early), bios=len(model.bios))
-    if found.different or kind == "ordinary":
-        found.wrong = complaints(made, late)
-        found.model_wrong = complaints(made, model)
+    if found.different or kind.startswith("ordinary"):
+        said = interval_complaints if how == "intervals" else complaints
+        found.wrong = said(made, late)
+        found.model_wrong = said(made, model)
     if found.different:
         found.less_certain = _less_certain(model, late)
     return found
@@ -103,6 +116,16 @@ def complaints(made: History, tables: Matched) -> list[str]:
     """What is wrong with the tables of a history, held to the truth."""
     rows: Any = as_rows(tables)
     return Checker(made, rows).check()
+
+
+def interval_complaints(made: History, tables: Matched) -> list[str]:
+    """What is wrong with tables that were made without pointers, and is not marked."""
+    if not comparable(made):
+        return []
+    rows: Any = as_rows(tables)
+    checker = IntervalChecker(made, rows)
+    said = differences(made, rows, of_finder=True)
+    return [*checker.check(), *latency_problems(checker), *said]
 
 
 def _less_certain(model: Matched, machine: Matched) -> int:
@@ -140,7 +163,7 @@ def prove(count: int = COUNT, jobs: int = 0, first: int = FIRST, only: str = "")
     jobs = jobs or os.cpu_count() or 1
     return [
         run(kind, first, min(count, FAULTY) if "missing" in kind else count, jobs)
-        for kind in KINDS
+        for kind in {**KINDS, **INTERVAL_KINDS}
         if only in kind
     ]
 

@@ -64,12 +64,22 @@ class IntervalReference(Completions):
             bio.sector, bio.end = e.sector, e.end
         else:
             bio = self._new_bio(e)
+            upper = self.devices.setdefault(fields["from_dev"], RefDevice())
+            bio.above = self._above(upper, e, fields["from_sector"])
         bio.place = (fields["part"], e.sector)
         self.sent[e.tid] = bio
         d.waiting.add(bio)
 
+    @staticmethod
+    def _above(upper: RefDevice, e: Thing, sector: int) -> tuple[RefDevice, RefBio] | None:
+        """The only bio of this range above: of NVMe multipath it goes on itself, without a Q."""
+        there = Thing(sector, sector + e.end - e.sector, e.op, e.tid, e.age)
+        found = [b for b in exact(upper.waiting, there) if b.queue >= 0]
+        return (upper, found[0]) if len(found) == 1 and found[0].tid == e.tid else None
+
     def _on_Q(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         bio = self.sent.pop(e.tid, None)  # Q follows the bio's A at once, or never
+        d.queues = True
         # Of this device: flushes look the same on all.
         here = d.waiting.near(e.sector, e.end)
         if bio not in here or (bio.sector, bio.end, bio.op) != (e.sector, e.end, e.op):
@@ -101,6 +111,13 @@ class IntervalReference(Completions):
         if bio is None:
             return self._new_bio(e)
         d.waiting.remove(bio)
+        if self.of_finder and bio.above is not None and bio.queue < 0 and not d.queues:
+            upper, whole = bio.above
+            if whole in upper.waiting.all():
+                upper.waiting.remove(whole)
+                whole.sector, whole.end = bio.sector, bio.end
+                whole.doubt = whole.doubt or bio.doubt
+                return whole
         return bio
 
     def _serve(self, bio: RefBio, rq: RefRequest) -> None:
@@ -278,7 +295,8 @@ class IntervalReference(Completions):
             bio.times.setdefault("issue", ts)
         rq.issues += 1
         if NO_TAG not in (fields["hctx"], fields["tag"]):
-            take_tag("flight", (fields["hctx"], fields["tag"]), rq, [d.issued])
+            tag = fields["hctx"], fields["tag"]
+            take_tag("flight", tag, rq, [d.issued], outlived=self.of_finder)
         d.issued.add(rq)
 
     def _on_R(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:

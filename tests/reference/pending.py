@@ -45,6 +45,8 @@ class RefBio(Thing):
     status: int = 0
     good: int = 0
     own_end: int = -1
+    above: "tuple[RefDevice, RefBio] | None" = None
+    """Of an A: the only bio on the device above that it can send on itself."""
 
     @property
     def whole(self) -> "RefBio":
@@ -115,6 +117,8 @@ class RefDevice:
     def __init__(self) -> None:
         self.waiting, self.held, self.issued = Ranges(), Ranges(), Ranges()
         self.takes_requests = False
+        self.queues = False
+        """A Q of it was seen."""
         self.tells_allocations = False
         self.blurs: list[tuple[int, int, list[Any]]] = []
         """Where one of several was taken: their common range, while one of them waits."""
@@ -138,8 +142,17 @@ def share_tags(use: str, confused: list[RefRequest]) -> None:
             del rq.tags[use]
 
 
-def take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges]) -> None:
+def take_tag(
+    use: str,
+    tag: tuple[Any, int],
+    rq: RefRequest,
+    places: list[Ranges],
+    *,
+    outlived: bool = False,
+) -> None:
     """A tag is given again when its request has ended, whether that was seen or not.
+
+    outlived: of a flush sequence only the data has, then.
 
     Where requests share their tags, which of them has ended is known when none is left.
     """
@@ -149,7 +162,10 @@ def take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges
         group.tags.discard(tag)
         left = sorted((r for r in alive if r.tags[use] is group), key=lambda r: r.age)
         for gone in left if not group.tags else []:
-            next(p for p in places if gone in p.all()).remove(gone)
+            if outlived and gone.sequence:
+                gone.data_done = True  # it waits for a flush still
+            else:
+                next(p for p in places if gone in p.all()).remove(gone)
             del gone.tags[use]
 
 

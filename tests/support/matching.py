@@ -16,6 +16,7 @@ from biotrail.converters.events.tables import STAGE_NAMES, Bios, Edges, Requests
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.tables import without_sites
 
 NAMES = ("bios", "requests", "edges", "bio_stages", "request_stages")
 KINDS = (Bios, Requests, Edges, Stages, Stages)
@@ -34,16 +35,23 @@ class Matched:
     request_stages: Stages
 
 
-def by_machine(log: Any, settle_ns: int = LATE, window_events: int = 1 << 40) -> Matched:
+def by_machine(
+    log: Any, settle_ns: int = LATE, window_events: int = 1 << 40, associate: str = "identity"
+) -> Matched:
     """The tables by the machine, which takes `window_events` at once; own I/O included.
 
-    settle_ns: how long it waits for late events before it closes what is over.
+    settle_ns: how long it waits for late events before it closes what is over. associate: as
+    `Trace` has it.
     """
-    trace = Trace(log, "identity", own_io=True)
-    matcher = Matcher(trace.context, trace.tasks, trace.stacks)
+    trace = Trace(log, associate, own_io=True)
+    matcher = Matcher(trace.context, trace.tasks, trace.stacks, by_intervals=trace.by_intervals)
     parts = []
+    lost = 0
     for events, _ in trace.events(window_events):
         trace.tasks.add_records(events)
+        losses = trace._losses.all()
+        matcher.lose(losses.end[lost:])
+        lost = len(losses)
         for first in range(0, len(events), window_events):
             some = events.take(slice(first, first + window_events))
             matcher.take(some, settle_ns)
@@ -52,17 +60,23 @@ def by_machine(log: Any, settle_ns: int = LATE, window_events: int = 1 << 40) ->
     return _whole(trace, parts)
 
 
-def by_model(log: Any) -> Matched:
-    """The tables by the column model, all events in one window."""
+def by_model(log: Any, associate: str = "identity") -> Matched:
+    """The tables by the column model, all events in one window. associate: as `Trace` has it."""
+    from biotrail.converters.association.without_pointers.identify import Identifier
     from biotrail.converters.lifecycles.lifecycles import Builder
 
-    trace = Trace(log, "identity", own_io=True)
+    trace = Trace(log, associate, own_io=True)
     parts = []
     for events, _ in trace.events(1 << 40):
         trace.tasks.add_records(events)
         parts.append(events)
+    events = Events.join(parts)
+    if trace.by_intervals:
+        identifier = Identifier(trace.context)
+        events = identifier.identify(without_sites(events))
+        identifier.mark(events)
     builder = Builder(trace.context, trace.tasks, trace.stacks)
-    result = builder.build(Events.join(parts), settled=1 << 62, final=True)
+    result = builder.build(events, settled=1 << 62, final=True)
     return _whole(trace, [_tables(result)])
 
 
@@ -79,7 +93,7 @@ def _whole(trace: Trace, parts: list[Any]) -> Matched:
     mark_lost(matched.bios, np.maximum(matched.bios.queue, 0), loss)
     mark_lost(matched.requests, matched.requests.start, loss)
     for table in (matched.bios, matched.requests):
-        mark_unended(table, by_intervals=False)
+        mark_unended(table, by_intervals=trace.by_intervals)
     return matched
 
 

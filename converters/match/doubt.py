@@ -1,0 +1,684 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bios and requests may have swapped their events, and so between which times each ended.
+
+Where an event could be of several, any of them may be the one: from then on what happens to one of
+them may have happened to another. They form an exchange, which ends when all of them have ended.
+Until then each completion of one may be any one's: it ended between the first completion that could
+be its own and the last one of the exchange. Bounds wider than a tenth of its latency say no more
+than none, so nobody waits for them longer than that.
+"""
+
+import cython
+
+from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, size_of, uint64
+from biotrail.converters.match.flights import add_found, oldest_first
+from biotrail.converters.match.lives import (
+    Ending,
+    Exchange,
+    Flight,
+    Flushes,
+    Life,
+    Tag,
+    TagPlace,
+    Tags,
+)
+from biotrail.converters.match.memory import SPREAD_ONE, SPREAD_TWO, allocate
+from biotrail.converters.match.numbers import (
+    AMBIGUOUS,
+    FOREVER,
+    HELD,
+    ISSUED,
+    KNOWN,
+    PENDING,
+    SHARE,
+    UNBOUNDED,
+)
+from biotrail.converters.match.state import Machine
+
+# --- Exchanges
+
+
+def current(x: Exchange) -> Exchange:
+    """Return the exchange that one is part of now."""
+    while x.into:
+        x = x.into
+    return x
+
+
+def of_flight(f: Flight) -> Exchange:
+    """Return the exchange of a flight, or NULL."""
+    x: Exchange = f.exchange
+    if x and x.into:
+        f.exchange = current(x)
+        f.exchange.uses += 1
+        drop_exchange(x)
+    return f.exchange
+
+
+def drop_exchange(x: Exchange) -> None:
+    """One less refers to an exchange."""
+    x.uses -= 1
+    if x.uses == 0:
+        if x.into:
+            drop_exchange(x.into)
+        give_up(x)
+        free(x)
+
+
+def new_exchange() -> Exchange:
+    """Return an exchange of nobody."""
+    return cython.cast(Exchange, allocate(1, size_of(Exchange)))
+
+
+def join(f: Flight, x: Exchange) -> None:
+    """Have a flight be one of an exchange, which is then one with that it was in before."""
+    f.doubt = AMBIGUOUS
+    if not f.exchange:
+        f.exchange = x
+        x.uses += 1
+    else:
+        one_exchange(of_flight(f), x)
+    if not f.in_exchange:
+        add_live(of_flight(f), f)
+
+
+def add_live(x: Exchange, f: Flight) -> None:
+    """Add a flight to those of an exchange that have not ended."""
+    f.in_exchange = True
+    f.next_live = NULL
+    x.live += 1
+    if f.first_end == FOREVER:
+        f.before_live = x.last_fresh
+        if x.last_fresh:
+            x.last_fresh.next_live = f
+        else:
+            x.first_fresh = f
+        x.last_fresh = f
+    else:
+        f.before_live = x.last_seen
+        if x.last_seen:
+            x.last_seen.next_live = f
+        else:
+            x.first_seen = f
+        x.last_seen = f
+
+
+def leave(f: Flight) -> None:
+    """It has ended, or another one stands for it."""
+    x: Exchange
+    if not f.in_exchange:
+        return
+    x = of_flight(f)
+    f.in_exchange = False
+    x.live -= 1
+    if f.before_live:
+        f.before_live.next_live = f.next_live
+    elif x.first_fresh == f:
+        x.first_fresh = f.next_live
+    else:
+        x.first_seen = f.next_live
+    if f.next_live:
+        f.next_live.before_live = f.before_live
+    elif x.last_fresh == f:
+        x.last_fresh = f.before_live
+    else:
+        x.last_seen = f.before_live
+
+
+def one_exchange(one: Exchange, other: Exchange) -> None:
+    """Make one exchange of two."""
+    one = current(one)
+    other = current(other)
+    if one == other:
+        return
+    if one.live < other.live:
+        one, other = other, one
+    other.into = one
+    one.uses += 1
+    one.live += other.live
+    one.is_open = one.is_open or other.is_open
+    if other.first_fresh:
+        other.first_fresh.before_live = one.last_fresh
+        if one.last_fresh:
+            one.last_fresh.next_live = other.first_fresh
+        else:
+            one.first_fresh = other.first_fresh
+        one.last_fresh = other.last_fresh
+    if other.first_seen:
+        other.first_seen.before_live = one.last_seen
+        if one.last_seen:
+            one.last_seen.next_live = other.first_seen
+        else:
+            one.first_seen = other.first_seen
+        one.last_seen = other.last_seen
+    if other.first_ended:
+        if one.last_ended:
+            one.last_ended.next_ended = other.first_ended
+        else:
+            one.first_ended = other.first_ended
+        one.last_ended = other.last_ended
+    other.first_ended = other.last_ended = NULL
+    other.first_fresh = other.last_fresh = other.first_seen = other.last_seen = NULL
+
+
+def open_flight(f: Flight) -> None:
+    """Have a flight be ambiguous where nothing bounds when the I/O ended."""
+    if not f.exchange:
+        join(f, new_exchange())
+    f.doubt = AMBIGUOUS
+    of_flight(f).is_open = True
+
+
+def open_since(m: Machine, start: int64) -> None:
+    """Likewise of all on the pile from a place on."""
+    at: int64
+    for at in range(start, m.found):
+        open_flight(m.pile[at])
+
+
+def open_event(m: Machine) -> None:
+    """Likewise of the event."""
+    m.doubt = AMBIGUOUS
+    if not m.exchange:
+        m.exchange = new_exchange()
+        m.exchange.uses = 1
+    current(m.exchange).is_open = True
+
+
+def inherit(f: Flight, doubt: int64, x: Exchange) -> None:
+    """Have a flight be as doubtful as what it rests on."""
+    f.doubt = max(f.doubt, doubt)
+    if x:
+        join(f, current(x))
+
+
+def event_inherits(m: Machine, f: Flight) -> None:
+    """Have the event be as doubtful as the flight that it is of."""
+    m.doubt = max(m.doubt, f.doubt)
+    if f.exchange:
+        m.doubt = AMBIGUOUS
+        if m.exchange:
+            one_exchange(m.exchange, f.exchange)
+        else:
+            m.exchange = of_flight(f)
+            m.exchange.uses += 1
+
+
+def share(m: Machine, start: int64, is_open: bint) -> None:
+    """Make one exchange of several candidates, which are on the pile from a place on.
+
+    is_open: they differ in more than their beginning, so that the choice decides which completions
+    there are.
+    """
+    x: Exchange = new_exchange()
+    at: int64
+    x.uses = 1
+    for at in range(start, m.found):
+        join(m.pile[at], current(x))
+    current(x).is_open = current(x).is_open or is_open
+    drop_exchange(x)
+
+
+def serve(r: Flight, b: Flight) -> None:
+    """Have a request, or whole bio, stand for a bio: what ends that one ends it."""
+    r.began = min(r.began, b.began)
+    if b.first_end < r.first_end:
+        seen_first(r, b.first_end)
+    inherit(r, b.doubt, b.exchange)
+    leave(b)
+    if b.counts:
+        b.counts = False
+        if b.parent and b.parent.order == b.parent_order:
+            b.parent.unserved -= 1
+
+
+def seen_first(f: Flight, ts: int64) -> None:
+    """A completion at a time may be this one's."""
+    there: bint = f.in_exchange
+    if there:
+        leave(f)
+    f.first_end = ts
+    if there:
+        add_live(of_flight(f), f)
+
+
+def end(m: Machine, f: Flight, last: bint) -> None:
+    """The event, a completion, was given to a flight; last: it ended it, and not a part of it."""
+    x: Exchange = of_flight(f)
+    e: Ending
+    one: Flight
+    if not x:
+        return
+    while x.first_fresh:
+        one = x.first_fresh
+        leave(one)
+        one.first_end = m.ts
+        add_live(x, one)
+    f.first_end = min(f.first_end, m.ts)
+    e = cython.cast(Ending, allocate(1, size_of(Ending)))
+    e.number = m.number
+    e.first = min(f.first_end, m.ts)
+    e.deadline = e.first + max(e.first - f.began, 0) // SHARE
+    e.uses = 1
+    m.ending = e
+    while x.first_ended and x.first_ended.deadline < m.ts:
+        drop_ended(x, UNBOUNDED, 0)
+    e.uses += 1
+    if x.last_ended:
+        x.last_ended.next_ended = e
+    else:
+        x.first_ended = e
+    x.last_ended = e
+    if last:
+        leave(f)
+    if x.is_open:
+        give_up(x)
+    elif x.live == 0:
+        while x.first_ended:
+            drop_ended(x, KNOWN if m.ts <= x.first_ended.deadline else UNBOUNDED, m.ts)
+
+
+def drop_ended(x: Exchange, state: int64, last: int64) -> None:
+    """Say of the first completion of an exchange what is known of its I/O's end."""
+    e: Ending = x.first_ended
+    x.first_ended = e.next_ended
+    if not x.first_ended:
+        x.last_ended = NULL
+    e.next_ended = NULL
+    e.state = state
+    e.last = last
+    drop_use(e)
+
+
+def drop_use(e: Ending) -> None:
+    """One less refers to it."""
+    e.uses -= 1
+    if e.uses == 0:
+        free(e)
+
+
+def give_up(x: Exchange) -> None:
+    """Nothing bounds when those of an exchange ended."""
+    while x.first_ended:
+        drop_ended(x, UNBOUNDED, 0)
+
+
+def lose(f: Flight) -> None:
+    """It ended, and no completion was recorded."""
+    if f.exchange:
+        leave(f)
+        of_flight(f).is_open = True
+        give_up(of_flight(f))
+
+
+def end_event(m: Machine) -> None:
+    """The event is over."""
+    if m.exchange:
+        drop_exchange(m.exchange)
+        m.exchange = NULL
+    if m.ending:
+        drop_use(m.ending)
+        m.ending = NULL
+
+
+# --- What a life's completions say
+
+
+def add_ending(m: Machine, life: Life) -> None:
+    """Note that the completion at hand of a life may be another one's."""
+    e: Ending = m.ending
+    if not e:
+        e = cython.cast(Ending, allocate(1, size_of(Ending)))
+        e.number = m.number
+        e.state = UNBOUNDED
+    e.uses += 1
+    e.next = life.endings
+    life.endings = e
+
+
+def free_endings(life: Life) -> None:
+    """Give the list back."""
+    e: Ending
+    while life.endings:
+        e = life.endings
+        life.endings = e.next
+        drop_use(e)
+
+
+def is_pending(m: Machine, life: Life) -> bint:
+    """Return whether later events may say when some completion of a life ended its I/O."""
+    e: Ending = life.endings
+    while e:
+        if e.state == PENDING and m.ts <= e.deadline:
+            return True
+        e = e.next
+    return False
+
+
+def ending_of(life: Life, number: int64) -> Ending:
+    """Return what is known of a completion of a life; NULL: it is certainly its own."""
+    e: Ending = life.endings
+    while e and e.number != number:
+        e = e.next
+    return e
+
+
+# --- Tags
+
+
+def tag_of(m: Machine, dev: uint64, key: uint64) -> Tag:
+    """Return a tag of a device."""
+    at: uint64 = ((dev + 1) * SPREAD_ONE ^ key * SPREAD_TWO) >> 20
+    mask: uint64 = m.tag_room - 1
+    size: int64
+    old: TagPlace = m.tags
+    t: Tag
+    if 2 * m.tag_count >= m.tag_room:
+        size = m.tag_room
+        m.tag_room = max(256, 4 * size)
+        m.tags = cython.cast(TagPlace, allocate(m.tag_room, size_of(TagPlace)))
+        mask = m.tag_room - 1
+        for place in range(size):
+            t = old[place].tag
+            if t:
+                free_tag_place(m, (t.dev + 1) * SPREAD_ONE ^ t.key * SPREAD_TWO).tag = t
+        free(old)
+    at &= mask
+    while m.tags[at].tag and (m.tags[at].tag.key != key or m.tags[at].tag.dev != dev):
+        at = (at + 1) & mask
+    if not m.tags[at].tag:
+        t = cython.cast(Tag, allocate(1, size_of(Tag)))
+        t.key = key
+        t.dev = dev
+        m.tags[at].tag = t
+        m.tag_count += 1
+    return m.tags[at].tag
+
+
+def free_tag_place(m: Machine, spread: uint64) -> TagPlace:
+    """Return the free place of a tag that is not in the table."""
+    at: uint64 = (spread >> 20) & (m.tag_room - 1)
+    while m.tags[at].tag:
+        at = (at + 1) & (m.tag_room - 1)
+    return cython.address(m.tags[at])
+
+
+def group_of(f: Flight, flying: bint) -> Tags:
+    """Return the tags that a request's may be."""
+    return f.flying if flying else f.living
+
+
+def own_tag(g: Tags, f: Flight, flying: bint) -> None:
+    """Add a request to those that have some of these tags."""
+    g.owners += 1
+    if flying:
+        f.flying = g
+        f.before_flying = NULL
+        f.next_flying = g.first
+        if g.first:
+            g.first.before_flying = f
+    else:
+        f.living = g
+        f.before_living = NULL
+        f.next_living = g.first
+        if g.first:
+            g.first.before_living = f
+    g.first = f
+
+
+def drop_tag(f: Flight, flying: bint) -> None:
+    """Its tag counts as not recorded from now on."""
+    g: Tags = f.flying if flying else f.living
+    if not g:
+        return
+    g.owners -= 1
+    if flying:
+        if f.before_flying:
+            f.before_flying.next_flying = f.next_flying
+        else:
+            g.first = f.next_flying
+        if f.next_flying:
+            f.next_flying.before_flying = f.before_flying
+        f.flying = NULL
+    else:
+        if f.before_living:
+            f.before_living.next_living = f.next_living
+        else:
+            g.first = f.next_living
+        if f.next_living:
+            f.next_living.before_living = f.before_living
+        f.living = NULL
+    if g.owners == 0 and g.tags == 0:
+        free(g)
+
+
+def leave_group(t: Tag) -> None:
+    """Take a tag from those that its requests may have."""
+    g: Tags = t.group
+    if t.before:
+        t.before.next = t.next
+    else:
+        g.first_tag = t.next
+    if t.next:
+        t.next.before = t.before
+    g.tags -= 1
+    t.group = NULL
+
+
+def enter_group(g: Tags, t: Tag) -> None:
+    """Add a tag."""
+    t.group = g
+    t.before = NULL
+    t.next = g.first_tag
+    if t.next:
+        t.next.before = t
+    g.first_tag = t
+    g.tags += 1
+
+
+def merge_tags(m: Machine, start: int64, flying: bint) -> None:
+    """Of requests on the pile, one had an event: which of them has which tag is not known then.
+
+    Where the tag of one was not recorded, any of them may be its own: all count as not recorded.
+    """
+    g: Tags = NULL
+    small: Tags
+    known: int64 = 0
+    at: int64
+    f: Flight
+    for at in range(start, m.found):
+        f = m.pile[at]
+        small = group_of(f, flying)
+        if not small:
+            continue
+        known += 1
+        if not g:
+            g = small
+        elif small != g:
+            if small.owners > g.owners:
+                small = g
+                g = group_of(f, flying)
+            while small.first_tag:
+                move_tag(small, g)
+            while small.owners > 1:
+                move_owner(small, g, flying)
+            move_owner(small, g, flying)
+    if g and known < m.found - start:
+        while g.owners > 1:
+            drop_tag(g.first, flying)
+        drop_tag(g.first, flying)
+
+
+def move_tag(old: Tags, new: Tags) -> None:
+    """Move a tag from one group to another."""
+    t: Tag = old.first_tag
+    leave_group(t)
+    enter_group(new, t)
+
+
+def move_owner(old: Tags, new: Tags, flying: bint) -> None:
+    """Move a request from one group to another; with the last one the group is gone."""
+    f: Flight = old.first
+    drop_tag(f, flying)
+    own_tag(new, f, flying)
+
+
+def assign_tag(m: Machine, f: Flight, key: uint64, flying: bint) -> int64:
+    """Give a request a tag just seen; put requests that must have ended before on the pile.
+
+    The kernel gives a tag again only after blk_mq_put_tag, so its earlier owner has ended, or was
+    requeued, without an event. While one of the tags of several that could be confused is in use,
+    any of them may have that. Return the place on the pile where they begin, the oldest first.
+    """
+    t: Tag = tag_of(m, m.dev, key)
+    g: Tags = t.group
+    one: Flight
+    start: int64 = m.found
+    drop_tag(f, flying)
+    if g:
+        leave_group(t)
+        if g.tags == 0:
+            while g.owners > 0:
+                one = g.first
+                if one.place == ISSUED or (one.place == HELD and not flying):
+                    add_found(m, one)
+                g.tags = 1  # it stays while it is emptied
+                drop_tag(one, flying)
+            free(g)
+    g = cython.cast(Tags, allocate(1, size_of(Tags)))
+    enter_group(g, t)
+    own_tag(g, f, flying)
+    oldest_first(m, start)
+    return start
+
+
+def free_tags(m: Machine) -> None:
+    """Give all tags back."""
+    at: int64
+    g: Tags
+    for at in range(m.tag_room):
+        if m.tags[at].tag:
+            g = m.tags[at].tag.group
+            if g:
+                leave_group(m.tags[at].tag)
+                if g.tags == 0:
+                    free(g)
+            free(m.tags[at].tag)
+    free(m.tags)
+
+
+# --- Flushes
+
+
+def merge_flushes(m: Machine, start: int64) -> Flushes:
+    """Return one group of the bios and requests on the pile, and of the groups that they are in."""
+    g: Flushes = NULL
+    small: Flushes
+    one: Flight
+    at: int64
+    for at in range(start, m.found):
+        small = m.pile[at].flushes
+        if not small or small == g:
+            continue
+        if not g:
+            g = small
+            continue
+        if small.live > g.live:
+            small = g
+            g = m.pile[at].flushes
+        g.first_end = min(g.first_end, small.first_end)
+        g.last_end = max(g.last_end, small.last_end)
+        g.count += small.count
+        g.unbounded = g.unbounded or small.unbounded
+        while small.first:
+            one = small.first
+            leave_flushes(one, False)
+            enter_flushes(g, one)
+        free(small)
+    if not g:
+        g = cython.cast(Flushes, allocate(1, size_of(Flushes)))
+        g.first_end = FOREVER
+    for at in range(start, m.found):
+        if not m.pile[at].flushes:
+            enter_flushes(g, m.pile[at])
+    return g
+
+
+def enter_flushes(g: Flushes, f: Flight) -> None:
+    """Add one to those that share completions."""
+    f.flushes = g
+    f.before_flush = NULL
+    f.next_flush = g.first
+    if g.first:
+        g.first.before_flush = f
+    g.first = f
+    g.live += 1
+
+
+def leave_flushes(f: Flight, may_free: bint) -> None:
+    """Take one from those that share completions; of nobody they are gone."""
+    g: Flushes = f.flushes
+    if not g:
+        return
+    if f.before_flush:
+        f.before_flush.next_flush = f.next_flush
+    else:
+        g.first = f.next_flush
+    if f.next_flush:
+        f.next_flush.before_flush = f.before_flush
+    f.flushes = NULL
+    g.live -= 1
+    if may_free and g.live == 0:
+        free(g)
+
+
+def pair_flush(m: Machine, start: int64, others: bint) -> None:
+    """The event ended the first of those on the pile, and could have ended each.
+
+    When the last of a group has ended, its completions are counted, if each was certainly of one of
+    it. others: this one may be another's.
+    """
+    g: Flushes
+    apart: int64
+    bits: int64 = 0
+    if m.found == start:
+        return
+    if m.found - start == 1 and not m.pile[start].flushes:
+        return
+    g = merge_flushes(m, start)
+    g.first_end = min(g.first_end, m.ts)
+    g.last_end = max(g.last_end, m.ts)
+    g.count += 1
+    g.unbounded = g.unbounded or others
+    if g.live == 1:
+        if not g.unbounded:
+            apart = g.last_end - g.first_end
+            m.pair_count += g.count
+            if apart == 0:
+                m.pair_same += g.count
+            m.pair_most = max(m.pair_most, apart)
+            while apart >> bits:
+                bits += 1
+            m.pair_spans[bits] += g.count
+    leave_flushes(m.pile[start], True)
+
+
+def flush_serves(r: Flight, b: Flight) -> None:
+    """Have a request take a bio's place."""
+    g: Flushes = b.flushes
+    if g:
+        enter_flushes(g, r)
+        leave_flushes(b, True)
+
+
+def leave_all(f: Flight) -> None:
+    """Take a flight out of all that it is in with others: it is over."""
+    leave(f)
+    if f.exchange:
+        drop_exchange(f.exchange)
+        f.exchange = NULL
+    drop_tag(f, True)
+    drop_tag(f, False)
+    if f.flushes:
+        f.flushes.unbounded = True
+        leave_flushes(f, True)

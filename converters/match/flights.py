@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in flight on a device, by sectors: trees of ranges, and the questions asked of them.
+
+A tree is sorted by first sector, then by age, and knows the largest end below each of its nodes: so
+it tells who begins, ends or lies somewhere without a look at all others. Candidates are put on the
+machine's pile, each list from a place on that its asker remembers.
+"""
+
+import cython
+
+from biotrail.converters.match.ctypes_of import (
+    NULL,
+    abort,
+    bint,
+    free,
+    int64,
+    memset,
+    realloc,
+    size_of,
+    uint64,
+)
+from biotrail.converters.match.doubt import leave_all
+from biotrail.converters.match.lives import Device, Flight, Guess, Guessed, Life, Range
+from biotrail.converters.match.memory import BLOCK, add_block, allocate
+from biotrail.converters.match.numbers import (
+    FOREVER,
+    GUESSES,
+    HELD,
+    INTERVAL,
+    ISSUED,
+    NOWHERE,
+    WAITING,
+)
+from biotrail.converters.match.state import Machine
+
+FIRST_BIO = 1 << 38
+FIRST_REQUEST = 1 << 54
+STEP = 64
+"""Identities differ as addresses do, so that they spread over the tables of these."""
+SPREAD = 0x9E3779B97F4A7C15
+
+
+# --- Trees
+
+
+def is_before(one: Range, other: Range) -> bint:
+    """Return whether a range comes first."""
+    if one.sector != other.sector:
+        return one.sector < other.sector
+    return one.order < other.order
+
+
+def lift(t: Range) -> None:
+    """Find the largest end at a node and below."""
+    t.highest = t.end
+    if t.left and t.left.highest > t.highest:
+        t.highest = t.left.highest
+    if t.right and t.right.highest > t.highest:
+        t.highest = t.right.highest
+
+
+def divide_tree(
+    t: Range, by: Range, low: cython.pointer(Range), high: cython.pointer(Range)
+) -> None:
+    """Divide a tree into what comes before a range and what behind it."""
+    if not t:
+        low[0] = NULL
+        high[0] = NULL
+    elif is_before(t, by):
+        divide_tree(t.right, by, cython.address(t.right), high)
+        lift(t)
+        low[0] = t
+    else:
+        divide_tree(t.left, by, low, cython.address(t.left))
+        lift(t)
+        high[0] = t
+
+
+def with_range(t: Range, new: Range) -> Range:
+    """Return a tree with one more range."""
+    if not t:
+        new.left = new.right = NULL
+        new.highest = new.end
+        return new
+    if new.weight > t.weight:
+        divide_tree(t, new, cython.address(new.left), cython.address(new.right))
+        lift(new)
+        return new
+    if is_before(new, t):
+        t.left = with_range(t.left, new)
+    else:
+        t.right = with_range(t.right, new)
+    t.highest = max(t.highest, new.end)
+    return t
+
+
+def both(low: Range, high: Range) -> Range:
+    """Return one tree of two, of which one comes before the other."""
+    if not low:
+        return high
+    if not high:
+        return low
+    if low.weight > high.weight:
+        low.right = both(low.right, high)
+        lift(low)
+        return low
+    high.left = both(low, high.left)
+    lift(high)
+    return high
+
+
+def without_range(t: Range, old: Range) -> Range:
+    """Return a tree without one of its ranges."""
+    if t == old:
+        return both(t.left, t.right)
+    if is_before(old, t):
+        t.left = without_range(t.left, old)
+    else:
+        t.right = without_range(t.right, old)
+    lift(t)
+    return t
+
+
+# --- Flights
+
+
+def next_order(m: Machine) -> int64:
+    """Return the next age."""
+    m.orders += 1
+    return m.orders
+
+
+def new_flight(m: Machine, is_bio: bint) -> Flight:
+    """Return a new bio or request with the event's range, operation and thread, in no tree yet."""
+    f: Flight = m.free_flights
+    at: int64
+    if not f:
+        f = cython.cast(Flight, add_block(m, BLOCK, size_of(Flight)))
+        for at in range(BLOCK):
+            f[at].next_listed = m.free_flights
+            m.free_flights = cython.address(f[at])
+        f = m.free_flights
+    m.free_flights = f.next_listed
+    memset(f, 0, size_of(Flight))
+    f.is_bio = is_bio
+    f.device = m.device
+    f.sector = m.from_sector
+    f.end = m.to_sector
+    f.op = m.op
+    f.tid = m.tid
+    f.order = next_order(m)
+    f.weight = cython.cast(uint64, f.order) * SPREAD
+    f.identity = (FIRST_BIO if is_bio else FIRST_REQUEST) + cython.cast(uint64, f.order) * STEP
+    f.doubt = INTERVAL
+    f.began = m.ts
+    f.first_end = FOREVER
+    list_flight(m, f)
+    return f
+
+
+def list_flight(m: Machine, f: Flight) -> None:
+    """Have a look at a flight when the event is over: it may be over, too."""
+    if not f.listed:
+        f.listed = True
+        f.next_listed = m.listed
+        m.listed = f
+
+
+def put_in(f: Flight, place: int64) -> None:
+    """Put a flight into a tree of its device."""
+    d: Device = f.device
+    f.place = place
+    if place == WAITING:
+        d.waiting = with_range(d.waiting, cython.cast(Range, f))
+    elif place == HELD:
+        d.held = with_range(d.held, cython.cast(Range, f))
+    else:
+        d.issued = with_range(d.issued, cython.cast(Range, f))
+
+
+def take_out(m: Machine, f: Flight) -> None:
+    """Take a flight out of its tree."""
+    d: Device = f.device
+    if f.place == WAITING:
+        d.waiting = without_range(d.waiting, cython.cast(Range, f))
+    elif f.place == HELD:
+        d.held = without_range(d.held, cython.cast(Range, f))
+    elif f.place == ISSUED:
+        d.issued = without_range(d.issued, cython.cast(Range, f))
+    f.place = NOWHERE
+    list_flight(m, f)
+
+
+def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
+    """Give a flight in a tree another range."""
+    place: int64 = f.place
+    take_out(m, f)
+    f.sector = sector
+    f.end = end
+    put_in(f, place)
+
+
+def free_listed(m: Machine) -> None:
+    """Give flights back that are in no tree when the event is over."""
+    f: Flight
+    while m.listed:
+        f = m.listed
+        m.listed = f.next_listed
+        f.listed = False
+        if f.place == NOWHERE:
+            leave_all(f)
+            if f.life:
+                f.life.doubt = max(f.life.doubt, f.doubt)
+                f.life.flight = NULL
+            f.order = 0
+            f.next_listed = m.free_flights
+            m.free_flights = f
+
+
+def attach(m: Machine, life: Life, old: Life) -> None:
+    """Let a life that begins, and what ranges have of it, know of each other.
+
+    old: what lived at its identity before.
+    """
+    f: Flight = old.flight if old else NULL
+    if not f:
+        f = m.listed
+        while f and f.identity != life.address:
+            f = f.next_listed
+    if f:
+        if f.life:
+            f.life.flight = NULL
+        f.life = life
+        life.flight = f
+
+
+def forget_flight(life: Life) -> None:
+    """A life is closed: what ranges have of it stays, alone."""
+    if life.flight:
+        life.flight.life = NULL
+        life.flight = NULL
+
+
+def doubt_of(life: Life) -> int64:
+    """Return how surely a life's events are its own, as a certainty."""
+    if life.flight:
+        return max(life.doubt, life.flight.doubt)
+    return life.doubt
+
+
+# --- Questions
+
+
+def add_found(m: Machine, f: Flight) -> None:
+    """Put a candidate on the pile."""
+    if m.found == m.found_room:
+        m.found_room = max(256, 2 * m.found_room)
+        m.pile = cython.cast(
+            cython.pointer(Flight), realloc(m.pile, m.found_room * cython.sizeof(cython.p_void))
+        )
+        if not m.pile:
+            abort()
+    m.pile[m.found] = f
+    m.found += 1
+
+
+def starting(m: Machine, t: Range, sector: uint64) -> None:
+    """Find those of the event's operation that begin at a sector, the oldest first."""
+    f: Flight
+    while t and t.sector != sector:
+        t = t.left if t.sector > sector else t.right
+    if not t:
+        return
+    starting(m, t.left, sector)
+    f = cython.cast(Flight, t)
+    if f.op == m.op:
+        add_found(m, f)
+    starting(m, t.right, sector)
+
+
+def exact(m: Machine, t: Range) -> None:
+    """Find those of exactly the event's range and operation, the oldest first."""
+    f: Flight
+    while t and t.sector != m.from_sector:
+        t = t.left if t.sector > m.from_sector else t.right
+    if not t:
+        return
+    exact(m, t.left)
+    f = cython.cast(Flight, t)
+    if f.op == m.op and f.end == m.to_sector:
+        add_found(m, f)
+    exact(m, t.right)
+
+
+def ending(m: Machine, t: Range, sector: uint64) -> None:
+    """Find those of the event's operation that end at a sector, in order of their sectors."""
+    f: Flight
+    if not t or t.highest < sector:
+        return
+    ending(m, t.left, sector)
+    f = cython.cast(Flight, t)
+    if t.end == sector and f.op == m.op:
+        add_found(m, f)
+    if t.sector <= sector:
+        ending(m, t.right, sector)
+
+
+def sharing(m: Machine, t: Range) -> None:
+    """Find those of the event's operation that share a sector with it, in order of sectors."""
+    f: Flight
+    if not t or t.highest <= m.from_sector:
+        return
+    sharing(m, t.left)
+    f = cython.cast(Flight, t)
+    if t.sector < m.to_sector:
+        if t.end > m.from_sector and t.end > t.sector and f.op == m.op:
+            if m.to_sector > m.from_sector:
+                add_found(m, f)
+        sharing(m, t.right)
+
+
+def within(m: Machine, t: Range) -> None:
+    """Find those with data that lie within the event's range, in order of sectors."""
+    start: int64 = m.found
+    at: int64
+    f: Flight
+    sharing(m, t)
+    for at in range(start, m.found):
+        f = m.pile[at]
+        if f.sector >= m.from_sector and f.end <= m.to_sector:
+            m.pile[start] = f
+            start += 1
+    m.found = start
+
+
+def all_of(m: Machine, t: Range) -> None:
+    """Find all of the event's operation."""
+    if not t:
+        return
+    all_of(m, t.left)
+    if cython.cast(Flight, t).op == m.op:
+        add_found(m, cython.cast(Flight, t))
+    all_of(m, t.right)
+
+
+def oldest_first(m: Machine, start: int64) -> None:
+    """Sort what was found since a place of the pile by age."""
+    gap: int64 = 1
+    at: int64
+    to: int64
+    f: Flight
+    count: int64 = m.found - start
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for at in range(start + gap, m.found):
+            f = m.pile[at]
+            to = at
+            while to >= start + gap and m.pile[to - gap].order > f.order:
+                m.pile[to] = m.pile[to - gap]
+                to -= gap
+            m.pile[to] = f
+        gap //= 3
+
+
+# --- Guesses
+
+
+def add_guess(
+    m: Machine, kind: int64, low: uint64, high: uint64, start: int64, stop: int64
+) -> None:
+    """Note that the event was given to one of several: where they are, any range may be wrong.
+
+    kind: GUESSES of what waits or is held, PARTIALS of requests. They are on the pile.
+    """
+    g: Guess = cython.cast(Guess, allocate(1, size_of(Guess)))
+    one: Guessed
+    at: int64
+    for at in range(start, stop):
+        low = min(low, m.pile[at].sector)
+        high = max(high, m.pile[at].end)
+        one = cython.cast(Guessed, allocate(1, size_of(Guessed)))
+        one.flight = m.pile[at]
+        one.order = one.flight.order
+        one.next = g.first
+        g.first = one
+    g.sector = low
+    g.end = high
+    g.order = next_order(m)
+    g.weight = cython.cast(uint64, g.order) * SPREAD
+    if kind == GUESSES:
+        m.device.guesses = with_range(m.device.guesses, cython.cast(Range, g))
+        m.device.guess_count += 1
+        if m.device.guess_count > m.device.guess_most:
+            m.device.guesses = sweep(m.device.guesses, NULL, kind)
+            m.device.guess_count = count_of(m.device.guesses)
+            m.device.guess_most = 2 * m.device.guess_count + 64
+    else:
+        m.device.partials = with_range(m.device.partials, cython.cast(Range, g))
+        m.device.partial_count += 1
+        if m.device.partial_count > m.device.partial_most:
+            m.device.partials = sweep(m.device.partials, NULL, kind)
+            m.device.partial_count = count_of(m.device.partials)
+            m.device.partial_most = 2 * m.device.partial_count + 64
+
+
+def count_of(t: Range) -> int64:
+    """Return how many ranges a tree has."""
+    return 1 + count_of(t.left) + count_of(t.right) if t else 0
+
+
+def sweep(t: Range, kept: Range, kind: int64) -> Range:
+    """Return a tree of the guesses that may still be wrong, with those of another one."""
+    left: Range
+    right: Range
+    if not t:
+        return kept
+    left = t.left
+    right = t.right
+    if is_open_guess(cython.cast(Guess, t), kind):
+        kept = with_range(kept, t)
+    else:
+        free_guess(cython.cast(Guess, t))
+    return sweep(right, sweep(left, kept, kind), kind)
+
+
+def is_open_guess(g: Guess, kind: int64) -> bint:
+    """Return whether one of the several is still where the guess matters; once it is not, never.
+
+    An R, which says where its request begins, settles a guess that is of that alone.
+    """
+    one: Guessed = NULL if g.is_over else g.first
+    while one:
+        if one.flight.order == one.order:
+            if one.flight.place == HELD:
+                return True
+            if one.flight.place == (WAITING if kind == GUESSES else ISSUED):
+                return True
+        one = one.next
+    g.is_over = True
+    return False
+
+
+def free_guess(g: Guess) -> None:
+    """Give a guess back."""
+    one: Guessed
+    while g.first:
+        one = g.first
+        g.first = one.next
+        free(one)
+    free(g)
+
+
+def free_device(d: Device) -> None:
+    """Give a device back, and what is in flight there."""
+    free_guesses(d.guesses)
+    free_guesses(d.partials)
+    leave_tree(d.waiting)
+    leave_tree(d.held)
+    leave_tree(d.issued)
+    free(d)
+
+
+def leave_tree(t: Range) -> None:
+    """Take the flights of a tree out of all that they are in with others."""
+    if t:
+        leave_tree(t.left)
+        leave_tree(t.right)
+        leave_all(cython.cast(Flight, t))
+
+
+def free_guesses(t: Range) -> None:
+    """Give all guesses of a tree back."""
+    if t:
+        free_guesses(t.left)
+        free_guesses(t.right)
+        free_guess(cython.cast(Guess, t))
+
+
+def near_guess(m: Machine) -> bint:
+    """Return whether the event overlaps a guess that may still be wrong.
+
+    One of which all are issued when a further event asks matters no more, even after an R.
+    """
+    d: Device = m.device
+    if not d.guesses:
+        return False
+    if d.issued_end > d.issued_sector:
+        close_guesses(d.guesses, d.issued_sector, d.issued_end)
+        d.issued_sector = d.issued_end = 0
+    return overlaps_guess(m, d.guesses, GUESSES)
+
+
+def close_guesses(t: Range, sector: uint64, end: uint64) -> None:
+    """Close the guesses in a range that can't be wrong any more."""
+    if not t or t.highest <= sector:
+        return
+    close_guesses(t.left, sector, end)
+    if t.sector < end:
+        is_open_guess(cython.cast(Guess, t), GUESSES)
+        close_guesses(t.right, sector, end)
+
+
+def overlaps_guess(m: Machine, t: Range, kind: int64) -> bint:
+    """Return whether the event overlaps a guess of a tree that may still be wrong."""
+    if not t or t.highest <= m.from_sector:
+        return False
+    if overlaps_guess(m, t.left, kind):
+        return True
+    if t.sector >= m.to_sector:
+        return False
+    if t.end > m.from_sector and is_open_guess(cython.cast(Guess, t), kind):
+        return True
+    return overlaps_guess(m, t.right, kind)
