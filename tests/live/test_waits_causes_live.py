@@ -357,7 +357,7 @@ def test_a_deep_reader_under_each_scheduler(
     # AND what that costs on a device over memory cannot be told: nobody is blamed
     told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
     assert told["devices_on_the_cpus"] == [device.name]
-    [app] = [one for one in told["victims"] if one["name"] == "app"]
+    [app] = [one for one in told["victims"] if one["name"] == APP]
     assert not app["without"]
     assert not [one for one in app["parts"] if one["kind"] == "other I/O"]
 
