@@ -11,7 +11,7 @@ complete, and judges all others as if these did not exist.
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,19 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.support import devices, ftrace_setup
 
-SERVICE_THREADS = frozenset({"tokio-rt-worker"})
+
+def _service_threads(known: str = "tokio-rt-worker") -> frozenset[str]:
+    """Return the names of all threads of processes that have a thread of the name `known`."""
+    found = {known}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            names = {one.read_text().strip() for one in process.glob("task/*/comm")}
+            if known in names:
+                found |= names
+    return frozenset(found)
+
+
+SERVICE_THREADS = _service_threads()
 """Names of threads in whose interrupts no BPF program runs."""
 SAID: list[str] = []
 """What was set apart, a line each, since the test began; shown in the summary of all tests."""
