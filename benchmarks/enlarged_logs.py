@@ -150,8 +150,8 @@ def clock_later(clock: Mapping[str, int], shift: int) -> dict[str, int]:
 def end_later(end: Mapping[str, Any], shift: int) -> dict[str, Any]:
     """Return the END frame's facts with its clocks `shift` ns later; `log` is the writer's."""
     later = {name: value for name, value in end.items() if name != "log"}
-    if "clocks" in later:
-        later["clocks"] = clock_later(later["clocks"], shift)
+    for name in {"clocks", "stopped"} & later.keys():
+        later[name] = clock_later(later[name], shift)
     return later
 
 

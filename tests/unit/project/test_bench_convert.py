@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.convert_docs import BEGIN, END, section, write_docs
 from benchmarks.convert_tools import Given, Tool, run
-from benchmarks.enlarged_logs import copied_times, enlarge
+from benchmarks.enlarged_logs import copied_times, end_later, enlarge
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.followed import LifeReader, read_lives
@@ -38,6 +38,15 @@ def test_an_enlarged_log_has_the_same_lifecycles_so_many_times(tmp_path: Path) -
         spans = reader.chunk_spans or []
     assert spans == sorted(spans)
     assert long.exists() and not list(tmp_path.glob("*.part"))
+
+
+def test_all_that_an_end_says_of_time_is_later() -> None:
+    # GIVEN an END with when recording stopped (windows end there) and when the file was closed
+    clock = {"monotonic": 5, "boottime": 6, "realtime": 7, "uncertainty": 1}
+    end = {"reason": "command ended", "stopped": clock, "clocks": clock, "log": {"chunks": 1}}
+    # WHEN the log's last repetition is 100 ns later THEN both are, and the file's own counts go
+    later = {"monotonic": 105, "boottime": 106, "realtime": 107, "uncertainty": 1}
+    assert end_later(end, 100) == {"reason": "command ended", "stopped": later, "clocks": later}
 
 
 def counted(log: Path) -> Counter[tuple[Any, ...]]:
