@@ -3,18 +3,17 @@
 
 import os
 import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, U64, Bool
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
 from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.blkparse.layouts import Layout, layout_of
 from biotrail.converters.inputs.blkparse.lines import LineReader, Lines, batch_of, names_of
-from biotrail.converters.inputs.blkparse.requests import Requests
-from biotrail.converters.inputs.blkparse.summary import Summary
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Act, Category
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
@@ -24,6 +23,252 @@ from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
 from biotrail.converters.inputs.tracepoints.translate import translate
+
+# What blkparse does not print of a record, found by the records before it.
+#
+# A merge is of a bio or of a whole request, a completion of a request or of a bio without one: the
+# category FS tells them apart in a record, and nothing does in its line. So bios are followed from
+# their Q to their request (G, M, F), and requests to their C. The bytes of a passthrough request
+# are printed at its D, and not at its C.
+
+# Numbers: an IntEnum's members take ten times as long to compare.
+_Q, _M, _F, _G, _R, _D, _C, _X = map(
+    int,
+    (
+        *(Act.QUEUE, Act.BACKMERGE, Act.FRONTMERGE, Act.GETRQ),
+        *(Act.REQUEUE, Act.ISSUE, Act.COMPLETE, Act.SPLIT),
+    ),
+)
+_FOLLOWED = (_Q, _M, _F, _G, _R, _D, _C, _X)
+_MOST = 1 << 20
+"""Places that are followed at once; of more, which wait for records that are missing, all are given
+up."""
+_PASSTHROUGH = np.uint64(int(Category.PC) << CATEGORY_SHIFT)
+
+Ends = dict[tuple[int, int], list[int]]
+"""By device and first sector: the sectors behind the ends, the newest last."""
+
+
+class Requests:
+    """Bios without a request and requests without an end, by device and place."""
+
+    def __init__(self) -> None:
+        self._bios: Ends = {}
+        self._waiting: Ends = {}
+        self._issued: Ends = {}
+        self._commands: defaultdict[tuple[int, int], deque[int]] = defaultdict(deque)
+        self._queues: set[int] = set()
+        """Devices with a Q."""
+        self._request_based: set[int] = set()
+        """Devices with requests."""
+
+    def follow(
+        self, act: I64, action: U64, dev: U64, sector: U64, size: U64, first: U64, command: U64
+    ) -> tuple[Bool, U64]:
+        """Return (which merges and completions are of requests, sizes in bytes), (n,) each.
+
+        act, action: `Lines.act`, and the records' actions. size: bytes, of passthrough's C put in
+        place. first: where the rest begins, of X. command: hash of passthrough's command. In the
+        order of the lines.
+        """
+        of_request, size = np.zeros(len(act), np.bool_), size.copy()
+        rows = np.flatnonzero(np.isin(act, _FOLLOWED))
+        driver = (action[rows] & _PASSTHROUGH) != 0
+        for row in rows[driver].tolist():
+            size[row] = self._passthrough(
+                int(act[row]), (int(dev[row]), int(command[row])), int(size[row])
+            )
+        rows = rows[~driver]
+        places = dev[rows].tolist(), sector[rows].tolist()
+        ends = (sector[rows] + size[rows] // np.uint64(SECTOR_BYTES)).tolist()
+        found: list[bool] = [
+            self._follow(a, (d, s), end, rest)
+            for a, d, s, end, rest in zip(
+                act[rows].tolist(), *places, ends, first[rows].tolist(), strict=True
+            )
+        ]
+        of_request[rows] = found
+        for held in (self._bios, self._waiting, self._issued):
+            if len(held) > _MOST:
+                held.clear()
+        if len(self._commands) > _MOST:
+            self._commands.clear()
+        return of_request, size
+
+    def _follow(self, act: int, place: tuple[int, int], end: int, rest: int) -> bool:
+        """Take in one record; return whether it is of a request, where that is the question."""
+        dev = place[0]
+        if act == _Q:
+            self._queues.add(dev)
+            self._bios.setdefault(place, []).append(end)
+        elif act == _X:
+            self._split(place, rest)
+        elif act in (_G, _F):
+            _take(self._bios, place, end)
+            self._request_based.add(dev)
+            self._waiting[place] = [end]
+        elif act == _M:
+            # A request that is merged into another has its bios' requests behind it.
+            return not _take(self._bios, place, end) and self._waiting.pop(place, None) is not None
+        elif act == _D:
+            _take(self._bios, place, end)
+            self._waiting.pop(place, None)
+            self._request_based.add(dev)
+            self._issued.setdefault(place, []).append(end)
+        elif act == _R:
+            _take(self._issued, place, end)
+            self._waiting[place] = [end]
+        elif act == _C:
+            return self._complete(place, end)
+        return False
+
+    def _split(self, place: tuple[int, int], rest: int) -> None:
+        """Divide the newest bio at a place, which goes on behind `rest`."""
+        ends = self._bios.get(place, [])
+        longer = [end for end in ends if end > rest]
+        if longer:
+            ends.remove(longer[-1])
+            self._bios.setdefault((place[0], rest), []).append(longer[-1])
+            ends.append(rest)
+
+    def _complete(self, place: tuple[int, int], end: int) -> bool:
+        """Return whether a completion is of a request.
+
+        One that ends before the request does is of a part: the rest is completed later.
+        """
+        ends = self._issued.get(place)
+        if ends:
+            whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
+            if not ends:
+                del self._issued[place]
+            if place[1] < end < whole:
+                self._issued.setdefault((place[0], end), []).append(whole)
+            return True
+        if _take(self._bios, place, end):
+            return False
+        return place[0] in self._request_based or place[0] not in self._queues
+
+    def _passthrough(self, act: int, key: tuple[int, int], size: int) -> int:
+        """Return the bytes of a passthrough request; of a C those of the D of its command."""
+        if act == _D:
+            self._commands[key].append(size)
+        elif act in (_C, _R) and (waiting := self._commands.get(key)):
+            size = waiting.popleft()
+            if not waiting:
+                del self._commands[key]
+        return size
+
+
+def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
+    """Remove what has this place and end; return whether it was there."""
+    ends = held.get(place)
+    if not ends or end not in ends:
+        return False
+    ends.remove(end)
+    if not ends:
+        del held[place]
+    return True
+
+
+# What blkparse counted, by the summary at the end of its text, against what was read of it.
+
+_SECTION = re.compile(rb"(CPU\d+|Total) \(.+\):")
+_COUNT = re.compile(rb"(PC )?(?:Reads?|Writes?) ([A-Z][a-z]+): +([\d,.]+)([KMGP]?)")
+_ENTRIES = re.compile(rb"Events \(.+\): ([\d,.]+)([KMGP]?) entries")
+_SKIPS = re.compile(rb"Skips: ([\d,.]+)([KMGP]?) forward \(([\d,.]+)([KMGP]?) - .*")
+_OTHER = re.compile(
+    rb"(?:Throughput \(R/W\): |Input file .* added$|PC |Read depth|IO unplugs: |Allocation wait: "
+    rb"|Dispatch wait: |Completion wait: )"
+)
+_DRIVER = np.uint64(int(Category.PC) << CATEGORY_SHIFT)
+_COUNTED: dict[str, tuple[Act, ...]] = {
+    "Queued": (Act.QUEUE,),
+    "Dispatches": (Act.ISSUE,),
+    "Requeued": (Act.REQUEUE,),
+    "Completed": (Act.COMPLETE,),
+    "Merges": (Act.BACKMERGE, Act.FRONTMERGE),
+}
+_NAMES = {
+    "Queued": "queued bios",
+    "Dispatches": "issues",
+    "Requeued": "requeues",
+    "Completed": "completions",
+    "Merges": "merges",
+    "entries": "events",
+}
+
+
+class Summary:
+    """The counts of the summary, added up over devices and CPUs, and those of the text."""
+
+    def __init__(self, name: str) -> None:
+        """name: of the text, for messages."""
+        self._name = name
+        self._said: Counter[str] = Counter()
+        self._inexact: Counter[str] = Counter()
+        self._found: Counter[str] = Counter()
+        self._of_cpu = False
+        self.skipped = 0
+        """Records that blkparse missed, by their numbers."""
+
+    def take(self, text: bytes) -> bool:
+        """Take in a line; return whether it is of the summary, or what blkparse says beside it."""
+        text = text.strip()
+        if section := _SECTION.fullmatch(text):
+            self._of_cpu = section[1] != b"Total"
+            return True
+        if entries := _ENTRIES.fullmatch(text):
+            self._add("entries", entries[1], entries[2])
+            return True
+        if skips := _SKIPS.fullmatch(text):
+            self.skipped += _value(skips[3], skips[4])[0]
+            return True
+        counts = list(_COUNT.finditer(text))
+        for of_driver, what, digits, unit in (match.groups() for match in counts):
+            if self._of_cpu and not of_driver and what.decode() in _COUNTED:
+                self._add(what.decode(), digits, unit)
+        return bool(counts) or _OTHER.match(text) is not None
+
+    def count(self, lines: Lines) -> None:
+        """Count the records of a block of text as blkparse does."""
+        act = lines.act
+        self._found["entries"] += int(np.count_nonzero(act >= 0))
+        plain = act[(lines.column("action") & _DRIVER) == 0]
+        numbers = np.bincount(plain[plain >= 0], minlength=len(Act) + 1)
+        for what, acts in _COUNTED.items():
+            self._found[what] += int(sum(numbers[a] for a in acts))
+
+    def problems(self) -> list[str]:
+        """Return what does not add up; nothing where the text has no summary."""
+        found = []
+        for what, said in self._said.items():
+            # A requeued request is issued again; releases differ in whether it counts twice.
+            slack = self._inexact[what]
+            slack += self._found["Requeued"] if what == "Dispatches" else 0
+            if abs(said - self._found[what]) > slack:
+                about = "about " if self._inexact[what] else ""
+                found.append(f"{about}{said} {_NAMES[what]}, of which {self._found[what]} are here")
+        if not found:
+            return []
+        return [
+            f"{self._name}: its summary does not add up: it counts {'; '.join(found)}: lines were "
+            "left out or are there twice, or it is another text's"
+        ]
+
+    def _add(self, what: str, digits: bytes, unit: bytes) -> None:
+        value, inexact = _value(digits, unit)
+        self._said[what] += value
+        self._inexact[what] += inexact
+
+
+def _value(digits: bytes, unit: bytes) -> tuple[int, int]:
+    """Return (a printed count, by how much it may be less than what was counted).
+
+    blkparse cuts off: 1,234,567 is printed as 1,234K. The locale's separators are left out.
+    """
+    step = 1000 ** (b" KMGP".index(unit) if unit else 0)
+    return int(re.sub(rb"\D", b"", digits) or b"0") * step, step - 1
+
 
 _LETTERS = "QGMFXAcIRmDCPU"
 _FEW_GAPS = 8

@@ -3,30 +3,380 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain, islice
 
 import numpy as np
 
-from biotrail.converters.events.tables import I64, NO_CPU, Bool
+from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs import unknown
 from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.ftrace import layouts
 from biotrail.converters.inputs.ftrace.line_loops import KINDS
 from biotrail.converters.inputs.ftrace.lines import LineReader, Lines, OtherLine
 from biotrail.converters.inputs.ftrace.owners import Owners
-from biotrail.converters.inputs.ftrace.snapshots import Snapshots
-from biotrail.converters.inputs.ftrace.text_damage import TextDamage
-from biotrail.converters.inputs.lost_pages import Block, without_zeros
+from biotrail.converters.inputs.plain_text import UTF8_MARK
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
 from biotrail.converters.inputs.unpacking import beginning
 from biotrail.recorder.schema.errors import LogFormatError
 
+# Zeros in a text, as a page leaves them that was not written before the machine went down.
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A line with zeros. line: its number in the block. offset: bytes of the text before them."""
+
+    line: int
+    offset: int
+    size: int
+
+
+@dataclass
+class Block:
+    """Whole lines. offset: bytes of the text before them. zeros: lines that are left empty here."""
+
+    data: bytes
+    offset: int
+    zeros: list[Zeros] = field(default_factory=list)
+
+
+def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
+    """Yield a text's blocks of lines; a line with zeros is none that a tool wrote, so it is empty.
+
+    Leaves out the mark by which some editors begin UTF-8.
+    """
+    offset = 0
+    for data in blocks:
+        plain = data if offset else data.removeprefix(UTF8_MARK)
+        yield _block(plain, offset + len(data) - len(plain))
+        offset += len(data)
+
+
+def _block(data: bytes, offset: int) -> Block:
+    """Return lines as a block, those with zeros left empty."""
+    if b"\0" not in data:
+        return Block(data, offset)
+    zeros: list[Zeros] = []
+    pieces: list[bytes] = []
+    line = done = 0
+    at = data.find(b"\0")
+    while at >= 0:
+        begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+        line += data.count(b"\n", done, begin)
+        zeros.append(Zeros(line, offset + at, data.count(b"\0", at, end)))
+        pieces.append(data[done:begin])
+        done, at = end, data.find(b"\0", end)
+    return Block(b"".join([*pieces, data[done:]]), offset, zeros)
+
+
+# Events that a text has twice, and times that go back on a CPU.
+#
+# `cat trace >> all.txt` prints what is in the buffer anew each time. A CPU's events are printed in
+# the order of their times, so a second copy begins where they go back; an event from there on that
+# was there before, with all its fields, is the same one.
+
+_MOST_KEPT = 1 << 23
+"""Events that are remembered: more than the buffers of a machine hold."""
+_MOST_IN_RUN = 1 << 20
+_NS_DIGITS = 9
+_SOME = 3
+_SHARE_BACK = 0.25
+_AS_DIFFERENCES_NS = 1_000_000_000
+
+
+@dataclass
+class Back:
+    """Events that are older than one of their CPU before them. first: the line (from 1) of one."""
+
+    count: int = 0
+    most_ns: int = 0
+    first: int = 0
+
+    def add(self, by: I64, line: I64) -> None:
+        """Count events, (n,), by how many ns each is older, and its line."""
+        if not len(by):
+            return
+        self.first = self.first or int(line[0]) + 1
+        self.count += len(by)
+        self.most_ns = max(self.most_ns, int(by.max()))
+
+
+@dataclass
+class _Seen:
+    """Keys of the newest events: sorted runs, older first, and keys that are not sorted yet."""
+
+    runs: list[U64] = field(default_factory=list)
+    fresh: list[U64] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, keys: U64) -> None:
+        """Remember keys, (n,); beyond _MOST_KEPT the oldest are forgotten."""
+        self.fresh.append(keys)
+        self.count += len(keys)
+        if sum(map(len, self.fresh)) >= _MOST_IN_RUN:
+            self._sort()
+
+    def has(self, keys: U64) -> Bool:
+        """Return which keys, (n,), are remembered."""
+        self._sort()
+        found = np.zeros(len(keys), np.bool_)
+        for run in self.runs:
+            at = np.minimum(np.searchsorted(run, keys), len(run) - 1)
+            found |= run[at] == keys
+        return found
+
+    def _sort(self) -> None:
+        """Make a run of the fresh keys, and one of neighbours that are of like size."""
+        fresh = np.concatenate(self.fresh) if self.fresh else np.zeros(0, np.uint64)
+        self.fresh = []
+        if len(fresh):
+            self.runs.append(np.sort(fresh))
+        while len(self.runs) > 1 and self._last_are_alike():
+            last = self.runs.pop()
+            self.runs.append(np.sort(np.concatenate([self.runs.pop(), last])))
+        while self.count > _MOST_KEPT and len(self.runs) > 1:
+            self.count -= len(self.runs.pop(0))
+
+    def _last_are_alike(self) -> bool:
+        one, other = map(len, self.runs[-2:])
+        return one <= 2 * other and one + other <= _MOST_IN_RUN
+
+
+class Snapshots:
+    """Finds events that are there twice, and such that are older than others before them.
+
+    repeated: number of events that were there before; first: the line (from 1) of one.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = 0
+        self.first = 0
+        self.back = Back()
+        self._events = 0
+        self._newest: dict[int, int] = {}
+        """By CPU: time (ns) of its newest event so far."""
+        self._behind: set[int] = set()
+        """CPUs whose newest event was there before their last line, in an earlier copy."""
+        self._seen = _Seen()
+
+    def repeats(self, lines: Lines, before: int) -> Bool:
+        """Return which events of a block, (n,), were there before.
+
+        before: number of lines before the block. Of times with ns, two events of one CPU and time
+        are one; others have to be behind a time that goes back.
+        """
+        by = np.zeros(len(lines.time), np.int64)
+        again = np.zeros(len(lines.time), np.bool_)
+        exact = lines.decimals == _NS_DIGITS
+        for cpu in np.unique(lines.cpu).tolist():
+            at = np.flatnonzero(lines.cpu == cpu)
+            by[at], again[at] = self._behind_of(cpu, lines.time[at], exact)
+        keys = lines.keys
+        self._seen.add(keys[~again])
+        rows = np.flatnonzero(again)
+        if len(rows):
+            again[rows] = self._seen.has(keys[rows])
+            kept = rows[~again[rows]]
+            self._seen.add(keys[kept])
+            older = kept[by[kept] > 0]
+            self.back.add(by[older], lines.line[older] + before)
+        if again.any():
+            self.first = self.first or int(lines.line[again][0]) + before + 1
+            self.repeated += int(np.count_nonzero(again))
+        self._events += len(again)
+        return again
+
+    def _behind_of(self, cpu: int, time: I64, exact: bool) -> tuple[I64, Bool]:
+        """Return by how much (ns) a CPU's events, (n,), are older than its newest before them.
+
+        And which may have been there before: those that are older, and those of the newest time
+        behind an older one, or all of that time where times are `exact`.
+        """
+        newest = np.maximum.accumulate(np.concatenate([[self._newest.get(cpu, -1)], time]))
+        by = newest[:-1] - time
+        self._newest[cpu] = int(newest[-1])
+        if (by < 0).all() and len(by):
+            self._behind.discard(cpu)
+            return np.zeros(len(by), np.int64), np.zeros(len(by), np.bool_)
+        # A copy goes on with the events of the newest time; it is over with one that is newer.
+        decided = np.maximum.accumulate(np.where(by != 0, np.arange(1, len(by) + 1), 0))
+        behind = np.where(decided > 0, by[decided - 1] > 0, cpu in self._behind)
+        (self._behind.add if behind[-1] else self._behind.discard)(cpu)
+        return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
+
+    def are_differences(self, lines: Lines) -> bool:
+        """Return whether times seem to be differences: they go back everywhere, and are small.
+
+        lines: the newest block, already passed to `repeats`.
+        """
+        often = self._events >= _SOME and self.back.count >= _SHARE_BACK * (self._events - 1)
+        small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
+        return often and small
+
+
+# Damage of a text: zeros where a page was lost, and fewer events than ftrace's header counts.
+#
+# Damage is dated by the events before and behind it, so that it waits for the next event. Between
+# two events there is one place, however many lines are damaged there.
+
+_ENTRIES = re.compile(
+    rb"# (?:entries-in-buffer/entries-written: (\d+)/(\d+)|latency: \d+ us, #(\d+)/(\d+),)"
+)
+_NAMED_AT_MOST = 8
+Window = dict[str, int]
+"""offset (bytes of the text), start, end (ns)."""
+
+
+@dataclass
+class _Place:
+    """A damaged place. line: from 1. zeros: bytes of zeros there, 0 for a line that is odd."""
+
+    offset: int
+    line: int
+    start: int
+    zeros: int = 0
+    end: int = -1
+
+
+@dataclass
+class _Section:
+    """What follows a header of ftrace. counted: entries that it counts, -1: there is no header."""
+
+    counted: int = -1
+    line: int = 0
+    read: int = 0
+    lost: int = 0
+    places: list[_Place] = field(default_factory=list)
+
+
+class TextDamage:
+    """The damaged places of a text, met line by line.
+
+    overwritten: number of older events that ftrace says it had overwritten.
+    """
+
+    def __init__(self, name: str) -> None:
+        """name: the text, for messages."""
+        self.overwritten = 0
+        self._name = name
+        self._section = _Section()
+        self._open: _Place | None = None
+        self._zeros: list[_Place] = []
+        self._short: list[str] = []
+        self._newest = 0
+
+    def entries(self, read: int) -> None:
+        """Count events that were read, of any kind."""
+        self._section.read += read
+
+    def lost(self, count: int) -> None:
+        """Count events that the text says are lost."""
+        self._section.lost += max(count, 0)
+
+    def header(self, text: bytes, line: int) -> list[Window] | None:
+        """Begin a section if a line is a header with counts; return the windows of the one before.
+
+        None: the line is none. line: from 1.
+        """
+        if (match := _ENTRIES.match(text)) is None:
+            return None
+        counted, written = int(match[1] or match[3]), int(match[2] or match[4])
+        self.overwritten = max(written - counted, 0)
+        windows = self._end_section()
+        self._section = _Section(counted, line)
+        return windows
+
+    def place(self, offset: int, line: int, last: int, zeros: int = 0) -> None:
+        """Note a damaged line at `offset`. last: time (ns) of the event before it, -1: none.
+
+        zeros: how many of its bytes are zeros; without any it is odd, which matters where a header
+        counts what there should be.
+        """
+        if not zeros and self._section.counted < 0:
+            return
+        if self._open is None:
+            self._open = _Place(offset, line, last)
+            self._section.places += [self._open] if self._section.counted >= 0 else []
+        if zeros and not self._open.zeros:
+            self._open.offset, self._open.line = offset, line
+            self._zeros.append(self._open)
+        self._open.zeros += zeros
+
+    def dated(self, first: int) -> list[Window]:
+        """Date the last place by the next event's time (ns); return its window if it is of zeros.
+
+        first: -1: there is no further event.
+        """
+        place, self._open = self._open, None
+        if place is None:
+            return []
+        known = [time for time in (place.start, first) if time >= 0] or [0]
+        place.start = known[0]
+        place.end = max(known[-1], place.start)
+        return [_window(place)] if place.zeros else []
+
+    def end(self) -> list[Window]:
+        """Return the windows that are known at the end only."""
+        return self.dated(-1) + self._end_section()
+
+    @property
+    def zero_bytes(self) -> int:
+        """Bytes of zeros that were met."""
+        return sum(place.zeros for place in self._zeros)
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each place with zeros, and for each header that does not add up."""
+        found = [
+            f"{self._name}: {place.zeros:,} bytes of zeros at byte {place.offset:,} of the text "
+            f"(line {place.line}), {_dated(place)}: a part of the file was lost; copy it again"
+            for place in self._zeros[:_NAMED_AT_MOST]
+        ]
+        if more := self._zeros[_NAMED_AT_MOST:]:
+            found.append(
+                f"{self._name}: {sum(p.zeros for p in more):,} bytes of zeros at {len(more)} "
+                "further places"
+            )
+        return found + self._short
+
+    def _end_section(self) -> list[Window]:
+        """Return the windows of odd lines if the section has fewer entries than its header counts.
+
+        Adds a sentence on that.
+        """
+        one = self._section
+        missing = one.counted - one.read - one.lost
+        if one.counted < 0 or missing <= 0:
+            return []
+        where = "where is not known"
+        if len(one.places) == 1:
+            where = _dated(one.places[0])
+        elif one.places:
+            where = f"at {len(one.places)} places, the first in line {one.places[0].line}"
+        self._short.append(
+            f"{self._name}: ftrace's header in line {one.line} counts {one.counted:,} entries, and "
+            f"{one.read:,} are here: {missing:,} are missing, {where}: the text was cut, or lines "
+            "were taken out of it"
+        )
+        return [_window(place) for place in one.places if not place.zeros and place.end >= 0]
+
+
+def _window(place: _Place) -> Window:
+    return {"offset": place.offset, "start": place.start, "end": place.end}
+
+
+def _dated(place: _Place) -> str:
+    """Return between which events' times a place is."""
+    if place.end < 0:
+        return f"in line {place.line}"
+    return f"between events at {place.start / 1e9:.6f} and {place.end / 1e9:.6f} s"
+
+
 _LOOKED_AT = 1 << 12
 """Bytes of what nobody knows that are looked at."""
-_NS_DIGITS = 9
 _STEPS = {3: "1 ms", 6: "1 µs"}
 _ZEROS = -1
 """Kind, beside those of KINDS, of a line with zeros."""

@@ -1,18 +1,274 @@
 # SPDX-License-Identifier: Apache-2.0
 """LTTng's kernel traces as a source of events."""
 
+import importlib.util
+import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.inputs.foreign import without_block_events
-from biotrail.converters.inputs.lttng.child.frames import DISK_NAME
+from biotrail.converters.inputs.lttng.child.frames import DISK_NAME, FRAME
 from biotrail.converters.inputs.lttng.directories import find
-from biotrail.converters.inputs.lttng.process import Frame, Reading
-from biotrail.converters.inputs.lttng.rows import Clock, losses, tables
-from biotrail.converters.inputs.tracepoints.rows import Batch, TracepointRows
+from biotrail.converters.inputs.tracepoints.rows import Batch, Column, Loss, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.recorder.schema.errors import LogFormatError
+
+# The columns that the child sends, as tracepoints' rows.
+
+_NS = 10**9
+_OWN = ("number", "time", "cpu", "thread", "process", "procname")
+"""Fields of a record that are not the tracepoint's own."""
+_FIRST_WITH_BARRIER = (2, 2)
+"""Version of lttng-modules that put BARRIER at bit 4, and moved those behind up by one."""
+_BARRIER = 4
+_LETTERS = ((1 << 1, b"D"), (1 << 0, b"W"), (1 << 2, b"R"), (1 << 8, b"F"))
+"""Bits of the operation in LTTng's rwbs, and its letter: the first that is set counts, so that a
+write with FLUSH, as Linux before 4.8 had it, is a write."""
+_FLUSH, _PREFLUSH, _SECURE = 1 << 8, 1 << 10, 1 << 7
+_FLAGS = ((1 << 9, b"F"), (1 << 3, b"A"), (1 << 5, b"S"), (1 << 6, b"M"))
+"""Bits of FUA, RAHEAD, SYNC and META, in the order of blk_fill_rwbs()."""
+_RWBS_BITS = 11
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A trace's clock: its name, cycles a second, and cycles from 1970 to its zero, if known."""
+
+    name: str
+    frequency: int
+    offset: int | None
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> "Clock":
+        """Return the clock that the child described."""
+        offset = facts["seconds"] * facts["frequency"] + facts["cycles"]
+        since_1970 = facts["is_since_1970"]
+        return cls(str(facts["name"]), int(facts["frequency"]), offset if since_1970 else None)
+
+    def ns(self, cycles: int) -> int:
+        """Return a time (ns) of the clock."""
+        return cycles * _NS // self.frequency
+
+    def ns_of(self, cycles: U64) -> I64:
+        """Return times (ns), (n,), of the clock; past 292 years they are negative."""
+        if self.frequency == _NS:
+            return cycles.astype(np.int64)
+        whole, rest = np.divmod(cycles, np.uint64(self.frequency))
+        parts = rest.astype(np.float64) * (_NS / self.frequency)
+        return (whole * np.uint64(_NS)).astype(np.int64) + parts.astype(np.int64)
+
+    @property
+    def realtime_of_zero(self) -> int | None:
+        """CLOCK_REALTIME (ns) when the clock was 0; None: not known."""
+        return None if self.offset is None else self.ns(self.offset)
+
+
+def tables(
+    facts: dict[str, Any], payload: bytes, clock: Clock, version: tuple[int, int] | None
+) -> list[TracepointRows]:
+    """Return a batch's rows by event. version: of lttng-modules; None: not known."""
+    rows, at = [], 0
+    for table in facts["tables"]:
+        dtype = np.dtype([(name, kind) for name, kind in table["fields"]])
+        records = np.frombuffer(payload, dtype, table["count"], at)
+        rows.append(_rows(table["event"], records, clock, version))
+        at += records.nbytes
+    return rows
+
+
+def _rows(
+    event: str, records: NDArray[np.void], clock: Clock, version: tuple[int, int] | None
+) -> TracepointRows:
+    """Return an event's records as rows; the thread is the context's, else the event's own."""
+    names = records.dtype.names or ()
+    columns: dict[str, Column] = {name: records[name] for name in names if name not in _OWN}
+    if "rwbs" in columns and columns["rwbs"].dtype.kind in "iu":
+        columns["rwbs"] = letters(columns["rwbs"], version)
+    thread = next((records[name] for name in ("thread", "tid") if name in names), None)
+    return TracepointRows(
+        event,
+        clock.ns_of(records["time"]),
+        records["cpu"],
+        np.full(len(records), -1) if thread is None else thread,
+        records["number"],
+        columns,
+        records["process"] if "process" in names else None,
+        records["procname"] if "procname" in names else None,
+    )
+
+
+def letters(bits: NDArray[Any], version: tuple[int, int] | None = None) -> NDArray[np.bytes_]:
+    """Return rwbs as the kernel's letters (S8), (n,), from LTTng's bits (blk_rwbs_ctf_integer).
+
+    Operations that have no bit there (write-zeroes, those of zones, passthrough) get N. version: of
+    lttng-modules, before 2.2 with other bits; None: those since 2.2.
+    """
+    bits = bits & ((1 << _RWBS_BITS) - 1)
+    if version is not None and version < _FIRST_WITH_BARRIER:
+        low = bits & ((1 << _BARRIER) - 1)
+        bits = low | (bits >> _BARRIER << (_BARRIER + 1)) & ((1 << _RWBS_BITS) - 1)
+    table = np.array([_letters(value) for value in range(1 << _RWBS_BITS)], "S8")
+    return table[bits.astype(np.int64)]
+
+
+def _letters(bits: int) -> bytes:
+    """Return one value of LTTng's rwbs as letters."""
+    operation = next((letter for bit, letter in _LETTERS if bits & bit), b"N")
+    preflush = bits & _PREFLUSH or (bits & _FLUSH and operation != b"F")
+    # Before Linux 4.8 discards are writes, but for secure ones.
+    secure = bits & _SECURE and operation in b"DW"
+    if secure:
+        operation = b"D"
+    flags = b"".join(letter for bit, letter in _FLAGS if bits & bit)
+    return (b"F" if preflush else b"") + operation + (b"E" if secure else b"") + flags
+
+
+def losses(facts: dict[str, Any], clock: Clock) -> list[Loss]:
+    """Return a batch's losses."""
+    return [Loss(clock.ns(b), clock.ns(e), cpu, count) for b, e, cpu, count in facts["losses"]]
+
+
+# Has babeltrace2 read traces in a child process (`child`), and receives what it sends.
+
+INSTALL = "apt-get install python3-bt2 (or your system's name for babeltrace2's Python bindings)"
+_SYSTEM_PYTHON = "/usr/bin/python3"
+_ROOT = Path(__file__).parents[4]
+"""The directory of the package `biotrail`."""
+_PROGRAM = """
+import sys
+sys.path.append(sys.argv[1])  # behind all else: its other packages are of another Python
+from biotrail.converters.inputs.lttng.child.main import main
+sys.exit(main(sys.argv[2], sys.argv[3:]))
+"""
+_SAID_BYTES = 2000
+
+
+@dataclass
+class Frame:
+    """A frame that the child sent: its JSON object, and the records that this describes."""
+
+    facts: dict[str, Any]
+    payload: bytes
+
+    @property
+    def kind(self) -> str:
+        """What it is: start, batch, end, or error."""
+        return str(self.facts["frame"])
+
+
+class Reading:
+    """A child process that reads traces, and the frames that it sends."""
+
+    def __init__(self, traces: Sequence[Path]) -> None:
+        """Start the child, and wait for its first frame.
+
+        Raises LogFormatError: babeltrace2's bindings are not installed, or cannot read the traces.
+        """
+        self.place = traces[0]
+        for python in interpreters():
+            self._start(python, traces)
+            self.first = self._receive()
+            if not self.first.facts.get("missing"):
+                break
+            self.close()
+        else:
+            raise LogFormatError(
+                f"{self.place}: LTTng's traces are read by babeltrace2's Python bindings, which "
+                f"are not installed: {INSTALL}"
+            )
+        if self.first.kind == "error":
+            self.close()
+            raise LogFormatError(
+                f"{self.place}: babeltrace2 cannot read this trace: {self.first.facts['text']}; "
+                "copy the trace again, whole"
+            )
+
+    def _start(self, python: str, traces: Sequence[Path]) -> None:
+        """Start the child by this interpreter; its standard error goes to `_said`.
+
+        It gets a directory for copies, which is removed here: a child that is killed cannot.
+        """
+        scratch = tempfile.TemporaryDirectory()
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by _end
+        self._child = subprocess.Popen(
+            # -I: modules in PYTHONPATH or the current directory cannot be imported.
+            [python, "-I", "-B", "-c", _PROGRAM, str(_ROOT), scratch.name, *map(str, traces)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+        )
+        self._finalizer = weakref.finalize(self, _end, self._child, self._said, scratch)
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames after the first one, up to "end" or "error", and end the child."""
+        frame = self.first
+        while frame.kind not in ("end", "error"):
+            frame = self._receive()
+            yield frame
+        self.close()
+
+    def close(self) -> None:
+        """End the child. Closing again has no effect."""
+        self._finalizer()
+
+    def _receive(self) -> Frame:
+        """Return the next frame; an error frame if the child has ended without one."""
+        pipe = self._child.stdout
+        assert pipe is not None
+        head = pipe.read(FRAME.size)
+        if len(head) == FRAME.size:
+            length, payload = FRAME.unpack(head)
+            text, records = pipe.read(length), pipe.read(payload)
+            if len(text) == length and len(records) == payload:
+                return Frame(json.loads(text), records)
+        return Frame({"frame": "error", "text": self._last_words()}, b"")
+
+    def _last_words(self) -> str:
+        """Return how a child that ended early did so: its signal or status, and what it said."""
+        status = self._child.wait()
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        self._said.seek(0)
+        # babeltrace2 draws a picture before what it says of a failed assertion.
+        lines = self._said.read(_SAID_BYTES).decode("ascii", "ignore").splitlines()
+        said = [text for line in lines if (text := line.lstrip("() ").rstrip())]
+        return ": ".join([f"it ended by {how}", *said[-1:]])
+
+
+def interpreters() -> list[str]:
+    """Return the Pythons that may have the bindings, in the order in which they are tried.
+
+    They are this one, if the module is there, and the distribution's: the bindings are compiled for
+    one version of Python.
+    """
+    found = [sys.executable] if importlib.util.find_spec("bt2") else []
+    found += [p for p in (shutil.which(_SYSTEM_PYTHON), shutil.which("python3")) if p]
+    return list(dict.fromkeys(found))
+
+
+def _end(
+    process: subprocess.Popen[bytes], said: IO[bytes], scratch: tempfile.TemporaryDirectory[str]
+) -> None:
+    """End a child, close what it wrote to, and remove its directory."""
+    process.kill()
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+    said.close()
+    scratch.cleanup()
+
 
 _CLOCK_UNCERTAINTY_NS = 1_000
 _SYSTEM = "block_"

@@ -8,7 +8,7 @@ import pytest
 import biotrail
 from biotrail.converters.events.events import Events
 from biotrail.converters.inputs import text_file
-from biotrail.converters.inputs.ftrace import snapshots
+from biotrail.converters.inputs.ftrace import text as ftrace_text
 from biotrail.converters.inputs.ftrace.text import TextSource
 from biotrail.recorder.schema.records import Kind
 from tests.support.paths import DATA
@@ -137,8 +137,8 @@ def test_another_recording_behind_a_later_one_is_kept_and_told() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for few events, and a text that is longer, twice
-    monkeypatch.setattr(snapshots, "_MOST_KEPT", 64)
-    monkeypatch.setattr(snapshots, "_MOST_IN_RUN", 16)
+    monkeypatch.setattr(ftrace_text, "_MOST_KEPT", 64)
+    monkeypatch.setattr(ftrace_text, "_MOST_IN_RUN", 16)
     monkeypatch.setattr(text_file, "BLOCK_BYTES", 2000)
     once = "".join(io_at(second, 8 * second) for second in range(10, 110))
     # WHEN it is read

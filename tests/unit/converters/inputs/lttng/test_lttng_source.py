@@ -16,7 +16,7 @@ import pytest
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Bios, Certainty
 from biotrail.converters.inputs.log import Source
-from biotrail.converters.inputs.lttng import process
+from biotrail.converters.inputs.lttng import source as lttng_source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
@@ -261,7 +261,7 @@ def test_a_trace_that_cannot_be_read_is_one_message(
 @needs_bt2
 def test_a_reader_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a child process that is killed before it sends anything  WHEN a trace is opened
-    monkeypatch.setattr(process, "_PROGRAM", "import os; os.kill(os.getpid(), 6)")
+    monkeypatch.setattr(lttng_source, "_PROGRAM", "import os; os.kill(os.getpid(), 6)")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     # THEN the message says by which signal, and nothing stays behind
     with pytest.raises(LogFormatError, match="it ended by signal 6"):
@@ -271,7 +271,7 @@ def test_a_reader_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN no Python that has the bindings  WHEN a trace is opened
-    monkeypatch.setattr(process, "interpreters", list)
+    monkeypatch.setattr(lttng_source, "interpreters", list)
     # THEN the message says what to install
     with pytest.raises(LogFormatError, match="apt-get install python3-bt2"):
         open_source(REAL)

@@ -12,8 +12,8 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Bios, Certainty, Requests
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
-from biotrail.converters.inputs.tracepoints.old_kernels import OldKernels
 from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.tracepoints.source import OldKernels
 from biotrail.converters.inputs.tracepoints.translate import translate
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import IOERR, OPS, opf_of
