@@ -45,6 +45,7 @@ from biotrail.converters.match.building import MatchingBuilder
 from biotrail.converters.sites.joining import LifeJoiner
 from biotrail.converters.sites.tables import late_events, site_tables, without_sites
 from biotrail.converters.submissions.joining import SubmissionJoiner
+from biotrail.recorder.schema.records import Kind
 
 if TYPE_CHECKING:
     from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     _Modelling = Builder | LightBuilder | StandingBuilder
 
 BY_MACHINE = True
-"""Whether events with the kernel's pointers are matched by the machine, and not by the model."""
+"""Whether events are matched by the machine, and not by the model."""
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -308,23 +309,45 @@ class Trace:
         Adds thread names to `tasks`. tells_events: whether `Result.histories` will be asked.
         """
         known = self.context, self.tasks, self.stacks
-        if not self.by_machine or self.by_intervals or self.context.is_light:
+        if not self.by_machine or self.context.is_light:
             yield from self._associated(windows, self._modelling())
             return
         self._apply_notes()
         first = 0 if self.span is None else self.span.begin
-        matching = MatchingBuilder(*known, begin=first, tells_events=tells_events)
-        begin, end = -1, -1
+        matching = MatchingBuilder(
+            *known, begin=first, by_intervals=self.by_intervals, tells_events=tells_events
+        )
+        begin, end, lost = -1, -1, -1
         for fresh, end in windows:
             self.tasks.add_records(fresh)
             begin = self._begin_of(fresh, begin)
-            result = matching.build(fresh, settle_ns=SETTLE_NS, before=end - SETTLE_NS)
+            if self.by_intervals:
+                self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
+                losses = self._losses.all().end
+                matching.lose(losses[losses > lost])
+                lost = int(losses.max(initial=lost))
+            result = self._matched(matching, fresh, end - SETTLE_NS)
             found = [(fresh, result, begin, end)]
             del fresh, result
             yield found.pop()
             begin = end
         nothing = Events.empty()
-        yield nothing, matching.build(nothing, settle_ns=SETTLE_NS, before=None), end, end
+        yield nothing, self._matched(matching, nothing, None), end, end
+
+    def _matched(self, matching: MatchingBuilder, fresh: Events, before: int | None) -> Result:
+        """Return a window by the machine: new events, and what was over before a time (ns).
+
+        Requests stand for bios where these were not recorded.
+        """
+        result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
+        if not self.by_intervals:
+            return result
+        self.account.pairing = matching.pairing
+        if self.context.records_bios:
+            return result
+        from biotrail.converters.settling.standing import with_standing
+
+        return with_standing(result, self.context)
 
     def _begin_of(self, fresh: Events, begin: int) -> int:
         """Return when a window begins (ns). begin: the end of the window before; -1: none was."""

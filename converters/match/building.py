@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
@@ -163,14 +164,17 @@ class MatchingBuilder:
         stacks: StackNames,
         *,
         begin: int,
+        by_intervals: bool,
         tells_events: bool,
     ) -> None:
-        """tasks, stacks: as for `Matcher`.
+        """tasks, stacks, by_intervals: as for `Matcher`.
 
         begin: time (ns) before which events are not counted. tells_events: whether
         `Matched.histories` will be asked.
         """
-        self._matcher = Matcher(context, tasks, stacks, tells_events=tells_events)
+        self._matcher = Matcher(
+            context, tasks, stacks, by_intervals=by_intervals, tells_events=tells_events
+        )
         self._tasks, self._submitters = tasks, Submitters(tasks, stacks)
         self._begin = begin
         self._tells_events = tells_events
@@ -219,6 +223,15 @@ class MatchingBuilder:
             open_bios_since=self._matcher.open_since("bio"),
             open_requests_since=self._matcher.open_since("request"),
         )
+
+    def lose(self, ends: I64) -> None:
+        """As `Matcher.lose`."""
+        self._matcher.lose(ends)
+
+    @property
+    def pairing(self) -> Pairing:
+        """As `Matcher.pairing`."""
+        return self._matcher.pairing
 
     def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> PathTables | None:
         """Return the window's tables of the path; sets `whom` of its bios. None: it has none."""

@@ -98,7 +98,7 @@ class Matcher:
         """
         if machine is None:
             raise ConversionError(
-                "this installation can record, but reads no log with kernel addresses, as it has "
+                "this installation can record, but reads no log of bios and requests, as it has "
                 "no compiled modules; install biotrail again where a C compiler and Python's "
                 "headers are (Debian: gcc and python3-dev), or a wheel made there"
             )

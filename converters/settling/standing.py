@@ -7,6 +7,7 @@ works there as well.
 """
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
+from biotrail.converters.lifecycles.result import Result
+
+_AnyResult = TypeVar("_AnyResult", bound=Result)
 
 
 class StandingBuilder:
@@ -42,7 +46,7 @@ class StandingBuilder:
     def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
         """As `Builder.build`."""
         result = self._builder.build(events, settled=settled, final=final)
-        return result if self._context.records_bios else _with_standing(result, self._context)
+        return result if self._context.records_bios else with_standing(result, self._context)
 
 
 def standing_bios(
@@ -110,7 +114,7 @@ def _partitions(requests: Requests, context: Context) -> U32:
     return found
 
 
-def _with_standing(result: Modelled, context: Context) -> Modelled:
+def with_standing(result: _AnyResult, context: Context) -> _AnyResult:
     """Return the result with a row of `Bios` for each request that stands for its bios."""
     ended, still = _standing(result.requests), _standing(result.open_requests)
     fresh = _bios(result.requests.take(ended), context)

@@ -17,6 +17,7 @@ from tests.prove.machine import INTERVAL_KINDS, SETTLE_NS, interval_complaints
 from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
 from tests.support import captures
+from tests.support.both_ways import differences, windows_of
 from tests.support.matching import Matched, by_machine, by_model, unlike, without
 from tests.support.paths import DATA
 from tests.support.record_rings import chunk
@@ -253,3 +254,22 @@ def test_every_rule_of_the_finder_is_shown_to_be_needed() -> None:
     # GIVEN all rules of the finder / THEN each is in one of these tests
     shown = {*WRONG, *OTHERWISE, *NEEDED_BY, *TEXTS}
     assert shown == {"requests/got", *(f"finder/{name}" for name in rules.FINDER)}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_trace_of_a_recording_does_not_depend_on_its_windows(name: str) -> None:
+    # GIVEN another tool's recording WHEN it is read at once, and in windows of few events
+    whole, cut = (windows_of(DATA / name, True, events) for events in (1 << 40, 64))
+    # THEN the tables and the account are the same, and are those of the model
+    assert whole[0].by_intervals
+    assert differences(whole, cut) == []
+    assert differences(windows_of(DATA / name, False, 1 << 40), whole) == []
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_a_trace_of_a_history_does_not_depend_on_its_windows(seed: int) -> None:
+    # GIVEN a generated history WHEN it is read at once, and event by event
+    log = log_of(INTERVAL_KINDS["ordinary, by intervals"](seed)).getvalue()
+    whole, cut = (windows_of(io.BytesIO(log), True, n, "intervals") for n in (1 << 40, 1))
+    # THEN the tables and the account are the same
+    assert differences(whole, cut) == []
