@@ -7,7 +7,7 @@ compiled module hides the source beside it. Without Cython or a compiler the old
 removed, and the exit status is 1: recording works without them, reading logs does not.
 
 Modules are compiled for CPython's stable ABI, so that one result, and one wheel for each platform,
-serves 3.11 and later; what that costs is in docs/performance.md.
+serves 3.11 and later.
 """
 
 import os

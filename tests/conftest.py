@@ -16,9 +16,13 @@ PERMISSIONS = pytest.StashKey[list[Permission]]()
 SKIPS = pytest.StashKey[list[Skip]]()
 COLLECTED_ONLY = pytest.ExitCode.NO_TESTS_COLLECTED
 
-# How long an example takes says nothing on a busy machine.
+# How long an example takes says nothing on a busy machine. The examples are the same in each run,
+# so that a run says what a change did; `--hypothesis-profile explore` draws new ones.
 hypothesis.settings.register_profile(
-    "biotrail", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "explore", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile(
+    "biotrail", hypothesis.settings.get_profile("explore"), derandomize=True
 )
 hypothesis.settings.load_profile("biotrail")
 

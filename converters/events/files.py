@@ -20,6 +20,8 @@ from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, F
 
 NO_FILE = -1
 """Value in place of a file's row: the bio has no known file."""
+_KERNEL_FILES = "/sys/", "/proc/"
+"""Where sysfs and procfs are mounted."""
 _DEEPEST = 64
 """Limit of stacked devices that are followed; no kernel allows so many."""
 
@@ -120,6 +122,16 @@ class FileNames:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def of_kernel(self, rows: I32) -> Bool:
+        """Return per row (n,) whether it is of sysfs or procfs; NO_FILE is not.
+
+        What a call of such a file waits for is the kernel, not storage: a lock, a driver, RCU.
+        """
+        found, of = np.unique(rows, return_inverse=True)
+        paths = ["" if row == NO_FILE else self[row].path for row in found.tolist()]
+        kernel = np.array([path.startswith(_KERNEL_FILES) for path in paths], dtype=np.bool_)
+        return np.asarray(kernel[of], dtype=np.bool_)
 
     def foresee(self, others: "FileNames") -> None:
         """Take the names of all files from another reading of the log, to its end; they stay."""

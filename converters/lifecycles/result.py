@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One window of a log: its tables, and what can be asked of the events behind them."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ class Histories(Table):
 
 
 @dataclass(kw_only=True)
-class Result:
+class Result(ABC):
     """The tables of one window, sorted by `number`, but edges in any order.
 
     `open_bios` and `open_requests` are the rows of what goes on in the next window, `bios` and
@@ -60,25 +61,26 @@ class Result:
         """Whether any bio, in flight or not, is the recording's own."""
         return bool(self.bios.own.any() or self.open_bios.own.any())
 
+    @abstractmethod
     def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
         """Add the window's events from `begin` (ns) on to the account.
 
         own_io: whether those of the recording's own I/O count as all others.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def own_numbers(self) -> tuple[I64, I64]:
         """Return numbers of events: of own I/O alone, and those of which that is still open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def owners(self, kind: str) -> Owners:
         """Return the requests (bios and pieces of bios, by `kind`) that ended, by address."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_since(self, kind: str) -> int:
         """Return when the first request (bio) that goes on began, ns; a late time without any."""
-        raise NotImplementedError
 
+    @abstractmethod
     def histories(self, bios: I64) -> tuple[Histories, Events]:
         """Return all events of the given bios, of their pieces and of their requests.
 
@@ -86,4 +88,3 @@ class Result:
         did not end in the window have no rows. An event that names both bio and request is listed
         once, with the request.
         """
-        raise NotImplementedError

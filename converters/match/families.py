@@ -157,10 +157,14 @@ def request_over(r: Request) -> int64:
 
 
 def unanswered(r: Request) -> bint:
-    """Return whether the addresses of all bios of a request were reused: its C was lost."""
+    """Return whether the addresses of all bios of a request were reused: its C was lost.
+
+    A piece's address may be reused long before that of the bio it was split from.
+    """
     first: Life = cython.cast(Life, r)
     life: Life = first.next
     b: Bio
+    upper: Bio
     found: bint = False
     if r.complete.number >= 0:
         return False
@@ -170,6 +174,11 @@ def unanswered(r: Request) -> bint:
             if b.request == r:
                 if b.again < 0:
                     return False
+                upper = b.parent
+                while upper and upper.last_ended.number < 0:
+                    if upper.again < 0:
+                        return False
+                    upper = upper.parent
                 found = True
         life = life.next
     return found

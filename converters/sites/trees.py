@@ -203,11 +203,3 @@ class Life:
             node = self.nodes[rest.pop()]
             yield node
             rest += reversed(node.below)
-
-    def names_above(self, node: Node) -> list[str]:
-        """Return the names from the context's outermost node down to this one's own."""
-        names = [node.name]
-        while node.parent >= 0:
-            node = self.nodes[node.parent]
-            names.append(node.name)
-        return names[::-1]

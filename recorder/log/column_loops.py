@@ -25,6 +25,24 @@ def top(kind: cython.longlong) -> cython.longlong:
     return (kind - ((kind & 128) << 1)) << 56
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def words_at(
+    kind: cython.longlong, size: cython.longlong, place: cython.longlong, left: cython.longlong
+) -> cython.longlong:
+    """Return the words of the record at `place` of a ring; 0: none has that many there.
+
+    size: words of a record of its kind. left: words from there on.
+    """
+    room: cython.longlong = _BLOCK_WORDS - place % _BLOCK_WORDS
+    if room > left:
+        room = left
+    if kind == _PAD:
+        return room
+    return size if size <= room else 0
+
+
 def count_records(
     words: cython.const[cython.longlong][::1],
     position: cython.longlong,
@@ -41,14 +59,10 @@ def count_records(
     count: cython.longlong = 0
     kind: cython.longlong
     step: cython.longlong
-    room: cython.longlong
     while at < total:
         kind = (words[at] >> 56) & 0xFF
-        room = _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
-        if room > total - at:
-            room = total - at
-        step = room if kind == _PAD else sizes[kind]
-        if step == 0 or step > room:
+        step = words_at(kind, sizes[kind], position + at, total - at)
+        if step == 0:
             return -1
         counts[kind] += 1
         count += 1
@@ -73,14 +87,10 @@ def find_records(
     found: cython.longlong = 0
     kind: cython.longlong
     step: cython.longlong
-    room: cython.longlong
     while at < total:
         kind = (words[at] >> 56) & 0xFF
-        room = _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
-        if room > total - at:
-            room = total - at
-        step = room if kind == _PAD else sizes[kind]
-        if step == 0 or step > room:
+        step = words_at(kind, sizes[kind], position + at, total - at)
+        if step == 0:
             return -1
         if wanted[kind]:
             starts[found] = at
@@ -112,7 +122,6 @@ def fill_columns(
     timed: cython.longlong = state[1]
     kind: cython.longlong
     step: cython.longlong
-    room: cython.longlong
     place: cython.longlong
     stride: cython.longlong
     word: cython.longlong
@@ -127,8 +136,7 @@ def fill_columns(
         place = places[kind]
         places[kind] = place + 1
         if kind == _PAD:
-            room = _BLOCK_WORDS - (position + at) % _BLOCK_WORDS
-            step = room if room < total - at else total - at
+            step = words_at(kind, 0, position + at, total - at)
             columns[place] = time
             columns[place + counts[kind]] = step
             at += step

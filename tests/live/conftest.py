@@ -85,8 +85,8 @@ def machine_taken(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def settled_alike(tmp_path: Path) -> Iterator[None]:
-    """Reads the test's logs with and without plain I/O settled first: the tables are the same."""
+def matched_alike(tmp_path: Path) -> Iterator[None]:
+    """Reads the test's small logs by the machine and by the model: the tables are the same."""
     yield
     for log in logs_below(tmp_path):
         assert_alike(log)

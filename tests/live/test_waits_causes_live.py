@@ -345,19 +345,21 @@ def test_a_deep_reader_under_each_scheduler(
     biotrail("record", *options, "--", *command)
     # WHEN a report is made
     reads = [one for one in waits_of(log).values() if one["call"].startswith("preadv")]
-    # THEN what the deep one had in flight is named beside the reads, or nobody is
-    assert {one.get("beside") for one in reads if one.get("beside")} == (
-        {"deep"} if deep else set()
-    )
+    # THEN what the deep one had in flight is named beside the reads, or nobody is; or a CPU is what
+    # they waited for most, on a busy machine
+    named = {one["beside"] for one in reads if one.get("beside")}
+    assert named <= ({"deep"} if deep else set())
     if deep:
         [one] = reads
-        assert one["in_flight"] >= 4
-        said = sentence(one, log)  # the deep one's own may have waited longer
-        assert "of app (" not in said or "beside reads of deep on" in said
+        if one["causes"][0]["cause"] != "CPU":
+            assert named
+            assert one["in_flight"] >= 4
+            said = sentence(one, log)  # the deep one's own may have waited longer
+            assert f"of {APP} (" not in said or "beside reads of deep on" in said
     # AND what that costs on a device over memory cannot be told: nobody is blamed
     told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
     assert told["devices_on_the_cpus"] == [device.name]
-    [app] = [one for one in told["victims"] if one["name"] == "app"]
+    [app] = [one for one in told["victims"] if one["name"] == APP]
     assert not app["without"]
     assert not [one for one in app["parts"] if one["kind"] == "other I/O"]
 

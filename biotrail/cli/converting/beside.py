@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from biotrail.cli.options.drawing import Drawing
 from biotrail.converters.clocks.beside import Joined, itself, joined
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.inputs.perfetto.packets import plain
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.inputs.perfetto.survey import Survey, survey
@@ -52,8 +54,24 @@ class Beside:
         ids = Ids(self.theirs.sequences, self.theirs.uuids)
         clock = self.joined.clock
         above = alone.above and f"{alone.above}: block I/O"  # a host's name says it of all tracks
-        placed = replace(alone, above=above, aligned=True, clock=clock, beside=ids)
+        # Ftrace's times are of BOOTTIME.
+        reasons = clock == BOOTTIME and not self.theirs.blocked_reasons and not self.joined.itself
+        placed = replace(alone, above=above, aligned=True, clock=clock, beside=ids, reasons=reasons)
         return replace(placed, facts=self._facts())
+
+    def check(self, drawing: Drawing) -> None:
+        """Raise ConversionError where the drawing has what cannot stand beside the other trace."""
+        if not drawing.ftrace:
+            return
+        if self.theirs.block_io:
+            raise ConversionError(
+                f"{self.path}: has block_io_start of ftrace itself: leave --ftrace out"
+            )
+        if self.joined.clock != BOOTTIME:
+            raise ConversionError(
+                f"{self.path}: its clock is MONOTONIC, and ftrace's events are of BOOTTIME: leave "
+                "--ftrace out"
+            )
 
     def _facts(self) -> Facts:
         return {

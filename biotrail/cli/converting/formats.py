@@ -83,8 +83,10 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:
         raise click.UsageError("--colour is for Perfetto traces")
-    if form != PERFETTO and (drawing.flows or drawing.all_calls):
-        raise click.UsageError("--flows and --all-calls are for Perfetto traces")
+    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
+        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
     max_size = drawing.max_size
     if max_size is None:
         return

@@ -123,6 +123,7 @@ def _write_all(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perf
     beside = logs[0].beside
     if beside is None:
         return _write(logs, out, drawing)
+    beside.check(drawing)
     return beside.written(out, lambda: _write(logs, out, drawing))
 
 

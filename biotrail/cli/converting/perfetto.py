@@ -83,6 +83,7 @@ def write_stream(
     if beside is None:
         windows, blame = blamed(lifecycles, trace, drawing)
         return perfetto.convert(windows, trace.context, out, blame=blame, **how)
+    beside.check(drawing)
     aligned = map(beside.joined.alignment.lifecycles, lifecycles)
     windows, how["blame"] = blamed(aligned, trace, drawing)
     place = beside.place(trace)

@@ -29,6 +29,7 @@ class Drawing:
     colour: Colour = Colour.AUTO
     flows: bool = False
     all_calls: bool = False
+    ftrace: bool = False
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -38,6 +39,7 @@ class Drawing:
             "colour": self.colour,
             "every_arrow": self.flows,
             "every_call": self.all_calls,
+            "ftrace": self.ftrace,
         }
 
     @property
@@ -87,6 +89,12 @@ _OPTIONS = (
         is_flag=True,
         help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
         "pipe.",
+    ),
+    click.option(
+        "--ftrace",
+        is_flag=True,
+        help="Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
+        "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",
     ),
 )
 

@@ -133,7 +133,8 @@ def divide(
 ) -> cython.void:
     """Divide amounts, (n,), as their vectors, (n, m); what rounding leaves has the largest part.
 
-    shares: (n, m), zeros. left: gets the amounts whose vectors have no positive sum, else 0.
+    shares: (n, m), zeros. left: gets the amounts whose vectors say nothing, else 0: without a
+    positive sum, or with parts that cancel each other to less than an eighth of the largest.
     """
     i: cython.longlong
     p: cython.longlong
@@ -141,15 +142,18 @@ def divide(
     rest: cython.longlong
     one: cython.longlong
     most: cython.longlong
+    least: cython.longlong
     factor: cython.double
     for i in range(amount.shape[0]):
         total = 0
         most = 0
+        least = 0
         for p in range(vectors.shape[1]):
             total += vectors[i, p]
             if vectors[i, p] > vectors[i, most]:
                 most = p
-        if total <= 0 or amount[i] <= 0:
+            least = min(least, vectors[i, p])
+        if total <= 0 or amount[i] <= 0 or max(vectors[i, most], -least) // 8 > total:
             left[i] = amount[i]
             continue
         factor = cython.cast(cython.double, amount[i]) / total

@@ -47,7 +47,8 @@ class CallsOfStretch:
         for code in np.unique(codes).tolist():
             figures = self.figures.setdefault(code, CallFigures())
             figures.add(calls.take(codes == code), named(code, context)[0])
-        shown = (calls.entry != NEVER) & (calls.with_io | self.every)
+        of_kernel = context.files.of_kernel(calls.file) & (calls.bios == 0)
+        shown = (calls.entry != NEVER) & ((calls.with_io & ~of_kernel) | self.every)
         took = np.where(shown, calls.exit - calls.entry, -1)
         rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
         found = [

@@ -88,7 +88,8 @@ class SlowestCalls:
         wanted = known & (took >= self.wanted.over)
         if self.wanted.failed:
             wanted &= (calls.result < 0) & (calls.result >= -LARGEST_ERRNO)
-        without = wanted & ~calls.with_io & (not self.wanted.every)
+        of_kernel = context.files.of_kernel(calls.file) & (calls.bios == 0)
+        without = wanted & (~calls.with_io | of_kernel) & (not self.wanted.every)
         self.counts.without_io += int(without.sum())
         wanted &= ~without
         self.counts.matching += int(wanted.sum())

@@ -31,6 +31,8 @@ _IDS = (SEQUENCE, _EVENT, _DEFAULTS, _DESCRIPTOR)
 """Those with ids, which the packets of all machines share."""
 Watcher = Callable[[Fields, Ftrace], None]
 """A callback that gets each block of packets in their order: PACKET_FIELDS and ftrace events."""
+_BLOCKED_REASON, _BLOCK_IO_START = 18, 546
+"""Numbers of these events in an FtraceEvent."""
 _UTSNAME = {1: "sysname", 2: "version", 3: "release", 4: "machine"}
 _MOST_READINGS = 4096
 _LATEST = 1 << 62
@@ -77,6 +79,10 @@ class Survey:
     read_on: bool = False
     """Whether buffers were read while it recorded: a reader may have sorted a part of its events
     before the trace's end."""
+    blocked_reasons: bool = False
+    """Whether ftrace recorded sched_blocked_reason."""
+    block_io: bool = False
+    """Whether ftrace recorded block_io_start."""
     _named: int = 0
     """Id of the clock that a snapshot named as the primary one; 0: none has so far."""
     unplaced: int = 0
@@ -196,6 +202,8 @@ def _add(found: Survey, fields: Fields, ftrace: Ftrace) -> None:
         found.kernel.update(kernel_of(systems))
     _, services = fields.messages(_SERVICE)
     found.read_on |= bool(services.fields([4]).values(4).any())
+    found.blocked_reasons |= bool((ftrace.kind == _BLOCKED_REASON).any())
+    found.block_io |= bool((ftrace.kind == _BLOCK_IO_START).any())
     _add_times(found, fields, sequences, ftrace)
 
 

@@ -16,6 +16,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, Lifecycles, LossWindows, Tasks
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
 from biotrail.converters.outputs.perfetto.counters.writer import CounterWriter
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
@@ -33,6 +34,7 @@ from biotrail.converters.outputs.perfetto.path.calls import CallMaker
 from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.path.ftrace import BlockedReasons, block_io
 from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
 from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
@@ -79,6 +81,7 @@ def convert(
     colour: Colour = Colour.AUTO,
     every_arrow: bool = False,
     every_call: bool = False,
+    ftrace: bool = False,
     place: Place | None = None,
     blame: Blame | None = None,
     on_progress: Progress | None = None,
@@ -90,14 +93,15 @@ def convert(
     attributes (name → text or number). to_end: draw the trace up to the last window's end, as for a
     cut, instead of up to its last event. detail: how much of each bio is drawn. colour: what slices
     of one colour have in common. every_arrow: draw arrows of all I/O, not of the slowest alone.
-    every_call: draw calls that neither queued nor waited for I/O, too. place: where the log stands
+    every_call: draw calls that neither queued nor waited for I/O, too. ftrace: write requests as
+    ftrace's block_io_start and block_io_done, too. place: where the log stands
     in a trace of several logs; None: alone. blame: who slowed whom, which takes in the windows as
     they come; None: is not drawn. on_progress: called after every window with a copy of the summary
     so far. Raises OutputError when `out` cannot be written.
     """
     converter = Converter(
         context, out, stacks, facts, to_end, detail, colour, place, None, every_arrow, every_call,
-        blame,
+        blame, ftrace,
     )  # fmt: skip
     for window in lifecycles:
         converter.write_window(window)
@@ -125,6 +129,7 @@ class Converter:
         every_arrow: bool = False,
         every_call: bool = False,
         blame: Blame | None = None,
+        ftrace: bool = False,
     ) -> None:
         """Take the parameters of `convert`; nothing is written before the first window.
 
@@ -173,6 +178,8 @@ class Converter:
         self._counters = CounterWriter(context, *parts, fine=full)
         self._slowest = Slowest(context, names, self._flights)
         self._blame = blame
+        self._ftrace = ftrace
+        self._reasons = BlockedReasons(context.wait_stacks) if place.reasons else None
         self._longest = 0, 0
         """Begin and end (ns) of the longest pair of events or life, for a log without I/O."""
         self._last_window: Lifecycles | None = None
@@ -223,6 +230,7 @@ class Converter:
         self._note_longest(beside[3].start, beside[3].end)
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()
+        self._write_ftrace(window, requests)
         self._write_lives(self._lives.packets(window))
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
@@ -338,7 +346,10 @@ class Converter:
         first.trace_packet_defaults.timestamp_clock_id = OWN_CLOCK
         self._file.packets([first])
         if not self._timed:
-            self._file.packets([TracePacket(clock_snapshot=self._clocks.snapshot_at(self._begin))])
+            snapshot = self._clocks.snapshot_at(self._begin)
+            if self._ftrace and not self._place.aligned:  # ftrace's times are of BOOTTIME
+                snapshot.clocks.add(clock_id=BOOTTIME, timestamp=self._begin)
+            self._file.packets([TracePacket(clock_snapshot=snapshot)])
         self._write_clock_readings()
         self._shown_from = self._clocks.at(self._begin)[-1][1]
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
@@ -352,6 +363,14 @@ class Converter:
         if self._timed:
             snapshots = self._clocks.new_snapshots(self.context.clocks)
             self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
+
+    def _write_ftrace(self, window: Lifecycles, requests: Slices) -> None:
+        """Write requests and waits as ftrace events, as far as they are asked for."""
+        if self._ftrace:
+            offset = self._clocks.to_boottime
+            self._file.packets(block_io(requests, window.requests, offset))
+        if self._reasons is not None and window.path is not None:
+            self._file.packets(self._reasons.packets(window.path.waits, self._clocks.to_boottime))
 
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
         """Add a window's bios and requests to the counts of `summary`.

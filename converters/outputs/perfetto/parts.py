@@ -36,6 +36,7 @@ def convert_parts(
     colour: Colour = Colour.AUTO,
     every_arrow: bool = False,
     every_call: bool = False,
+    ftrace: bool = False,
 ) -> list[PerfettoSummary]:
     """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.
 
@@ -58,7 +59,7 @@ def convert_parts(
             number = len(summaries) + 1
             part_facts = {**(facts or {}), "part": number}
             how = stacks, part_facts, to_end, detail, colour, None, lives, every_arrow, every_call
-            part = Converter(context, opened(number), *how)
+            part = Converter(context, opened(number), *how, ftrace=ftrace)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.write_window(window)

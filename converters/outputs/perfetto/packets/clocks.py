@@ -61,6 +61,14 @@ class ClockBook:
             pairs.append((BOOTTIME, max(monotonic + self.offset, 0)))
         return pairs
 
+    @property
+    def to_boottime(self) -> int:
+        """What makes a time of the log one of BOOTTIME (ns), by the last reading; 0: none says.
+
+        Where `aligned`, `clock` has to be BOOTTIME.
+        """
+        return 0 if self.aligned else self.offset or 0
+
     def new_snapshots(self, readings: list[dict[str, Any]]) -> list[ClockSnapshot]:
         """Return clock snapshots of readings appended to the log's list since the last call.
 

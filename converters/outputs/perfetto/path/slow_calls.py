@@ -18,7 +18,10 @@ from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.recorder.schema.durations import duration
+from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
 
+_WORKERS = shown_name(KERNEL_THREAD, False, "")
+"""Name of the waits of kernel threads."""
 WITH_ARROWS = 10
 """The slowest calls whose waits have arrows from the commits that ended them, by default."""
 
@@ -43,14 +46,18 @@ class SlowCalls:
         """
         least = self._kept[-1].end - self._kept[-1].start if len(self._kept) == MOST else -1
         at = np.flatnonzero(slices.end - slices.start > least)
-        at = at[episodes(slices.start[at], slices.end[at], slices.number[at])]
+        at = at[~(self.context.files.of_kernel(table.file[at]) & (table.bios[at] == 0))]
+        worker = table.number[at] == KERNEL_THREAD
+        at = at[episodes(slices.start[at], slices.end[at], slices.number[at], lesser=worker)]
         fresh = {
             one: self._slice(slices, table, one, waits.take(np.flatnonzero(row == one)), tasks)
             for one in at.tolist()
         }
         every = sorted([*self._kept, *fresh.values()], key=lambda one: one.start - one.end)
         start, end = (np.array([getattr(s, a) for s in every], np.int64) for a in ("start", "end"))
-        self._kept = [every[i] for i in episodes(start, end, np.arange(len(every))).tolist()]
+        workers = np.array([one.colour == _WORKERS for one in every], np.bool_)
+        chosen = episodes(start, end, np.arange(len(every)), lesser=workers)
+        self._kept = [every[i] for i in chosen.tolist()]
         slow = [id(one) for one in self._kept[:WITH_ARROWS]]
         return np.array([at for at, one in fresh.items() if id(one) in slow], dtype=np.int64)
 

@@ -56,6 +56,8 @@ class Place:
     """What its slices have to do with those of the trace's other log; None: nothing is known."""
     beside: Ids | None = None
     """Ids of another trace that this one is written beside; None: there is none."""
+    reasons: bool = False
+    """Whether reasons of waits are written for the states that the other trace gives threads."""
 
     @classmethod
     def alone(cls, context: Context) -> "Place":

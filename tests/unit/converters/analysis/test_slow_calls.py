@@ -298,3 +298,22 @@ def test_names_of_states() -> None:
     # GIVEN states of threads  WHEN they are named  THEN as ps does
     states = {0: "R", 1: "S", 2: "D", 0x102: "D killable", 0x402: "I", 0x2001: "S", 0x80: "0x80"}
     assert {state: state_name(state) for state in states} == states
+
+
+@pytest.mark.parametrize(("mount", "shown"), [("/sys", 0), ("/proc", 0), ("/srv", 1)])
+def test_calls_of_sysfs_and_procfs_wait_for_no_storage(tmp_path, cli, mount, shown):
+    # GIVEN a write in state D to a file of sysfs, of procfs, and of a disk
+    log = PathLog()
+    log.name(77, b"queue", b"scheduler")
+    log.waits(100, 150, 310, 330)
+    log.returns(100, 400, blocked=160, runnable=20, waits=1, file=77)
+    path = tmp_path / "x.biotrail"
+    path.write_bytes(log.data(notes={"mounts": {str(DEV): [["/", mount]]}}, files={}))
+    # WHEN the slowest are asked for  THEN that to the disk is there, the others are counted
+    found = slow(cli, path)
+    assert (len(found["calls"]), found["counts"]["without_io"]) == (shown, 1 - shown)
+    # AND so it is in top
+    trace, stretch = Trace(str(path)), CallsOfStretch()
+    for window in trace.lifecycles():
+        stretch.add(window, trace.context)
+    assert len(stretch.slowest) == shown

@@ -281,3 +281,31 @@ def test_a_clone_of_a_bio_from_before_the_log_has_no_parent(end: str) -> None:
     # THEN it is not said which of them the clone is of
     clone = t.bios.queue == BASE_NS + 2000
     assert t.bios.parent[clone].tolist() == [NEVER]
+
+
+def test_a_split_bio_whose_piece_was_lost_goes_on_until_its_own_address_lives_again() -> None:
+    # GIVEN a bio in two requests, of which the first one's end was lost, and its piece's memory in
+    # use again long before the bio's own
+    events = events_of(
+        """
+        0   Q W 0+1024 bio=1
+        1   X W 0+512 bio=2 parent=1 new=512
+        2   s W 0+512 bio=2 rq=1
+        3   s W 512+512 bio=1 rq=2
+        4   D W 0+512 bio=2 rq=1
+        5   D W 512+512 bio=1 rq=2
+        20  C W 512+512 bio=1 rq=2
+        40000 Q W 4096+8 bio=2
+        40001 s W 4096+8 bio=2 rq=3
+        40002 D W 4096+8 bio=2 rq=3
+        40060 C W 4096+8 bio=2 rq=3
+        90000 Q R 96+8 bio=7
+        200000 Q W 8192+8 bio=1
+        """
+    )
+    # WHEN the log is read, in one window or in several
+    for window in (1 << 20, 8):
+        t = tables_of(events, window_events=window, devices=(REQUEST_BASED,))
+        # THEN the bio was gone when its own address lived again
+        assert t.bios.gone[0] == BASE_NS + 200_000_000
+        assert t.bios.certainty[0] == Certainty.LOST

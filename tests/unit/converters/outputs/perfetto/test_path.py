@@ -10,6 +10,7 @@ from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, REQUEST
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.syscalls import KERNEL_THREAD
 from tests.support.path_logs import FSYNC, WRITE, PathLog
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.stack_logs import DEV, START
@@ -271,3 +272,34 @@ def test_the_slowest_calls_say_whose_io_the_device_had() -> None:
     # THEN it says whose I/O the device had meanwhile, but for its own
     told = "; meanwhile vda had 1 read (4 KiB) of fio-log"
     assert slow.args["why"] == f"waited 3.9 µs of 9 µs: own I/O{told}"
+
+
+def test_kernel_threads_take_one_place_of_a_burst() -> None:
+    # GIVEN a burst in which three kernel threads waited longest, and two calls of a program less
+    log = sample()
+    for tid in (50, 51, 52):
+        log.task(tid, b"kworker/u8:1")
+        log.waits_alone(100, 20_000 + tid, 20_100 + tid, tid, number=KERNEL_THREAD)
+    # WHEN it is converted
+    slow = sorted(trace_of(log).slices("slowest call"), key=lambda one: one.start - one.end)
+    # THEN the longest of these is there, and both calls
+    assert [one.name.partition(" kworker")[0] for one in slow] == [
+        "(kernel thread)",
+        "pread64 fio",
+        "fsync fio-log",
+    ]
+
+
+def test_writes_to_sysfs_and_procfs_are_not_among_the_slowest() -> None:
+    # GIVEN a write to a file of sysfs that waited longest, and one likewise to a disk's file
+    for mount, there in (("/sys", False), ("/proc", False), ("/srv", True)):
+        log = sample()
+        log.name(77, b"queue", b"scheduler")
+        log.waits(500, 600, 20_000, 20_100, 44)
+        log.returns(500, 30_000, 44, number=WRITE, blocked=19_400, waits=1, file=77)
+        # WHEN it is converted
+        trace = trace_of(log, notes={"mounts": {str(DEV): [["/", mount]]}}, files={})
+        names = [one.name for one in trace.slices("slowest call")]
+        # THEN that to the disk is among the slowest; both are drawn as calls
+        assert ("write" in names) == there, mount
+        assert "write" in [one.name for one in trace.slices(CALL)]

@@ -3,17 +3,24 @@
 
 import io
 import re
+from dataclasses import fields
 
+import numpy as np
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as RawTrace
 
 from biotrail.cli.main import main
+from biotrail.converters.calls.reason_rules import WaitReason
+from biotrail.converters.events.path_tables import NO_STACK, Waits
 from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.path.ftrace import BlockedReasons
+from biotrail.converters.pipeline import Trace
 from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
 from tests.support.perfetto_engine import PROBLEMS, Engine
 from tests.support.perfetto_make import Scene, context, direct, request
-from tests.support.system_traces import of_machine
+from tests.support.system_traces import SystemTrace, of_machine
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 T = 1_000_000_000
@@ -102,6 +109,121 @@ def test_a_log_beside_another_trace_is_imported(tmp_path, read_on):
         assert [r["ts"] for r in told] == [DB1.boottime(at) for at in BIOS]
         (woken,) = found.rows("SELECT COUNT(*) AS woken FROM ftrace_event")
         assert woken["woken"] == 20
+
+
+def test_the_engine_s_own_tables_of_block_io_are_filled(tmp_path, cli):
+    # GIVEN a trace with requests as ftrace's events, too / WHEN the standard library is asked
+    out = tmp_path / "a.pftrace"
+    assert cli("convert", "--ftrace", PATH_LOG, "-o", out).status == 0
+    with Engine(out) as found:
+        assert found.rows(PROBLEMS) == []
+        told = found.rows(
+            "INCLUDE PERFETTO MODULE linux.block_io; SELECT linux_device_major_id(dev) AS major, "
+            "linux_device_minor_id(dev) AS minor, COUNT(*) AS changes, "
+            "MIN(ops_in_queue_or_device) AS least "
+            "FROM linux_active_block_io_operations_by_device GROUP BY dev ORDER BY dev"
+        )
+        (ours,) = found.rows(
+            "SELECT COUNT(*) AS n, SUM(dur) AS ns FROM slice WHERE category = 'request'"
+        )
+        (theirs,) = found.rows(
+            "SELECT COUNT(*) AS n, SUM(dur) AS ns FROM slice JOIN track ON track.id = track_id "
+            "WHERE type = 'block_io'"
+        )
+    # THEN each request of the log is there, for as long, on the devices that the log has
+    requests = sum(len(window.requests) for window in Trace(str(PATH_LOG)).lifecycles())
+    assert theirs == ours and ours["n"] == requests
+    assert [(one["major"], one["minor"]) for one in told] == [(7, 0), (254, 0)]
+    assert all(one["least"] == 0 for one in told)
+    # AND where requests are not drawn, or another format is asked for, that is refused
+    refused = cli("convert", "--ftrace", "--detail", "bios", PATH_LOG, "-o", tmp_path / "b.pftrace")
+    assert refused.status == 2 and "--ftrace is of requests" in refused.err
+    assert cli("convert", "--ftrace", PATH_LOG, "-o", tmp_path / "b.otf2").status == 2
+
+
+def test_ftrace_s_events_have_their_times_without_readings_of_clocks(tmp_path, cli):
+    # GIVEN another tool's recording, whose clock nothing relates to BOOTTIME
+    text = ROOT / "tests" / "data" / "ftrace" / "since-4.11.txt"
+    out = tmp_path / "a.pftrace"
+    # WHEN it is converted with ftrace's events
+    assert cli("convert", "--ftrace", text, "-o", out).status == 0
+    with Engine(out) as found:
+        # THEN they begin and end with the requests
+        ours, theirs = (
+            found.rows(
+                "SELECT MIN(ts) AS first, COUNT(*) AS n, SUM(dur) AS ns FROM slice "
+                f"JOIN track ON track.id = track_id WHERE {which}"
+            )
+            for which in ("category = 'request'", "type = 'block_io'")
+        )
+        assert theirs == ours and ours[0]["n"] > 0 and found.rows(PROBLEMS) == []
+
+
+def test_states_of_threads_have_what_they_waited_for(tmp_path, cli):
+    # GIVEN a trace of the scheduling of threads whose waits a log has
+    source = Trace(str(PATH_LOG))
+    waits = [w.path.waits for w in source.lifecycles() if w.path is not None]
+    told = Waits.concatenate(waits)
+    offset = source.context.clocks[0]["boottime"] - source.context.clocks[0]["monotonic"]
+    system = SystemTrace()
+    for reading in source.context.clocks:
+        system.clocks(reading)
+    events = []
+    for tid, out, run in zip(told.tid.tolist(), told.out.tolist(), told.run.tolist(), strict=True):
+        away = {"prev_pid": tid, "prev_comm": "t", "prev_state": 2, "next_pid": 0}
+        events.append((out + offset, tid, "sched_switch", {**away, "next_comm": "idle"}))
+        back = {"prev_pid": 0, "prev_comm": "idle", "prev_state": 0, "next_pid": tid}
+        events.append((run + offset, 0, "sched_switch", {**back, "next_comm": "t"}))
+    for cpu, tid in enumerate(sorted(set(told.tid.tolist()))):
+        its = [one for one in events if tid in (one[3]["prev_pid"], one[3]["next_pid"])]
+        system.events(cpu, sorted(its, key=lambda one: one[0]))
+    both = tmp_path / "both.pftrace"
+    # WHEN the log is written into it
+    theirs = system.write(tmp_path / "system.pftrace")
+    assert cli("convert", PATH_LOG, "--with", theirs, "-o", both).status == 0
+    # THEN the threads' states in D are those waits, and say whether each was for I/O
+    with Engine(both) as found:
+        assert found.rows(PROBLEMS) == []
+        states = found.rows(
+            "SELECT tid, ts, io_wait FROM thread_state JOIN thread USING (utid) "
+            "WHERE state = 'D' AND io_wait IS NOT NULL"
+        )
+    asked = told.take(np.flatnonzero((told.state & 2 != 0) | told.io_wait))
+    expected = zip(
+        asked.tid.tolist(), (asked.out + offset).tolist(), asked.io_wait.tolist(), strict=True
+    )
+    assert sorted((s["tid"], s["ts"], s["io_wait"]) for s in states) == sorted(expected)
+    # AND where the other trace has them itself, ours are not added
+    theirs_reason = {"pid": 7, "io_wait": 1}
+    system.events(0, [(events[0][0] + 1, 7, "sched_blocked_reason", theirs_reason)])
+    theirs = system.write(tmp_path / "system.pftrace")
+    assert cli("convert", "-f", PATH_LOG, "--with", theirs, "-o", both).status == 0
+    packets = RawTrace.FromString(both.read_bytes()).packet
+    found = [
+        e for p in packets for e in p.ftrace_events.event if e.HasField("sched_blocked_reason")
+    ]
+    assert [e.sched_blocked_reason.pid for e in found] == [7]
+
+
+def test_a_blocked_reason_names_where_the_thread_waited():
+    # GIVEN waits with a kernel stack, with a reason alone, with neither, and one that no I/O ends
+    columns = {one.name: np.zeros(4, dtype=np.int64) for one in fields(Waits)}
+    columns["tid"][:], columns["woken"][:], columns["run"][:] = 7, T + 9, T + 20
+    columns["stack"] = np.array([3, NO_STACK, NO_STACK, NO_STACK])
+    columns["reason"][1] = WaitReason.JOURNAL_COMMIT
+    columns["state"] = np.array([2, 2, 2, 1])
+    columns["io_wait"] = np.array([True, False, False, False])
+    waits = Waits(**columns)
+    stacks = {3: ("io_schedule", "folio_wait_bit_common", "filemap_fault")}
+    # WHEN they are made events of the kernel's
+    (packet,) = BlockedReasons(stacks).packets(waits, 5)
+    names = {one.iid: one.str.decode() for one in packet.interned_data.kernel_symbols}
+    told = [e.sched_blocked_reason for e in packet.ftrace_events.event]
+    # THEN each of state D has its function, as the kernel's wchan would, else its reason
+    found = [names.get(one.caller) for one in told]
+    assert found == ["folio_wait_bit_common", "journal commit", None]
+    assert [one.io_wait for one in told] == [1, 0, 0]
+    assert {e.timestamp for e in packet.ftrace_events.event} == {T + 14}
 
 
 def documented(page):
