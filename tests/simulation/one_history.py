@@ -109,7 +109,7 @@ def wrong(found: History) -> list[str]:
     if comparable(found):
         checker = IntervalChecker(found, by_intervals)
         texts += [f"intervals: {text}" for text in [*checker.check(), *latency_problems(checker)]]
-        said = differences(found, by_intervals, of_finder=True)
+        said = differences(found, by_intervals)
         texts += [f"intervals, reference: {t}" for t in said]
         texts += [f"reference: {text}" for text in reference_problems(found)]
     return texts

@@ -12,8 +12,6 @@ from typing import TypeVar
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Events
-from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -28,25 +26,9 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
-from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
 from biotrail.converters.lifecycles.result import Result
 
 _AnyResult = TypeVar("_AnyResult", bound=Result)
-
-
-class StandingBuilder:
-    """A `Builder` whose requests stand for their bios where Q is not recorded."""
-
-    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
-        """As `Builder`."""
-        self._builder = Builder(context, tasks, stacks)
-        self._context = context
-
-    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
-        """As `Builder.build`."""
-        result = self._builder.build(events, settled=settled, final=final)
-        return result if self._context.records_bios else with_standing(result, self._context)
 
 
 def standing_bios(
