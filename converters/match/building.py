@@ -27,7 +27,7 @@ from biotrail.converters.lifecycles.path import (
 )
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED, Histories, Owners, Result
 from biotrail.converters.lifecycles.submissions import bio_requests
-from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.lifecycles.submitters import waiter_rows
 from biotrail.converters.match.tables import Matcher, Rows
 from biotrail.recorder.schema.records import Kind
 
@@ -168,7 +168,7 @@ class MatchingBuilder:
         self._matcher = Matcher(
             context, tasks, stacks, by_intervals=by_intervals, tells_events=tells_events
         )
-        self._tasks, self._submitters = tasks, Submitters(tasks, stacks)
+        self._tasks = tasks
         self._begin = begin
         self._tells_events = tells_events
         self._first_counted = LATE
@@ -238,8 +238,8 @@ class MatchingBuilder:
         if events.path is None:
             return path
         ended, flying = _places(events, rows.queued_at), _places(events, still.queued_at)
-        rows.bios.whom[:] = self._submitters.waiter_rows(events, ended, rows.bios.queue)
-        still.bios.whom[:] = self._submitters.waiter_rows(events, flying, still.bios.queue)
+        rows.bios.whom[:] = waiter_rows(events, ended, rows.bios.queue, self._tasks)
+        still.bios.whom[:] = waiter_rows(events, flying, still.bios.queue, self._tasks)
         number, request = rows.bios.number, rows.requests.number
         completed = _places(events, rows.completed_at)
         return replace(
