@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -43,18 +43,9 @@ from biotrail.converters.lifecycles.own_io import (
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
 from biotrail.converters.sites.joining import LifeJoiner
-from biotrail.converters.sites.tables import late_events, site_tables, without_sites
+from biotrail.converters.sites.tables import late_events, site_tables
 from biotrail.converters.submissions.joining import SubmissionJoiner
-
-if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
-    from biotrail.converters.settling.light import LightBuilder
-    from biotrail.converters.settling.standing import StandingBuilder
-
-    _Modelling = Builder | LightBuilder | StandingBuilder
-
-BY_MACHINE = True
-"""Whether events with the kernel's pointers are matched by the machine, and not by the model."""
+from biotrail.recorder.schema.records import Kind
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -99,7 +90,6 @@ class Trace:
         self.account = Account()
         self.own_io = own_io
         self.include_ambiguous = include_ambiguous
-        self.by_machine = BY_MACHINE
         self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
@@ -258,7 +248,6 @@ class Trace:
             result.path = divider.divide(result, self.tasks)
             final = begin == end and not len(fresh)
             result.sites = lives.joined(site_tables(fresh, self.tasks), result, end, final)
-            self.account.add_sites(fresh, first)
             path = joiner.join(result, self.tasks, end, final)
             result.path = with_ioctl_commands(path, self.context.machine)
             set_whom(result)
@@ -307,24 +296,46 @@ class Trace:
         or later. One window without new events follows the last, which closes all that is open.
         Adds thread names to `tasks`. tells_events: whether `Result.histories` will be asked.
         """
-        known = self.context, self.tasks, self.stacks
-        if not self.by_machine or self.by_intervals or self.context.is_light:
-            yield from self._associated(windows, self._modelling())
-            return
         self._apply_notes()
+        if self.context.is_light:
+            yield from self._light_windows(windows)
+            return
         first = 0 if self.span is None else self.span.begin
-        matching = MatchingBuilder(*known, begin=first, tells_events=tells_events)
-        begin, end = -1, -1
+        known = self.context, self.tasks, self.stacks
+        matching = MatchingBuilder(
+            *known, begin=first, by_intervals=self.by_intervals, tells_events=tells_events
+        )
+        begin, end, lost = -1, -1, -1
         for fresh, end in windows:
             self.tasks.add_records(fresh)
             begin = self._begin_of(fresh, begin)
-            result = matching.build(fresh, settle_ns=SETTLE_NS, before=end - SETTLE_NS)
+            if self.by_intervals:
+                self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
+                losses = self._losses.all().end
+                matching.lose(losses[losses > lost])
+                lost = int(losses.max(initial=lost))
+            result = self._matched(matching, fresh, end - SETTLE_NS)
             found = [(fresh, result, begin, end)]
             del fresh, result
             yield found.pop()
             begin = end
         nothing = Events.empty()
-        yield nothing, matching.build(nothing, settle_ns=SETTLE_NS, before=None), end, end
+        yield nothing, self._matched(matching, nothing, None), end, end
+
+    def _matched(self, matching: MatchingBuilder, fresh: Events, before: int | None) -> Result:
+        """Return a window by the machine: new events, and what was over before a time (ns).
+
+        Requests stand for bios where these were not recorded.
+        """
+        result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
+        if not self.by_intervals:
+            return result
+        self.account.pairing = matching.pairing
+        if self.context.records_bios:
+            return result
+        from biotrail.converters.lifecycles.standing import with_standing
+
+        return with_standing(result, self.context)
 
     def _begin_of(self, fresh: Events, begin: int) -> int:
         """Return when a window begins (ns). begin: the end of the window before; -1: none was."""
@@ -336,65 +347,34 @@ class Trace:
         times += [self.start] if self.says_time else []
         return min(times, default=begin)
 
-    def _modelling(self) -> "_Modelling":
-        """Return what makes the model's tables; imports what most logs do without."""
-        known = self.context, self.tasks, self.stacks
-        if self.context.is_light:
-            from biotrail.converters.settling.light import LightBuilder
+    def _light_windows(
+        self, windows: Iterator[tuple[Events, int]]
+    ) -> Iterator[tuple[Events, Result, int, int]]:
+        """As `_windows`, of a light log, whose windows end before the newest events.
 
-            return LightBuilder(*known)
-        if self.by_intervals:  # requests stand for bios where these were not recorded
-            from biotrail.converters.settling.standing import StandingBuilder
-
-            return StandingBuilder(*known)
-        from biotrail.converters.lifecycles.lifecycles import Builder
-
-        return Builder(*known)
-
-    def _associated(
-        self, windows: Iterator[tuple[Events, int]], made_by: "_Modelling"
-    ) -> Iterator[tuple[Events, "Modelled", int, int]]:
-        """Associate windows by the model, and yield what `_windows` does.
-
-        A result covers the new events and those kept from earlier windows; of a light log, whose
-        windows end before their newest events, a further one those kept. Without pointers sets
-        `account.pairing`.
+        One more has those that are left.
         """
-        self._apply_notes()
-        identifier = None
-        if self.by_intervals:  # imports what most logs do without
-            from biotrail.converters.association.without_pointers.identify import Identifier
+        from biotrail.converters.lifecycles.light import LightBuilder
 
-            identifier = Identifier(self.context)
-            self.account.pairing = identifier.pairing
-        kept, begin, end = Events.empty(), -1, -1
-        light = cast("LightBuilder", made_by) if self.context.is_light else None
+        light = LightBuilder(self.context, self.tasks)
+        begin = end = -1
         for fresh, end in windows:
             self.tasks.add_records(fresh)
             begin = self._begin_of(fresh, begin)
-            block = without_sites(fresh)
-            events = (identifier.identify(block) if identifier else block).behind(kept)
-            if identifier:
-                identifier.mark(events)
-            until = end if light is None else max(light.window_end(events, end), begin)
-            if light and until == begin:
-                kept = events
-                continue
-            result = made_by.build(events, settled=until - (not light) * SETTLE_NS, final=False)
-            kept = result.carried()
-            self._kept = len(kept)
-            if identifier:
-                events = result.association.events
-                identifier.forget(events.number[~result.kept.events])
-            found = [(fresh, result, begin, until)]
-            del fresh, block, events, result
-            yield found.pop()
-            begin = until
+            until = light.take(fresh, end)
+            del fresh
+            if until > begin:
+                result = light.build(until, final=False)
+                self._kept = light.kept
+                found = [(result.events, result, begin, until)]
+                del result
+                yield found.pop()
+                begin = until
         if begin < end:
-            result = made_by.build(kept, settled=end, final=False)
-            kept = result.carried()
-            yield Events.empty(), result, begin, end
-        yield Events.empty(), made_by.build(kept, settled=end, final=True), end, end
+            result = light.build(end, final=False)
+            yield result.events, result, begin, end
+        result = light.build(end, final=True)
+        yield result.events, result, end, end
 
     def _add_part(self, part: Part) -> None:
         """Add the part's clock reading, if it has one, to `context.clocks`; apply new notes.

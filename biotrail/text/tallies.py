@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.association.without_pointers.pairing import Pairing
-from biotrail.converters.lifecycles.account import Account, LightCounts
+from biotrail.converters.lifecycles.account import Account, LightCounts, Pairing
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import units

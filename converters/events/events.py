@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.ends import EndBounds
 from biotrail.converters.events.path_column import PathColumn
 from biotrail.converters.events.sorting import disordered
 from biotrail.converters.events.tables import (
@@ -98,18 +97,12 @@ class Events:
     cpu: U16
     number: I64
     raw: U64
-    doubt: U8 | None = None
-    """Per row: Certainty of its bio and request; None: they are the kernel's pointers."""
-    members: dict[int, list[int]] = field(default_factory=dict)
-    """Bios that interval association put into an event's request, by the event's number."""
     stack: I64 | None = None
     """Per row: stack ids of a Q (kernel << 32 | user, signed), else NO_STACK; None: no stacks."""
     file: I32 | None = None
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
     path: PathColumn | None = None
     """Per row: what is known of the path beside the block layer; None: nothing."""
-    bounds: EndBounds = field(default_factory=EndBounds)
-    """Of completions that are AMBIGUOUS: when their I/O ended, as interval association knows it."""
     spacious: "Events | None" = field(default=None, repr=False, compare=False)
     """These rows behind others that are not written yet, in the same memory (see `behind`)."""
 
@@ -119,11 +112,6 @@ class Events:
     def end(self, rows: EventRows) -> U64:
         """Return per given row the first sector past the event's range, uint64."""
         return self.sector[rows] + self.bytes[rows].astype(np.uint64) // np.uint64(SECTOR_BYTES)
-
-    def lie_within(self, inner: EventRows, outer: EventRows) -> Bool:
-        """Return per pair whether the range of event `inner` lies within that of event `outer`."""
-        inside = self.sector[inner] >= self.sector[outer]
-        return np.asarray(inside & (self.end(inner) <= self.end(outer)), dtype=np.bool_)
 
     @cached_property
     def kind(self) -> U8:
@@ -223,22 +211,15 @@ class Events:
         return value.astype(f"u{dtype.itemsize}").view(dtype)
 
     def take(self, rows: EventRows | Bool | slice) -> "Events":
-        """Return the given rows as new Events: a copy for indices and masks, views for a slice.
-
-        `members` and `bounds` are shared with the original.
-        """
-        doubt = None if self.doubt is None else self.doubt[rows]
+        """Return the given rows as new Events: a copy for indices and masks, views for a slice."""
         return Events(
             self.ts[rows],
             self.cpu[rows],
             self.number[rows],
             self.raw.T[:, rows].T,
-            doubt,
-            self.members,
             None if self.stack is None else self.stack[rows],
             None if self.file is None else self.file[rows],
             None if self.path is None else self.path.take(rows),
-            self.bounds,
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -247,7 +228,7 @@ class Events:
 
     @staticmethod
     def empty() -> "Events":
-        """Return new Events without rows; doubt, stack, file and path are None."""
+        """Return new Events without rows; stack, file and path are None."""
         return Events(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint16),
@@ -259,8 +240,7 @@ class Events:
         """Return the join of `earlier` and these, without a copy of these where there is room.
 
         There is where `join` left room for as many rows as `earlier` has, unless these begin before
-        the others end, or one of the two has `doubt`. The room is used once. Of columns beside the
-        records new ones are made.
+        the others end. The room is used once. Of columns beside the records new ones are made.
         """
         whole, self.spacious = self.spacious, None
         if (
@@ -268,15 +248,12 @@ class Events:
             or not len(earlier)
             or len(whole) != len(earlier) + len(self)
             or earlier.ts[-1] > self.ts[0]
-            or self.doubt is not None
-            or earlier.doubt is not None
         ):
             return Events.join([earlier, self])
         count, parts = len(earlier), [earlier, self]
         whole.ts[:count], whole.cpu[:count] = earlier.ts, earlier.cpu
         whole.raw.T[:, :count] = earlier.raw.T
         whole.number = np.concatenate([earlier.number, self.number])
-        whole.members = self.members
         whole._join_named(parts)
         return whole
 
@@ -290,10 +267,9 @@ class Events:
     def join(parts: Sequence["Events"], room: int = 0) -> "Events":
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
-        Parts without rows are ignored; a single other one is returned itself, not copied. `members`
-        and `bounds` are those of the last part with rows. `stack`, `file` and `path` are None if no
-        part has the column, else -1 or nothing in rows of parts without it; `doubt` is None unless
-        all parts have it. room: rows for which to leave room in front, for `behind`; parts without
+        Parts without rows are ignored; a single other one is returned itself, not copied.
+        `stack`, `file` and `path` are None if no part has the column, else -1 or nothing in rows of
+        parts without it. room: rows for which to leave room in front, for `behind`; parts without
         these columns are copied then, even if there is one.
         """
         parts = [p for p in parts if len(p)]
@@ -301,15 +277,11 @@ class Events:
             return _spacious(parts, room)
         if len(parts) <= 1:
             return parts[0] if parts else Events.empty()
-        doubts = [p.doubt for p in parts if p.doubt is not None]
         joined = Events(
             np.concatenate([p.ts for p in parts]),
             np.concatenate([p.cpu for p in parts]),
             np.concatenate([p.number for p in parts]),
             np.concatenate([p.raw.T for p in parts], axis=1).T,
-            np.concatenate(doubts) if len(doubts) == len(parts) else None,
-            parts[-1].members,
-            bounds=parts[-1].bounds,
         )
         joined._join_named(parts)
         for first, last in disordered([p.ts for p in parts]):
@@ -319,7 +291,7 @@ class Events:
     @property
     def _has_more(self) -> bool:
         """Whether there is any column beside the records."""
-        beside = (self.doubt, self.stack, self.file, self.path)
+        beside = (self.stack, self.file, self.path)
         return any(column is not None for column in beside)
 
     def _sort(self, rows: slice) -> None:
@@ -330,9 +302,8 @@ class Events:
         order = np.argsort(self.ts[rows], kind="stable")
         words = self.raw.T
         words[:, rows] = words[:, rows][:, order]
-        for column in (self.ts, self.cpu, self.number, self.doubt):
-            if column is not None:
-                column[rows] = column[rows][order]
+        for column in (self.ts, self.cpu, self.number):
+            column[rows] = column[rows][order]
         for named in (self.stack, self.file, None if self.path is None else self.path.at):
             if named is not None:
                 named[rows] = named[rows][order]
@@ -349,8 +320,7 @@ def _spacious(parts: Sequence[Events], room: int) -> Events:
     np.concatenate([p.cpu for p in parts], out=whole.cpu[room:])
     np.concatenate([p.raw.T for p in parts], axis=1, out=raw[:, room:])
     number = np.concatenate([p.number for p in parts])
-    members = parts[-1].members
-    joined = Events(whole.ts[room:], whole.cpu[room:], number, raw[:, room:].T, None, members)
+    joined = Events(whole.ts[room:], whole.cpu[room:], number, raw[:, room:].T)
     for first, last in disordered([p.ts for p in parts]):
         joined._sort(slice(first, last))
     joined.spacious = whole

@@ -10,20 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.labels import DELETED, Labels
 from biotrail.converters.events.overlays import path_in_container
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I32, I64, U32, U64, Bool, EventRows
+from biotrail.converters.events.tables import I32, I64, U32, U64, Bool
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
 NO_FILE = -1
 """Value in place of a file's row: the bio has no known file."""
 _KERNEL_FILES = "/sys/", "/proc/"
 """Where sysfs and procfs are mounted."""
-_DEEPEST = 64
-"""Limit of stacked devices that are followed; no kernel allows so many."""
 
 _DEV_SHIFT, _LOW = 32, (1 << 32) - 1
 _BTRFS_HASH = 0x9E3779B1
@@ -368,22 +365,3 @@ def _ends_of(events: Events, rows: I64) -> I64:
         same = (first + ahead < stop) & (tids[place] == asked)
         found[same] = returns[order[place[same]]]
     return found
-
-
-def files_of(events: Events, queued: EventRows, upper: I64) -> I32:
-    """Return the row in FileNames of each bio's file, int32 (n,); NO_FILE where not known.
-
-    A bio without a file of its own has that of the nearest bio on the devices above that has one.
-    queued: per bio, row of its Q in `events`, -1 not recorded. upper: per bio, index among these
-    bios of the upper device's bio, -1 none.
-    """
-    if events.file is None:
-        return np.full(len(queued), NO_FILE, dtype=np.int32)
-    file = take_or(events.file, queued, NO_FILE)
-    lower = np.flatnonzero(upper >= 0)
-    for _ in range(_DEEPEST):
-        further = lower[(file[lower] == NO_FILE) & (file[upper[lower]] != NO_FILE)]
-        if not len(further):
-            break
-        file[further] = file[upper[further]]
-    return file

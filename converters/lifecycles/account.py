@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The account of every event: used in a lifecycle, or left out for one reason of a closed list."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.plain_events import PlainEvents
 from biotrail.converters.events.tables import (
     I64,
+    U8,
     Bios,
     Bool,
     Certainty,
@@ -97,6 +97,55 @@ class LightCounts:
 
 
 @dataclass
+class Pairing:
+    """Counts of flushes that could have ended by several completions, of groups that have ended.
+
+    completions: how many. same: those of them in groups whose completions all came at one time, so
+    that the ends are exact whichever flush each was of. most_ns: longest time between the first and
+    the last completion of a group (ns). spans: completions by the bit length of that time.
+    """
+
+    completions: int = 0
+    same: int = 0
+    most_ns: int = 0
+    spans: Counter[int] = field(default_factory=Counter)
+
+    def add(self, count: int, apart: int) -> None:
+        """Add a group of `count` completions whose first and last are `apart` ns apart."""
+        self.completions += count
+        self.same += 0 if apart else count
+        self.most_ns = max(self.most_ns, apart)
+        self.spans[apart.bit_length()] += count
+
+    @property
+    def half_ns(self) -> int:
+        """Median over completions of the time between first and last of their group (ns).
+
+        Rounded up to 2ⁿ - 1, at most `most_ns`: half of the completions are in groups that span no
+        more. 0 if there are no completions.
+        """
+        seen = 0
+        for bits, count in sorted(self.spans.items()):
+            seen += count
+            if 2 * seen >= self.completions:
+                return min(self.most_ns, (1 << bits) - 1)
+        return 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return counts for JSON: completions, same_time, half_within_ns, all_within_ns (ns).
+
+        same_time: completions in groups whose completions all came at one time. half_within_ns,
+        all_within_ns: `half_ns` and `most_ns`, the median and longest time that a group spans.
+        """
+        return {
+            "completions": self.completions,
+            "same_time": self.same,
+            "half_within_ns": self.half_ns,
+            "all_within_ns": self.most_ns,
+        }
+
+
+@dataclass
 class Account:
     """Counts over a whole log; complete when its windows are exhausted.
 
@@ -150,54 +199,21 @@ class Account:
             counts[reason] = counts.get(reason, 0) + count
         return counts
 
-    def add_events(self, events: Events, used: Bool, own: Bool) -> None:
-        """Count time-sorted events that no later window will contain, in `events` and `devices`.
-
-        used: per event, whether it is part of a lifecycle. own: per event, whether it belongs only
-        to I/O of the recording that is left out: then Reason.OWN, also if it is used. The reason of
-        others that are not used is that of their kind (_PLAIN), else NO_POINTER. `devices` counts
-        all events that have a device. Also widens `first_ns` and `last_ns`.
-        """
+    def add_events(self, events: Events, used: Bool) -> None:
+        """Count time-sorted events. used: per event, whether it is part of a lifecycle."""
         if not len(events):
             return
-        self._widen(int(events.ts[0]), int(events.ts[-1]))
-        key = (events.kind.astype(np.int64) * 2 + own) * 2 + used
-        for code, count in zip(*np.unique(key, return_counts=True), strict=True):
-            kind = Kind(int(code) // 4)
-            reason = Reason.USED if code % 2 else _PLAIN.get(kind, Reason.NO_POINTER)
-            reason = Reason.OWN if code // 2 % 2 else reason
-            where = (BY_KIND[kind].letter, reason)
-            self.events[where] = self.events.get(where, 0) + int(count)
-        pair = events.dev.astype(np.int64) * 256 + events.kind
-        for code, count in zip(*np.unique(pair, return_counts=True), strict=True):
-            on = (int(code) // 256, BY_KIND[Kind(int(code) % 256)].letter)
-            if on[0]:
-                self.devices[on] = self.devices.get(on, 0) + int(count)
-
-    def add_plain(self, plain: PlainEvents, begin: int) -> None:
-        """Count the events of I/O that was settled before the association, all used.
-
-        begin: ns, before which events are not counted.
-        """
-        ts, mask = plain.events.ts, plain.mask
-        if ts[0] < begin:
-            events = plain.events.take(mask & (ts >= begin))
-            used = np.ones(len(events), np.bool_)
-            self.add_events(events, used, ~used)
-            return
-        if mask.any():
-            last = len(mask) - 1 - int(np.argmax(mask[::-1]))
-            self._widen(int(ts[np.argmax(mask)]), int(ts[last]))
-        for (dev, kind), count in plain.counts.items():
-            letter = BY_KIND[Kind(kind)].letter
-            self.events[letter, Reason.USED] = self.events.get((letter, Reason.USED), 0) + count
-            if kind != Kind.CHAIN:  # which names no device
-                self.devices[dev, letter] = self.devices.get((dev, letter), 0) + count
+        codes, found = np.unique(events.dev.astype(np.int64) << 8 | events.kind, return_counts=True)
+        devices = {
+            (c >> 8, c & 255): n for c, n in zip(codes.tolist(), found.tolist(), strict=True)
+        }
+        first, last = int(events.ts[0]), int(events.ts[-1])
+        self.add_counts(kind_counts(events, used), devices, first, last)
 
     def add_counts(
         self, counts: I64, devices: dict[tuple[int, int], int], first: int, last: int
     ) -> None:
-        """Count events, but those of chosen sites (`add_sites`).
+        """Count events.
 
         counts: (256, 2), by kind and whether they are part of a lifecycle. devices: by (dev_t,
         kind). first, last: their first and last time (ns).
@@ -205,8 +221,7 @@ class Account:
         self._widen(first, last)
         for kind, used in np.argwhere(counts).tolist():
             reason = Reason.USED if used else _PLAIN.get(Kind(kind), Reason.NO_POINTER)
-            if reason is not Reason.SITE:
-                self._add((BY_KIND[Kind(kind)].letter, reason), int(counts[kind, used]))
+            self._add((BY_KIND[Kind(kind)].letter, reason), int(counts[kind, used]))
         for (dev, kind), count in devices.items():
             if dev:
                 on = (dev, BY_KIND[Kind(kind)].letter)
@@ -229,14 +244,6 @@ class Account:
         """Widen `first_ns` and `last_ns` to events at these times (ns)."""
         self.first_ns = first if self.first_ns < 0 else min(self.first_ns, first)
         self.last_ns = max(self.last_ns, last)
-
-    def add_sites(self, events: Events, begin: int) -> None:
-        """Count the records of chosen sites among the events that are not before `begin` (ns)."""
-        kinds = [kind for kind, reason in _PLAIN.items() if reason is Reason.SITE]
-        rows = events.rows(*kinds)
-        found = events.take(rows[events.ts[rows] >= begin])
-        none = np.zeros(len(found), dtype=np.bool_)
-        self.add_events(found, none, none)
 
     def add_own(self, bios: Bios, requests: Requests) -> None:
         """Add the recording's own bios and requests among those that ended in a window."""
@@ -297,3 +304,10 @@ class Account:
             "first_ns": self.first_ns,
             "last_ns": self.last_ns,
         }
+
+
+def kind_counts(events: Events, used: U8 | Bool) -> I64:
+    """Return the number of events by kind and whether they are used: (256, 2)."""
+    key = events.kind.astype(np.uint16) << np.uint16(1) | used
+    counts: I64 = np.bincount(key, minlength=512).reshape(256, 2)
+    return counts

@@ -5,7 +5,7 @@ A bio is the recording's own if its Q has the flag Q_FLAG_OWN, or if it was made
 an upper device. A request is own if all of its bios are; a request shared with other bios stays.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,99 +15,13 @@ from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    Bool,
     OwnIo,
     Stages,
 )
-from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
+from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
-    from biotrail.converters.association.completion.completion import RequestEnds
-    from biotrail.converters.association.completion.families import Whole
-    from biotrail.converters.association.identity.association import Association
-    from biotrail.converters.lifecycles.lifecycles import Modelled
     from biotrail.converters.lifecycles.result import Result
-
-_DEEPEST = 64
-"""Limit of stacked devices that are followed; no kernel allows so many."""
-
-
-@dataclass
-class Own:
-    """Masks of the recording's own I/O, by bio generation and by request generation."""
-
-    bios: Bool
-    requests: Bool
-
-    def __bool__(self) -> bool:
-        """Return whether any bio is own."""
-        return bool(self.bios.any())
-
-
-def own_io(a: "Association", whole: "Whole", ends: "RequestEnds") -> Own:
-    """Return which bio and request generations of a window are the recording's own, as masks.
-
-    Own is a bio whose Q has Q_FLAG_OWN, every piece that was split off it, and every bio that lower
-    devices made for it, level by level (at most _DEEPEST); a request, if all its bios are known and
-    own (`_own_requests`). All False if no Q has the flag.
-    """
-    queued = a.bios.first(Kind.Q)[whole.gen]
-    rows = np.zeros(len(whole.gen), dtype=np.bool_)
-    seen = np.flatnonzero(queued >= 0)
-    if len(seen):
-        rows[seen] = a.events.field(Kind.Q, "flags", queued[seen]) & Q_FLAG_OWN != 0
-    if not rows.any():
-        return Own(np.zeros(len(a.bios), np.bool_), np.zeros(len(a.requests), np.bool_))
-    lower = np.flatnonzero(a.upper[whole.gen] >= 0)
-    upper = whole.row_of_gen[a.upper[whole.gen[lower]]]
-    for _ in range(_DEEPEST):
-        further = lower[rows[upper] & ~rows[lower]]
-        if not len(further):
-            break
-        rows[further] = True
-    bios = rows[whole.row_of_gen]
-    return Own(bios, _own_requests(a, ends, bios))
-
-
-def _own_requests(a: "Association", ends: "RequestEnds", own: Bool) -> Bool:
-    """Return per request generation whether it is the recording's own.
-
-    own: per bio generation. A request is own if it has bios, all of them are known and own: at its
-    last D no chain cut short (D_FLAG_CHAIN_CUT), none left out by filters. Without a D the bios so
-    far decide, though others may still be merged into it. A request that was absorbed is judged
-    instead by the known bios it had before or, if there is none, as the absorbing one. A lower
-    device's request (request-based dm) is own by its bios, or if the upper one is.
-    """
-    from biotrail.converters.association.completion.completion import bios_left_out
-    from biotrail.converters.association.identity.absorptions import request_before_merge
-
-    flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
-    cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
-    own_requests = (
-        _all_own(a.request, own, len(a.requests)) & ~cut & (bios_left_out(a, ends.last_issue) == 0)
-    )
-    absorbed = np.flatnonzero(a.absorbed_by >= 0)
-    if len(absorbed):
-        before = request_before_merge(a)
-        has_bios = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
-        all_own = _all_own(before, own, len(a.requests))
-        own_requests[absorbed] = np.where(
-            has_bios[absorbed], all_own[absorbed], own_requests[a.absorbed_by[absorbed]]
-        )
-    above = np.flatnonzero(a.above >= 0)
-    own_requests[above] |= own_requests[a.above[above]]
-    return np.asarray(own_requests, dtype=np.bool_)
-
-
-def _all_own(request: I64, own: Bool, count: int) -> Bool:
-    """Return per request (count,) whether it has bios and all of them are own.
-
-    request: per bio, index of its request, -1 none. own: per bio, whether it is own.
-    """
-    bio = np.flatnonzero(request >= 0)
-    bios = np.bincount(request[bio], minlength=count)
-    ours = np.bincount(request[bio[own[bio]]], minlength=count)
-    return np.asarray((bios > 0) & (bios == ours), dtype=np.bool_)
 
 
 def without_own(result: "Result") -> "Result":
@@ -168,19 +82,6 @@ def _path_without(result: "Result") -> PathTables | None:
         held=path.held.take(~np.isin(path.held.number, bios.number[bios.own])),
         open_held=path.open_held.take(~np.isin(path.open_held.number, still.number[still.own])),
     )
-
-
-def own_events(result: "Modelled") -> Bool:
-    """Return per event of the window whether it belongs to own I/O and to no other.
-
-    False for events of no bio or request (names, plugging); all False if no bio is own.
-    """
-    from biotrail.converters.association.completion.carry_over import events_of, named_events
-
-    a = result.association
-    if not result.own:
-        return np.zeros(len(a.events), np.bool_)
-    return named_events(a) & ~events_of(a, ~result.own.bios, ~result.own.requests)
 
 
 def has_own(events: Events) -> bool:

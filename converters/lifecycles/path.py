@@ -2,7 +2,6 @@
 """Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,71 +27,22 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     U32,
-    Requests,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
 from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL
 
-if TYPE_CHECKING:
-    from biotrail.converters.association.completion.completion import RequestEnds
-    from biotrail.converters.association.completion.families import Whole
-    from biotrail.converters.association.identity.association import Association
 
+def rows_of_path(events: Events, tasks: TaskNames) -> PathTables | None:
+    """Return calls, waits, commits and ends of requests of a window's records; None: it has none.
 
-def path_tables(
-    a: "Association",
-    tasks: TaskNames,
-    whole: "Whole",
-    number: I64,
-    rows: I64,
-    open_rows: I64,
-    closed: I64,
-    ends: "RequestEnds",
-    requests: Requests,
-) -> PathTables | None:
-    """Return one window's tables of the path: calls, waits, paths of bios, interrupts, and so on.
-
-    Also steps of drivers, commits of journals, and submissions. From the RETURN, WAIT, COMMIT and
-    RING_COMPLETE records, and from `a.events.path` as `attach_path` sets it; None if the window has
-    none of these. tasks: the threads' names. number: per queued bio (row of `whole`), its number.
-    rows, open_rows: the bios that ended, and those in flight at the window's end; each have a table
-    of paths. closed: per request, its number, -1 if it is in flight, and then left out. ends: per
-    request, its last C. requests: per request, its start. The columns that `converters.calls` sets
-    are 0 (`Waits.commit`: NEVER), and those of `converters.submissions` empty or -1.
+    The other tables are empty. tasks: the threads' names.
     """
-    events = a.events
-    if not has_path(events):
+    if events.path is None and not len(events.rows(*ROWS)):
         return None
-    queued = a.bios.first(Kind.Q)[whole.gen]
-    ended = closed >= 0
-    completed = ends.end[ended]
-    return PathTables(
-        calls_of(events, tasks),
-        waits_of(events, tasks),
-        bio_paths(events, number[rows], queued[rows]),
-        interrupts(events, closed[ended], completed),
-        driver_steps(events, closed[ended], completed, requests.start[ended]),
-        bio_paths(events, number[open_rows], queued[open_rows]),
-        no_submissions(),
-        bio_requests(events, (number[rows], queued[rows]), (number[open_rows], queued[open_rows])),
-        request_ends(events),
-        commits_of(events),
-        held_bios(events, tasks, number[rows], queued[rows]),
-        held_bios(events, tasks, number[open_rows], queued[open_rows]),
-    )
-
-
-def has_path(events: Events) -> bool:
-    """Return whether a window has tables of the path, if only empty ones."""
-    return events.path is not None or len(events.rows(*ROWS)) > 0
-
-
-def with_rows_of(path: PathTables, events: Events, tasks: TaskNames) -> PathTables:
-    """Return the path with calls, waits, commits and ends of requests from a window's records."""
     return replace(
-        path,
+        no_tables(tasks),
         calls=calls_of(events, tasks),
         waits=waits_of(events, tasks),
         request_ends=request_ends(events),

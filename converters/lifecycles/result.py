@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.tables import (
     I64,
+    U64,
     Bios,
     Edges,
     Requests,
@@ -20,6 +20,10 @@ from biotrail.converters.events.tables import (
 
 if TYPE_CHECKING:
     from biotrail.converters.lifecycles.account import Account
+
+
+FIRST_UNRECORDED = 1 << 62
+"""Numbers from here on are of bios whose beginning is not in the log."""
 
 
 @dataclass
@@ -32,6 +36,18 @@ class Histories(Table):
     """`Requests.number` of the event's request; NEVER: the event is of the bio alone."""
     event: I64
     """Index of the event in the events that come with the table."""
+
+
+@dataclass
+class Owners(Table):
+    """Requests or bios (and pieces of bios) by their addresses, from first to last event."""
+
+    object: U64
+    first: I64
+    """ns; `last` likewise."""
+    last: I64
+    number: I64
+    """`Requests.number`, or `Bios.number` of the whole bio."""
 
 
 @dataclass(kw_only=True)

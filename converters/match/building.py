@@ -6,37 +6,31 @@ when their life is over: the records of the path beside a Q or C, and those of c
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I64, NEVER, U8, Bios
+from biotrail.converters.events.tables import I64, NEVER, Bios
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.account import Account, Pairing, kind_counts
 from biotrail.converters.lifecycles.path import (
     bio_paths,
     driver_steps,
-    has_path,
     held_bios,
     interrupts,
     no_tables,
-    with_rows_of,
+    rows_of_path,
 )
-from biotrail.converters.lifecycles.result import Histories, Result
+from biotrail.converters.lifecycles.result import FIRST_UNRECORDED, Histories, Owners, Result
 from biotrail.converters.lifecycles.submissions import bio_requests
-from biotrail.converters.lifecycles.submitters import Submitters
+from biotrail.converters.lifecycles.submitters import waiter_rows
 from biotrail.converters.match.tables import Matcher, Rows
 from biotrail.recorder.schema.records import Kind
 
-if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.account import Account
-
-FIRST_UNRECORDED = 1 << 62
-"""Numbers from here on are of bios whose beginning is not in the log."""
 LATE = int(np.iinfo(np.int64).max)
 
 
@@ -86,7 +80,7 @@ class Matched(Result):
     """When the first bio began that goes on (ns); NEVER. Likewise the next."""
     open_requests_since: int
 
-    def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
+    def count_events(self, account: Account, begin: int, own_io: bool) -> None:
         """Add the window's new events; own ones when it is known that they are."""
         if self.span[0] != NEVER:
             account.add_counts(self.counts, self.device_counts, *self.span)
@@ -163,15 +157,18 @@ class MatchingBuilder:
         stacks: StackNames,
         *,
         begin: int,
+        by_intervals: bool,
         tells_events: bool,
     ) -> None:
-        """tasks, stacks: as for `Matcher`.
+        """tasks, stacks, by_intervals: as for `Matcher`.
 
         begin: time (ns) before which events are not counted. tells_events: whether
         `Matched.histories` will be asked.
         """
-        self._matcher = Matcher(context, tasks, stacks, tells_events=tells_events)
-        self._tasks, self._submitters = tasks, Submitters(tasks, stacks)
+        self._matcher = Matcher(
+            context, tasks, stacks, by_intervals=by_intervals, tells_events=tells_events
+        )
+        self._tasks = tasks
         self._begin = begin
         self._tells_events = tells_events
         self._first_counted = LATE
@@ -210,7 +207,7 @@ class MatchingBuilder:
             begin=self._begin,
             span=(int(counted.ts[0]), int(counted.ts[-1])) if len(counted) else (NEVER, NEVER),
             first_counted=self._first_counted,
-            counts=_counts(counted, used),
+            counts=kind_counts(counted, used),
             device_counts=self._matcher.device_counts(),
             mentions=rows.mentions,
             open_mentions=still.mentions,
@@ -220,18 +217,29 @@ class MatchingBuilder:
             open_requests_since=self._matcher.open_since("request"),
         )
 
+    def lose(self, ends: I64) -> None:
+        """As `Matcher.lose`."""
+        self._matcher.lose(ends)
+
+    @property
+    def pairing(self) -> Pairing:
+        """As `Matcher.pairing`."""
+        return self._matcher.pairing
+
     def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> PathTables | None:
         """Return the window's tables of the path; sets `whom` of its bios. None: it has none."""
-        if not has_path(fresh) and self._kept.path is None:
-            return None
-        path = with_rows_of(no_tables(self._tasks), fresh, self._tasks)
+        path = rows_of_path(fresh, self._tasks)
+        if path is None:
+            if self._kept.path is None:
+                return None
+            path = no_tables(self._tasks)
         asked = [_asked(rows), _asked(still)]
         events = behind.at(np.concatenate(asked))
         if events.path is None:
             return path
         ended, flying = _places(events, rows.queued_at), _places(events, still.queued_at)
-        rows.bios.whom[:] = self._submitters.waiter_rows(events, ended, rows.bios.queue)
-        still.bios.whom[:] = self._submitters.waiter_rows(events, flying, still.bios.queue)
+        rows.bios.whom[:] = waiter_rows(events, ended, rows.bios.queue, self._tasks)
+        still.bios.whom[:] = waiter_rows(events, flying, still.bios.queue, self._tasks)
         number, request = rows.bios.number, rows.requests.number
         completed = _places(events, rows.completed_at)
         return replace(
@@ -283,10 +291,3 @@ def _of_own_alone(mentions: dict[str, Any]) -> I64:
     order = rows[np.argsort(event[rows], kind="stable")]
     first = np.flatnonzero(np.diff(event[order], prepend=-1))
     return np.asarray(order[first[np.minimum.reduceat(own[order], first)]], np.int64)
-
-
-def _counts(events: Events, used: U8) -> I64:
-    """Return the number of events by kind and whether they are used: (256, 2)."""
-    key = events.kind.astype(np.uint16) << np.uint16(1) | used
-    counts: I64 = np.bincount(key, minlength=512).reshape(256, 2)
-    return counts

@@ -10,7 +10,7 @@ import cython
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, uint64
 from biotrail.converters.match.families import waits_since
 from biotrail.converters.match.flights import doubt_of
-from biotrail.converters.match.generations import disks_below
+from biotrail.converters.match.generations import stands_on
 from biotrail.converters.match.lives import At, Bio, Life, Link, Offer, Request
 from biotrail.converters.match.memory import end_of
 from biotrail.converters.match.numbers import (
@@ -648,5 +648,5 @@ def decide_page(m: Machine, b: Bio) -> None:
         return
     if ((c.best.opf ^ b.best.opf) & 0xFF) != 0 and m.on[LOOP_OPERATION]:
         return
-    if b.best.dev in disks_below(m, c.best.dev) or not m.on[LOOP_DIRECTLY_BELOW]:
+    if stands_on(m, c.best.dev, b.best.dev) or not m.on[LOOP_DIRECTLY_BELOW]:
         b.upper = c

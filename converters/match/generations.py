@@ -366,16 +366,16 @@ def leads_to(m: Machine, upper: uint64, sector: uint64) -> bint:
     start: object = m.context.partition_start(upper, m.dev)
     if start is not None:
         return sector + cython.cast(uint64, start) == m.sector
-    return m.dev in disks_below(m, upper)
+    return stands_on(m, upper, m.dev)
 
 
-def disks_below(m: Machine, dev: uint64) -> set:
-    """Return the disks that a device stands on directly."""
+def stands_on(m: Machine, dev: uint64, disk: uint64) -> bint:
+    """Return whether a device stands on a disk directly."""
     found: object = m.below.get(dev)
     if found is None:
         found = {m.context.disk_of(lower) for lower in m.context.lower_devices(dev)}
         m.below[dev] = found
-    return found
+    return disk in cython.cast(set, found)
 
 
 def is_partition(m: Machine, dev: uint64, disk: uint64) -> bint:

@@ -83,7 +83,6 @@ def new_bio(m: Machine) -> Bio:
     b.start.number = b.joined.number = b.ended.number = b.last_ended.number = NEVER
     b.issue = NEVER
     b.end = NEVER
-    m.alive += 1
     return b
 
 
@@ -104,7 +103,6 @@ def new_request(m: Machine) -> Request:
     r.start.number = r.insert.number = r.issue.number = r.last_issue.number = NEVER
     r.complete.number = r.last_requeue.number = r.merged.number = NEVER
     r.data_end = r.first_complete = r.requeue = r.implied = r.begun = NEVER
-    m.alive += 1
     return r
 
 
@@ -135,7 +133,6 @@ def free_bio(m: Machine, b: Bio) -> None:
         b.chains = offer.next
         free(offer)
     b.closed = True
-    m.alive -= 1
     free_life(m, cython.cast(Life, b))
 
 
@@ -153,7 +150,6 @@ def free_request(m: Machine, r: Request) -> None:
         free_names(one.chain)
         free(one)
     r.closed = True
-    m.alive -= 1
     free_life(m, cython.cast(Life, r))
 
 

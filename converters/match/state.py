@@ -108,7 +108,6 @@ class Machine:
     block_count: int64
     first_due: Life
     last_due: Life
-    alive: int64  # bios and requests that are not closed
     cut_chains: bint
     # The log's facts.
     on: cython.uchar[128]
@@ -382,11 +381,6 @@ class Machine:
                     device.counts[kind] = 0
             device = device.next
         return counts
-
-    @property
-    def open_lives(self) -> int:
-        """Bios and requests that are not closed."""
-        return self.alive
 
     def rows(self) -> list[list[Any]]:
         """Return the rows since the last call: the columns of each table, in their dtypes.

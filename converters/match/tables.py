@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.association.ranges.md_parity import parity_arrays
-from biotrail.converters.association.without_pointers.pairing import Pairing
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, NEVER, U8, Bios, Bool, Edges, Requests, Stages
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.submitters import PAGE_KINDS
 from biotrail.converters.match import rules
@@ -56,6 +55,9 @@ TABLES = (
     *(BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS),
     *(MENTION_COLUMNS, LIFE_COLUMNS),
 )
+
+_PARITY_LEVELS = ("raid4", "raid5", "raid6")
+"""md's levels whose remap of a parity block does not report a sector of the array."""
 
 
 @dataclass
@@ -98,7 +100,7 @@ class Matcher:
         """
         if machine is None:
             raise ConversionError(
-                "this installation can record, but reads no log with kernel addresses, as it has "
+                "this installation can record, but reads no log of bios and requests, as it has "
                 "no compiled modules; install biotrail again where a C compiler and Python's "
                 "headers are (Debian: gcc and python3-dev), or a wheel made there"
             )
@@ -220,11 +222,10 @@ def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dic
 
 def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool, bool]]:
     """Return what `Machine.know` takes, of all devices that the log has named so far."""
-    parity = parity_arrays(context)
     return {
         dev: (
             bool(context.lower_devices(dev)),
-            dev in parity,
+            (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
             entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
             entry.get("queue", {}).get("nr_hw_queues") == 1,
         )

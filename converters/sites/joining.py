@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from biotrail.converters.events.plain_events import Owners
 from biotrail.converters.events.site_tables import Hits as HitTable
 from biotrail.converters.events.site_tables import JoinedLives, SiteTables
 from biotrail.converters.events.tables import I64, NEVER, U32, U64, Bool, Table
@@ -21,7 +20,7 @@ from biotrail.converters.sites.tables import no_sites
 from biotrail.recorder.schema.records import HIT_ENDED, Role
 
 if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.result import Result
+    from biotrail.converters.lifecycles.result import Owners, Result
 
 GRACE_NS = 1_000_000_000
 """A life is forgotten so long after its last hit: functions return after its end."""
@@ -136,7 +135,7 @@ def _grown(known: _Lives, hits: HitTable) -> _Lives:
     return lives
 
 
-def _matched(lives: _Lives, owners: Owners) -> JoinedLives:
+def _matched(lives: _Lives, owners: "Owners") -> JoinedLives:
     """Return the lives that are joined now, by overlap; sets `number` and `several` in `lives`.
 
     A life that overlaps several is the first one's in time. lives: sorted by (address, time).
@@ -153,7 +152,7 @@ def _matched(lives: _Lives, owners: Owners) -> JoinedLives:
     return JoinedLives(lives.life[row[taken]], number[taken])
 
 
-def _overlaps(lives: _Lives, owners: Owners) -> tuple[I64, I64]:
+def _overlaps(lives: _Lives, owners: "Owners") -> tuple[I64, I64]:
     """Return all pairs (life, owner), as rows, of one address that overlap in time.
 
     lives: sorted by (address, time); those of one address do not overlap.

@@ -14,19 +14,6 @@ SITE_KINDS = tuple(record.kind for record in RECORDS if record.sites)
 """Kinds of records of chosen sites."""
 
 
-def without_sites(events: Events) -> Events:
-    """Return a copy without the records of chosen sites; `events` itself if it has none.
-
-    Association has no use for them, and would copy them from step to step.
-    """
-    rows = events.rows(*SITE_KINDS)
-    if not len(rows):
-        return events
-    others = np.ones(len(events), dtype=np.bool_)
-    others[rows] = False
-    return events.take(others)
-
-
 def late_events(events: Events, complete_to: int) -> int:
     """Return how many events are from before `complete_to` (ns), without hits.
 

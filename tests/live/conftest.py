@@ -86,7 +86,7 @@ def machine_taken(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def matched_alike(tmp_path: Path) -> Iterator[None]:
-    """Reads the test's small logs by the machine and by the model: the tables are the same."""
+    """Reads the test's logs in windows of several sizes: the tables are the same."""
     yield
     for log in logs_below(tmp_path):
         assert_alike(log)

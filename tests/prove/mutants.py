@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs seeded in the model: the generated histories must catch every one of them.
+"""Bugs seeded in the machine: the generated histories must catch every one of them.
 
 For each the printed table says after how many histories it was caught, and by what. Each bug is
 put into processes of its own (`mutant_child`).
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import click
 
+from biotrail.converters.match import rules
 from tests.prove.claims import Claim, failed, table
 from tests.prove.mutant_list import MUTANTS
-from tests.prove.seeding import TABLES
-from tests.prove.seeding import table as rules_of
 from tests.support.paths import ROOT
 
 PART = "mutants"
@@ -47,7 +46,7 @@ def hunt(bug: str, count: int) -> Caught:
 
 
 def wrong_after(bug: str, first: int, count: int) -> tuple[int, str]:
-    """Return the number of the next history that the model has wrong (0: none), and what is wrong.
+    """Return the number of the next history that comes out wrong (0: none), and what is wrong.
 
     bug: as `mutant_child` takes it. first, count: seeds from `first` to `count` - 1 are run.
     RuntimeError: the child process failed.
@@ -73,11 +72,6 @@ def mutant_table(found: list[Caught]) -> str:
     return "\n".join(["| bug | caught by history | by |", "|---|---|---|", *rows])
 
 
-def dropped_rules() -> list[str]:
-    """Return `TABLE/RULE` of every rule: as a bug, the rule is left out of its table."""
-    return [f"{name}/{rule.name}" for name in TABLES for rule in rules_of(name)]
-
-
 def prove(count: int = COUNT, jobs: int = 0, only: str = "") -> list[Claim]:
     """Hunt all bugs with `only` in their name, print the table, and return the claim."""
     bugs = [mutant.name for mutant in MUTANTS if only in mutant.name]
@@ -94,11 +88,11 @@ def prove(count: int = COUNT, jobs: int = 0, only: str = "") -> list[Claim]:
 @click.option("--count", default=COUNT, show_default=True, help="Histories per bug, at most.")
 @click.option("--jobs", default=0, help="Processes; by default one for each processor.")
 @click.option("--only", default="", help="Bugs with this in their name.")
-@click.option("--rules", is_flag=True, help="Drop each rule of the model in turn instead.")
-def main(count: int, jobs: int, only: str, rules: bool) -> None:
+@click.option("--rules", "each_rule", is_flag=True, help="Switch each rule off in turn instead.")
+def main(count: int, jobs: int, only: str, each_rule: bool) -> None:
     """Print the table; exit 1 when a bug is not caught."""
-    if rules:
-        bugs = [bug for bug in dropped_rules() if only in bug]
+    if each_rule:
+        bugs = [name for name in rules.NAMES if only in name]
         click.echo(mutant_table(hunt_all(bugs, count, jobs or os.cpu_count() or 1)))
         return
     found = prove(count, jobs, only)

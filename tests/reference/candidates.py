@@ -16,13 +16,8 @@ from tests.reference.pending import (
 class Candidates:
     """Bios, requests and devices as the events so far tell of them."""
 
-    def __init__(self, one_queue: Iterable[int] = (), *, of_finder: bool = False) -> None:
-        """one_queue: the devices that have one hardware queue.
-
-        of_finder: what the finder of converters/match knows and the column model does not: NVMe
-        multipath's bios go on below without a Q; a flush sequence outlives its driver's tag.
-        """
-        self.of_finder = of_finder
+    def __init__(self, one_queue: Iterable[int] = ()) -> None:
+        """one_queue: the devices that have one hardware queue."""
         self.one_queue = frozenset(one_queue)
         self.devices: dict[int, RefDevice] = {}
         self.bios: list[RefBio] = []

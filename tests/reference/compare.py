@@ -13,11 +13,11 @@ COLUMNS = ("complete", "fragments", "requests", "requeues", "status", "done_byte
 TIMES = ("getrq", "merge", "insert", "issue")
 
 
-def reference_of(history: History, *, of_finder: bool = False) -> IntervalReference:
-    """The reference, fed with all that was recorded. of_finder: as `Candidates` has it."""
+def reference_of(history: History) -> IntervalReference:
+    """The reference, fed with all that was recorded."""
     queues = {d["dev"]: d.get("queue", {}).get("nr_hw_queues") for d in history.devices}
     single = [dev for dev, count in queues.items() if count == 1]
-    reference = IntervalReference(single, of_finder=of_finder)
+    reference = IntervalReference(single)
     for rec in arrival(history):
         reference.feed(rec.letter, ns(rec.ts), rec.fields)
     return reference
@@ -83,11 +83,11 @@ def _doubtful(bio: RefBio) -> bool:
     return any(p.doubt or (p.request is not None and p.request.doubt) for p in pieces)
 
 
-def differences(history: History, tables: Tables, *, of_finder: bool = False) -> list[str]:
+def differences(history: History, tables: Tables) -> list[str]:
     """What production says otherwise than the reference, of bios that both know to the end."""
     rows = {r["queue"]: r for r in tables.bios if r["queue"] != NEVER}
     found = []
-    for bio in reference_of(history, of_finder=of_finder).bios:
+    for bio in reference_of(history).bios:
         if bio.root is not None or bio.queue < 0:
             continue
         row = rows.get(bio.queue)

@@ -111,7 +111,7 @@ class IntervalReference(Completions):
         if bio is None:
             return self._new_bio(e)
         d.waiting.remove(bio)
-        if self.of_finder and bio.above is not None and bio.queue < 0 and not d.queues:
+        if bio.above is not None and bio.queue < 0 and not d.queues:
             upper, whole = bio.above
             if whole in upper.waiting.all():
                 upper.waiting.remove(whole)
@@ -296,7 +296,7 @@ class IntervalReference(Completions):
         rq.issues += 1
         if NO_TAG not in (fields["hctx"], fields["tag"]):
             tag = fields["hctx"], fields["tag"]
-            take_tag("flight", tag, rq, [d.issued], outlived=self.of_finder)
+            take_tag("flight", tag, rq, [d.issued], outlived=True)
         d.issued.add(rq)
 
     def _on_R(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:

@@ -81,15 +81,6 @@ OTHERWISE = [
         """,
     ),
     Otherwise(
-        variants.RESUBMITTED,
-        "A without a Q: below, a bio begins that was not queued there; above, none ends.",
-        """
-        b1 home read 100+8 Q@0 | - | - | incomplete
-        b2 vda read 2148+8 Q? G@5 D@8 C@70 | G2D 3, D2C 62 | r1 | incomplete, parent b1
-        r1 vda read 2148+8 s@6 D2 C64 | G2D 2, D2C 62 | b2 | interval
-        """,
-    ),
-    Otherwise(
         variants.DM_SPLIT,
         "An X of all that is left is no split by range, so what is left is in doubt.",
         """
@@ -145,18 +136,6 @@ OTHERWISE = [
         r2 mpath read 100+8 s@7 D1 C69 | G2D 1, D2C 68 | b2 | ambiguous
         r3 vda read 100+8 s@9 D1 C51 | G2D 1, D2C 50 | - | interval
         r4 vdb read 100+8 s@11 D1 C59 | G2D 1, D2C 58 | - | interval
-        """,
-    ),
-    Otherwise(
-        stacks.NVME_PATHS,
-        "A without a Q: below, a bio begins that was not queued there; above, none ends.",
-        """
-        b1 nvme0n1 read 2148+8 Q@1 | - | - | incomplete, on nvme0n1p1
-        b2 nvme0c0n1 read 2148+8 Q? G@3 D@5 C@60 | G2D 2, D2C 55 | r1 | incomplete, parent b1
-        b3 nvme0n1 read 2148+8 Q@71 | - | - | incomplete, on nvme0n1p1
-        b4 nvme0c1n1 read 2148+8 Q? G@73 D@75 C@90 | G2D 2, D2C 15 | r2 | incomplete
-        r1 nvme0c0n1 read 2148+8 s@4 D1 C56 | G2D 1, D2C 55 | b2 | interval
-        r2 nvme0c1n1 read 2148+8 s@74 D1 C16 | G2D 1, D2C 15 | b4 | interval
         """,
     ),
     Otherwise(

@@ -109,7 +109,8 @@ def wrong(found: History) -> list[str]:
     if comparable(found):
         checker = IntervalChecker(found, by_intervals)
         texts += [f"intervals: {text}" for text in [*checker.check(), *latency_problems(checker)]]
-        texts += [f"intervals, reference: {t}" for t in differences(found, by_intervals)]
+        said = differences(found, by_intervals)
+        texts += [f"intervals, reference: {t}" for t in said]
         texts += [f"reference: {text}" for text in reference_problems(found)]
     return texts
 

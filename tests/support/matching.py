@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log's tables by the machine of converters/match, and what differs from those of the model."""
+"""A log's tables by the machine of converters/match, and what differs between two readings."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.events.events import Events
 from biotrail.converters.events.loss import mark_lost, mark_unended
 from biotrail.converters.events.tables import STAGE_NAMES, Bios, Edges, Requests, Stage, Stages
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.tables import without_sites
 
 NAMES = ("bios", "requests", "edges", "bio_stages", "request_stages")
 KINDS = (Bios, Requests, Edges, Stages, Stages)
@@ -58,26 +56,6 @@ def by_machine(
             parts.append(_tables(matcher.rows(int(some.ts[-1]) - settle_ns)))
     parts.append(_tables(matcher.rows(None)))
     return _whole(trace, parts)
-
-
-def by_model(log: Any, associate: str = "identity") -> Matched:
-    """The tables by the column model, all events in one window. associate: as `Trace` has it."""
-    from biotrail.converters.association.without_pointers.identify import Identifier
-    from biotrail.converters.lifecycles.lifecycles import Builder
-
-    trace = Trace(log, associate, own_io=True)
-    parts = []
-    for events, _ in trace.events(1 << 40):
-        trace.tasks.add_records(events)
-        parts.append(events)
-    events = Events.join(parts)
-    if trace.by_intervals:
-        identifier = Identifier(trace.context)
-        events = identifier.identify(without_sites(events))
-        identifier.mark(events)
-    builder = Builder(trace.context, trace.tasks, trace.stacks)
-    result = builder.build(events, settled=1 << 62, final=True)
-    return _whole(trace, [_tables(result)])
 
 
 def _tables(rows: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, Lifecycles, LossWindows, Tasks
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
-from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
+from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
 from biotrail.converters.outputs.perfetto.counters.writer import CounterWriter
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks

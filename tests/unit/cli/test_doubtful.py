@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latencies in doubt: in no figure of any output, counted beside them, and taken in on demand.
 
-tests/data/ftrace/doubtful.txt has three reads of which two, at one place at once, differ by 10 µs,
-and three writes: one is whole; of two at one place a completion is missing, and the one that is
+tests/data/ftrace/not-told-lost.txt has three reads of which two, at one place at once, differ by 10
+µs, and three writes: one is whole; of two at one place a completion is missing, and the one that is
 there may end either (80.001002 s or 1002 µs).
 """
 
@@ -25,7 +25,7 @@ from biotrail.text.record.lines import Json, Text
 from tests.support.cli_runner import Cli
 from tests.support.paths import DATA
 
-LOG = DATA / "ftrace" / "doubtful.txt"
+LOG = DATA / "ftrace" / "not-told-lost.txt"
 DOUBTFUL = 80_001_002_000
 """ns: the latency in doubt."""
 KNOWN = 1_002_000
@@ -256,7 +256,7 @@ def test_a_printed_line_has_no_latency_in_doubt() -> None:
     trace, read = windows()
     lines = [x for w in read for x in Text(trace.context, trace.start).ios(w, w.bios)]
     # THEN the line of the one in doubt has no latency
-    [line] = [x for x in lines if " 1000 " in x and " a " in x and "[lost]" in x]
+    [line] = [x for x in lines if " 1000 " in x and " a " in x and "[ambiguous]" in x]
     assert line.split()[-2] == "-"
 
 

@@ -6,24 +6,25 @@ import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import biotrail
 from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.events.events import Events
-from biotrail.converters.events.files import NO_FILE, files_of
+from biotrail.converters.events.files import NO_FILE
+from biotrail.converters.events.tables import Bios
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 from tests.support import perfetto_check
 from tests.support.cli_runner import Cli
 from tests.support.file_logs import bio, file, names, write
 from tests.support.named_files import paths_of
-from tests.support.stack_logs import DEV, START, ended, queued, stack, task
+from tests.support.stack_logs import DEV, START, ended, queued, record, stack, task
 
 LONG = b"n" * 120
+UPPER = 253 << 20
 
 
 def sample(path: Path) -> Path:
@@ -149,16 +150,33 @@ def test_the_root_of_a_file_system_is_its_mount(
     assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
 
 
-def test_lower_bios_have_the_file_of_the_upper_one() -> None:
-    # GIVEN three bios, each made for the one before, of which the first and last have files
-    events = Events.empty().take(np.zeros(0, np.int64))
-    events.file = np.array([7, NO_FILE, NO_FILE, 9], np.int32)
-    queued_rows = np.array([0, 1, -1, 3])
-    upper = np.array([-1, 0, 1, 2])
-    # WHEN their files are told  THEN who has none has the upper one's; its own comes first
-    assert files_of(events, queued_rows, upper).tolist() == [7, 7, 7, 9]
-    # AND a window without files has none
-    assert files_of(Events.empty(), queued_rows, upper).tolist() == [NO_FILE] * 4
+def test_lower_bios_have_the_file_of_the_upper_one(tmp_path: Path) -> None:
+    # GIVEN a bio of a file, another made for it, one made for that, and one that has a file again
+    place = {"sector": 8, "bytes": 4096}
+    records = [
+        *names(START, 2, b"upper"),
+        *names(START, 3, b"own"),
+        record(Kind.Q, START + 1, bio=1, dev=UPPER, part=UPPER, **place),
+        file(START + 1, 1, 2),
+    ]
+    for number in (2, 3, 4):
+        above, dev, at = UPPER + number - 2, UPPER + number - 1, START + 10 * number
+        sent = {"from_dev": above, "from_sector": 8}
+        records.append(record(Kind.A, at, bio=number, dev=dev, **sent, **place))
+        records.append(record(Kind.Q, at + 1, bio=number, dev=dev, part=dev, **place))
+    records.append(file(START + 41, 4, 3))
+    records += [
+        record(Kind.BIO_COMPLETE, START + 90 - n, bio=n, sector=8, dev=UPPER + n - 1)
+        for n in (4, 3, 2, 1)
+    ]
+    # WHEN it is read  THEN who has none has the upper one's; its own comes first
+    trace = Trace(write(tmp_path / "x.biotrail", records))
+    found = [window.bios for window in trace.lifecycles()]
+    bios = Bios.concatenate(found)
+    assert (bios.parent >= 0).tolist() == [False, True, True, True]
+    first, own = bios.file[0], bios.file[3]
+    assert bios.file.tolist() == [first, first, first, own]
+    assert NO_FILE < first != own > NO_FILE
 
 
 def test_report_by_file(tmp_path: Path, cli: Cli) -> None:

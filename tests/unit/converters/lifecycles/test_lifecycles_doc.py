@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/lifecycles.md says what the model does, in tables of rules and scenarios. `--update`."""
+"""docs/lifecycles.md says what the machine does, in tables of rules and scenarios. `--update`."""
 
 import re
 
@@ -75,6 +75,7 @@ GENERATED = {
     "request ends": rule_tables.request_ends(),
     "lost completions": rule_tables.lost_completions(),
     "certainties": rule_tables.certainties(),
+    "finder": rule_tables.finder(),
     "reasons": "\n".join(f"- {reason}" for reason in Reason),
     "scenarios": table(TWENTY),
     "variants": table(scenario_variants.CASES),

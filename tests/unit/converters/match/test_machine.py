@@ -11,7 +11,7 @@ from biotrail.converters.match.tables import machine
 from tests.prove.machine import KINDS, SETTLE_NS, complaints
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
-from tests.support.matching import by_machine, by_model, unlike
+from tests.support.matching import by_machine, unlike
 from tests.support.paths import DATA
 
 pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
@@ -20,7 +20,7 @@ SEEDS = (
     *(600184, 610187, 610933, 620038, 620185, 630131, 630498, 631825),
     *(650041, 650346, 671738, 701472, 710134, 910443),
 )
-"""Histories that the column model had wrong, or otherwise in other windows."""
+"""Histories that were wrong before, or otherwise in other windows."""
 FRESH = range(930_000, 930_060)
 FEW = range(930_000, 930_008)
 
@@ -48,17 +48,18 @@ def test_closing_early_and_late_gives_the_same_rows(kind: str, seed: int) -> Non
         assert unlike(late, early) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["mostly plain", "stacked"])
 @pytest.mark.parametrize("seed", FEW)
-def test_it_says_what_the_model_says(kind: str, seed: int) -> None:
-    # GIVEN the log of a history, of each kind
-    log = log_of(KINDS[kind](seed)).getvalue()
-    # WHEN the machine and the column model read it / THEN all columns are the same
-    assert unlike(by_model(io.BytesIO(log)), by_machine(io.BytesIO(log))) == []
+def test_what_it_says_of_mostly_plain_io_is_true(kind: str, seed: int) -> None:
+    # GIVEN a history of mostly plain I/O  WHEN the machine reads its log
+    made = KINDS[kind](seed)
+    found = by_machine(log_of(made))
+    # THEN nothing that it says is wrong
+    assert complaints(made, found) == []
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "kernels").glob("*.biotrail")), ids=str)
-def test_logs_of_kernels_are_as_the_model_has_them(path: Path) -> None:
+def test_logs_of_kernels_do_not_depend_on_when_they_are_closed(path: Path) -> None:
     # GIVEN a log that was recorded on another kernel
-    # WHEN the machine and the column model read it / THEN all columns are the same
-    assert unlike(by_model(path), by_machine(path)) == []
+    # WHEN families are closed at its end, or as soon as they are over / THEN the rows are the same
+    assert unlike(by_machine(path), by_machine(path, SETTLE_NS, 50)) == []

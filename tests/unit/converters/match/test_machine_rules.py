@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rule of the machine is needed: without it a history or a case comes out otherwise.
 
-The rules are those of the model's tables, which say what each is and why.
+Those of logs without pointers are in `test_finder`.
 """
 
 import io
 import random
+import re
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import numbers, rules
 from biotrail.converters.match.tables import Matcher, machine
 from tests.prove.machine import KINDS, complaints
-from tests.prove.seeding import TABLES, table
 from tests.scenarios.rule_cases import CASES
 from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
@@ -28,25 +28,21 @@ from tests.support.record_rings import chunk
 
 pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
 
-RULES = {f"{name}/{rule.name}": rule for name in TABLES for rule in table(name)}
+RULES = {
+    name: rule
+    for name, rule in rules.by_name().items()
+    if not name.startswith("finder/") and name != "requests/got"
+}
 WRONG = {
     name: int(rule.needed_by.removeprefix("seed "))
     for name, rule in RULES.items()
-    if rule.needed_by.startswith("seed ") and name != "requests/got"
+    if rule.needed_by.startswith("seed ")
 }
 """Rule → history that comes out wrong without it."""
 OTHERWISE = {
-    "certainty of bios/completed-without-issue": ("with records missing", 8),
-    "certainty of bios/issue-implied": ("ordinary", 2346),
-    "certainty of requests/completed-without-issue": ("ordinary", 42),
-    "certainty of requests/issue-implied": ("ordinary", 359),
-    "certainty of requests/not-ended": ("ordinary", 3),
-    "certainty of requests/start-not-recorded": ("ordinary", 11),
-    "loops/same-operation": ("ordinary", 229),
-    "lost completions/piece-lost": ("ordinary", 401),
-    "lost completions/request-reused": ("ordinary", 13),
-    "request ends/flush-sequence-failed": ("ordinary", 331),
-    "splits/not-sent-itself": ("ordinary", 2508),
+    name: tuple(rule.needed_by.rsplit(" ", 1))
+    for name, rule in RULES.items()
+    if rule.needed_by.rpartition(" ")[0] in KINDS
 }
 """Rule → history (kind, seed) that comes out otherwise without it."""
 LOOP = "0 Q 7:1 R 0+8 bio=1 page=1\n1 s 7:1 R 0+8 bio=1 rq=1\n"
@@ -77,12 +73,6 @@ TEXTS = {
         """,
 }
 """Rule → events of which the tables are others without it."""
-BY_CONSTRUCTION = {
-    "loops/other-device": "no device stands below itself",
-    "upper bios/not-itself": "at its A a clone has no Q yet, which candidates have",
-    "upper bios/queued-whole": "a front piece has no Q, which candidates have",
-}
-"""Rules that the machine could do without, and why."""
 
 
 def numbers_of_rules() -> dict[str, int]:
@@ -92,10 +82,13 @@ def numbers_of_rules() -> dict[str, int]:
     return {name: getattr(numbers, name) for name in names[first:last]}
 
 
-def test_the_machine_has_the_rules_of_the_model() -> None:
-    # GIVEN the tables of the model, and the finder's rules
-    # THEN the machine has each rule once, and no other
-    assert sorted(rules.NAMES) == sorted([*RULES, *(f"finder/{name}" for name in rules.FINDER)])
+def test_rules_have_names_reasons_and_a_proof() -> None:
+    # GIVEN all rules / THEN each has a name of its own, says why, and what needs it
+    assert len(rules.by_name()) == len(rules.NAMES)
+    for name, rule in rules.by_name().items():
+        assert re.fullmatch(r"[a-z -]+/[a-z-]+", name), name
+        assert rule.why, name
+        assert rule.needed_by, name
     # AND each has a number of its own, by which it is switched off
     places = numbers_of_rules()
     assert list(places.values()) == list(range(len(rules.NAMES))) and len(places) == numbers.RULES
@@ -156,7 +149,7 @@ def rows(text: str) -> tuple[list[list[int]], list[list[int]]]:
 def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
     # GIVEN a generated history
     kind, seed = OTHERWISE[name]
-    log = log_of(KINDS[kind](seed)).getvalue()
+    log = log_of(KINDS[kind](int(seed))).getvalue()
     # WHEN it is read with the rule and without it / THEN the tables differ
     found = by_machine(io.BytesIO(log))
     with without(name):
@@ -164,8 +157,6 @@ def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
 
 
 def test_every_rule_is_shown_to_be_needed() -> None:
-    # GIVEN all rules of the machine / THEN each is in one of these tests, but for a few
-    # (those of the finder are in `test_finder`)
-    shown = {*WRONG, *CASES, *TEXTS, *OTHERWISE, *BY_CONSTRUCTION}
-    finder = {"requests/got", *(f"finder/{name}" for name in rules.FINDER)}
-    assert shown == set(rules.NAMES) - finder
+    # GIVEN all rules / THEN each is in one of these tests, but for those that say why not
+    idle = {name for name, rule in RULES.items() if rule.needed_by.startswith("nothing: ")}
+    assert {*WRONG, *CASES, *TEXTS, *OTHERWISE} == set(RULES) - idle

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.converters.association.identity.address_reuse import ReusedAddresses
-from biotrail.converters.association.identity.chains import chain_rows, filtered_bios
-from biotrail.converters.association.steps import associate
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.match.tables import Matcher, Rows
 from biotrail.recorder.filters import filters as module
 from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, descendants, masks
 from biotrail.recorder.filters.left_out import read_left_out as from_counters
@@ -227,6 +227,15 @@ def test_what_was_left_out_in_words() -> None:
     assert left_out_text(read_left_out(None)) == ""
 
 
+def matched(rows: list[bytes], context: Context) -> Rows:
+    """What the machine says of a few records."""
+    events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
+    events.number = np.arange(len(events))
+    matcher = Matcher(context, TaskNames(), StackNames())
+    matcher.take(events, 0)
+    return matcher.rows(None)
+
+
 def test_counts_in_a_chain_are_no_addresses() -> None:
     # GIVEN an issue whose chain holds a bio, three that were left out, and forty beyond the bound
     one = CHAIN_COUNT + 1
@@ -235,14 +244,10 @@ def test_counts_in_a_chain_are_no_addresses() -> None:
         record(Kind.CHAIN, 5, rq=1, bios=[one, 16, one, one, 0, 0]),
         record(Kind.CHAIN, 5, rq=1, bios=[CHAIN_COUNT + 40, 0, 0, 0, 0, 0]),
     ]
-    events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
     # WHEN it is read
-    issue, bio, _ = chain_rows(events)
-    owner, others = filtered_bios(events)
-    # THEN there is one bio, and the counts are the issue's
-    assert (issue.tolist(), bio.tolist()) == ([0], [16])
-    assert owner.tolist() == [0, 0]
-    assert int(np.sum(others)) == 43
+    found = matched(rows, Context({}))
+    # THEN the request has its head and one bio, and the counts are others
+    assert (found.requests.bios.tolist(), found.requests.others.tolist()) == ([2], [43])
 
 
 def test_parts_of_a_request_with_others_end_by_their_place() -> None:
@@ -258,11 +263,9 @@ def test_parts_of_a_request_with_others_end_by_their_place() -> None:
         record(Kind.C, 20, rq=1, bio=16, sector=0, bytes=8192, opf=1),
         record(Kind.C, 30, rq=1, bio=32, sector=16, bytes=8192, opf=1, status=10),
     ]
-    events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
-    context = Context({"kernel": ENUMS})
-    # WHEN the ends are looked for
-    ends = associate(events, context, ReusedAddresses()).pieces
+    # WHEN it is read
+    bios = matched(rows, Context({"kernel": ENUMS})).bios
     # THEN each bio ends with the part that it is in, with its status
-    assert (events.ts[ends.end] - events.ts[0]).tolist() == [20, 30]
-    assert ends.status.tolist() == [0, 10]
-    assert ends.good.tolist() == [4096, 0]
+    assert (bios.complete - bios.queue[0]).tolist() == [20, 30]
+    assert bios.status.tolist() == [0, 10]
+    assert bios.done_bytes.tolist() == [4096, 0]

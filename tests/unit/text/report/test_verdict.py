@@ -250,7 +250,7 @@ def test_bios_without_a_latency(tmp_path: Path) -> None:
 
 def test_latencies_in_doubt(tmp_path: Path) -> None:
     # GIVEN two writes at one place, of which only one's completion was recorded, and another one
-    report = make_report(Trace(str(DATA / "ftrace" / "doubtful.txt")))
+    report = make_report(Trace(str(DATA / "ftrace" / "not-told-lost.txt")))
     # WHEN they are judged THEN it is said how many are in doubt, and what the mean would be with
     one = said(report)["in-doubt"]
     assert (one.figures["operation"], one.figures["count"], one.figures["of"]) == ("write", 1, 2)

@@ -7,12 +7,11 @@ works there as well.
 """
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Events
-from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -27,22 +26,9 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
-from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
+from biotrail.converters.lifecycles.result import Result
 
-
-class StandingBuilder:
-    """A `Builder` whose requests stand for their bios where Q is not recorded."""
-
-    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
-        """As `Builder`."""
-        self._builder = Builder(context, tasks, stacks)
-        self._context = context
-
-    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
-        """As `Builder.build`."""
-        result = self._builder.build(events, settled=settled, final=final)
-        return result if self._context.records_bios else _with_standing(result, self._context)
+_AnyResult = TypeVar("_AnyResult", bound=Result)
 
 
 def standing_bios(
@@ -110,7 +96,7 @@ def _partitions(requests: Requests, context: Context) -> U32:
     return found
 
 
-def _with_standing(result: Modelled, context: Context) -> Modelled:
+def with_standing(result: _AnyResult, context: Context) -> _AnyResult:
     """Return the result with a row of `Bios` for each request that stands for its bios."""
     ended, still = _standing(result.requests), _standing(result.open_requests)
     fresh = _bios(result.requests.take(ended), context)

@@ -324,12 +324,12 @@ def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
         31 C R 48+8 bio=3 rq=3
         """
     )
-    # THEN the first is lost, and in no doubt; of the two, one seems to wait
+    # THEN the first is lost, and in no doubt; which of the two waits is not sure
     assert [certainty for _, _, certainty in found] == [
         Certainty.LOST,
         Certainty.AMBIGUOUS,
         Certainty.INTERVAL,
-        Certainty.INCOMPLETE,
+        Certainty.AMBIGUOUS,
     ]
 
 

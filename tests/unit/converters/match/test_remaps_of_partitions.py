@@ -3,14 +3,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from biotrail.converters.events.tables import NEVER, Bios, Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import paths
 
 DATA = paths.DATA / "stacked"
-MATCHER = "the second remap begins a bio of its own; mended with the one matcher (converters/match)"
 
 
 def bios(path: Path) -> Bios:
@@ -26,7 +23,6 @@ def test_dm_on_a_disk() -> None:
     assert int((found.parent != NEVER).sum()) == 20
 
 
-@pytest.mark.xfail(strict=True, reason=MATCHER)
 def test_dm_on_a_partition() -> None:
     # GIVEN the same on a partition WHEN they are read
     found = bios(DATA / "lvmpart.txt")
@@ -37,7 +33,6 @@ def test_dm_on_a_partition() -> None:
     assert (found.certainty <= Certainty.INTERVAL).all()
 
 
-@pytest.mark.xfail(strict=True, reason=MATCHER)
 def test_lvm_on_luks_on_a_partition() -> None:
     # GIVEN three levels of devices WHEN they are read
     found = bios(DATA / "lvm-on-luks-on-partition.perf.txt")
@@ -46,7 +41,6 @@ def test_lvm_on_luks_on_a_partition() -> None:
     assert int((found.parent != NEVER).sum()) == 2
 
 
-@pytest.mark.xfail(strict=True, reason=MATCHER)
 def test_a_remap_that_names_the_partition() -> None:
     # GIVEN a read of dm as Linux 4.x reports it WHEN it is read
     found = bios(DATA / "old-kernel-form.txt")
@@ -55,7 +49,6 @@ def test_a_remap_that_names_the_partition() -> None:
     assert int((found.parent != NEVER).sum()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason=MATCHER)
 def test_a_set_of_the_disk_alone() -> None:
     # GIVEN the disk's own events, by blktrace WHEN they are read
     found = bios(DATA / "sda.blktrace.0")
@@ -64,10 +57,6 @@ def test_a_set_of_the_disk_alone() -> None:
     assert int(found.bytes.sum()) == 80 << 10
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the oldest candidate gets it; mended with the one matcher (converters/match)",
-)
 def test_a_lost_completion_is_the_older_ones() -> None:
     # GIVEN a write whose completion was lost, and the same write again 80 s later, which completed
     found = bios(paths.DATA / "ftrace" / "doubtful.txt")

@@ -6,14 +6,13 @@ start to its end. Requests without bios (the flush machinery's, passthrough) hav
 other logs.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.plain_events import PlainEvents
-from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -22,18 +21,21 @@ from biotrail.converters.events.tables import (
     Bios,
     Bool,
     Certainty,
-    EventRows,
     RequestKind,
     Requests,
     Stage,
     Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.lifecycles import Builder, Modelled
+from biotrail.converters.lifecycles.light_requests import LightRequests, light_requests
 from biotrail.converters.lifecycles.operations import request_kinds
-from biotrail.converters.settling.light_requests import LightRequests, light_requests
-from biotrail.converters.settling.standing import standing_bios, standing_edges
+from biotrail.converters.lifecycles.path import rows_of_path
+from biotrail.converters.lifecycles.result import Histories, Owners, Result
+from biotrail.converters.lifecycles.standing import standing_bios, standing_edges
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_TAG, Kind
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.account import Account
 
 LAG_NS = 1_000_000_000
 """A window ends so long before its newest record: what completes in that time, and had begun
@@ -49,43 +51,84 @@ _MANY = 128
 """Bios that stand for LIGHT_MANY: at least."""
 
 
+@dataclass(kw_only=True)
+class LightResult(Result):
+    """One window of a light log."""
+
+    events: Events
+    """The window's own, each in one window."""
+
+    def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
+        """As `Result.count_events`; of I/O there is none of the recording's own."""
+        events = self.events.take(self.events.ts >= begin)
+        account.add_events(events, events.kind == Kind.LIGHT)
+
+    def own_numbers(self) -> tuple[I64, I64]:
+        """As `Result.own_numbers`: none."""
+        none = np.zeros(0, np.int64)
+        return none, none
+
+    def owners(self, kind: str) -> Owners:
+        """As `Result.owners`: none, as a light log follows nothing."""
+        none = np.zeros(0, np.int64)
+        return Owners(none.astype(np.uint64), none, none, none)
+
+    def open_since(self, kind: str) -> int:
+        """As `Result.open_since`."""
+        return int(np.iinfo(np.int64).max)
+
+    def histories(self, bios: I64) -> tuple[Histories, Events]:
+        """As `Result.histories`: none, as no event is of a bio."""
+        none = np.zeros(0, np.int64)
+        return Histories(none, none, none), Events.empty()
+
+
 class LightBuilder:
-    """A `Builder` of a light log's windows; it keeps nothing between them."""
+    """Builder of a light log's windows, which end before the newest events that were read."""
 
-    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
-        """As `Builder`, which gets all events but those of requests that are closed."""
-        self._builder = Builder(context, tasks, stacks)
-        self._context = context
+    def __init__(self, context: Context, tasks: TaskNames) -> None:
+        """tasks: the trace's, which names are added to before events are taken in."""
+        self._context, self._tasks = context, tasks
+        self._kept = Events.empty()
+        self._told = np.zeros(0, np.int64)
+        """Numbers of kept events that a window had."""
 
-    def window_end(self, events: Events, end: int) -> int:
-        """Return where the window of these events ends (ns); all before `end` (ns) were read."""
-        ahead = len(events) > MOST_AHEAD
-        return max(end - LAG_NS, int(events.ts[-MOST_AHEAD])) if ahead else end - LAG_NS
+    @property
+    def kept(self) -> int:
+        """How many events wait."""
+        return len(self._kept)
 
-    def build(self, events: Events, *, settled: int, final: bool) -> Modelled:
-        """As `Builder.build`; closed are requests that completed before `settled` (ns).
+    def take(self, fresh: Events, end: int) -> int:
+        """Take in events; return where a window of all may end (ns), as those before `end` were."""
+        self._kept = fresh.behind(self._kept)
+        ahead = self.kept > MOST_AHEAD
+        return max(end - LAG_NS, int(self._kept.ts[-MOST_AHEAD])) if ahead else end - LAG_NS
 
-        The open ones are those that began before it and have not. final: all are closed.
+    def build(self, until: int, *, final: bool) -> LightResult:
+        """Return the tables of a window that ends at a time (ns).
+
+        Closed are requests that completed before it; the open ones are those that began before it
+        and have not. final: no window follows, and all are closed.
         """
+        events = self._kept
         found, rows, request = light_requests(events)
-        found.superseded |= _given_up(events, found, settled)
-        over = found.ended & (found.complete < settled)
-        over |= found.superseded & ~found.ended & (events.ts[found.last] < settled)
+        found.superseded |= _given_up(events, found, until)
+        over = found.ended & (found.complete < until)
+        over |= found.superseded & ~found.ended & (events.ts[found.last] < until)
         over |= final
-        closed = found.take(over)
-        begun = _begun(events, found)
-        still = found.take(~over & (begun < settled))
-        rest = np.delete(np.arange(len(events)), rows[over[request]])
-        result = self._builder.build(events.take(rest), settled=settled, final=final)
-        waiting = result.association.events.kind == Kind.LIGHT
+        own = self._windows_own(until)
+        goes_on = events.ts >= until
+        goes_on[rows[~over[request]]] = True
+        goes_on[rows[over[request]]] = False
+        closed, still = found.take(over), found.take(~over & (_begun(events, found) < until))
         requests = _requests(events, closed, self._context)
         shown = _has_bios(events, closed, requests)
         stages = _stages(closed, self._context, requests)
         bios = _bios(events, closed, requests, shown, self._context)
-        in_flight = _in_flight(events, still, settled, self._context)
-        return replace(
-            result,
-            kept=replace(result.kept, events=result.kept.events | waiting),
+        in_flight = _in_flight(events, still, until, self._context)
+        self._kept = events.take(goes_on)
+        self._told = self._kept.number[self._kept.ts < until]
+        return LightResult(
             bios=bios,
             requests=requests,
             edges=standing_edges(bios),
@@ -93,8 +136,16 @@ class LightBuilder:
             open_requests=in_flight[1],
             bio_stages=stages.take(np.isin(stages.owner, bios.number)),
             request_stages=stages,
-            plain=_plain(events, rest, rows[over[request]]),
+            path=rows_of_path(own, self._tasks),
+            events=own,
         )
+
+    def _windows_own(self, until: int) -> Events:
+        """Return the events before a time (ns) that no window had."""
+        before, _ = self._kept.split(int(np.searchsorted(self._kept.ts, until)))
+        if not len(self._told):
+            return before
+        return before.take(~np.isin(before.number, self._told))
 
 
 def _given_up(events: Events, found: LightRequests, settled: int) -> Bool:
@@ -211,12 +262,3 @@ def _stages(found: LightRequests, context: Context, requests: Requests) -> Stage
     there = np.stack([begun & (issued | ended), issued & ended, after], axis=1)
     owner = np.repeat(found.number, 3).reshape(-1, 3)
     return Stages(owner[there], kinds[there], starts[there], ends[there])
-
-
-def _plain(events: Events, rest: EventRows, closed: EventRows) -> PlainEvents | None:
-    """Return the events of closed requests as settled ones; None: there are none."""
-    if not len(closed):
-        return None
-    devices, counts = np.unique(events.dev[closed], return_counts=True)
-    keys = ((dev, int(Kind.LIGHT)) for dev in devices.tolist())
-    return PlainEvents(events, rest, dict(zip(keys, counts.tolist(), strict=True)))

@@ -17,8 +17,8 @@ from biotrail.converters.events.tables import (
     Stage,
     Stages,
 )
+from biotrail.converters.lifecycles import light
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.settling import light
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR
 from tests.support.captures import BASE_NS
 from tests.support.light_logs import (

@@ -1,21 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counterexamples that generated histories found, of addresses that live again; shrunk, named."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 
-from biotrail.converters.association.identity.address_reuse import (
-    ReusedAddresses,
-    ReusedGenerations,
-)
-from biotrail.converters.association.steps import associate
 from biotrail.converters.events.tables import NEVER, Certainty
-from biotrail.converters.pipeline import Trace
 from tests.scenarios.cases_more import REQUEST_BASED
 from tests.scenarios.tools import events_of, tables_of
-from tests.support import captures
 from tests.support.captures import BASE_NS
 
 
@@ -56,29 +46,6 @@ def test_a_bio_is_not_of_a_request_of_another_operation_or_place() -> None:
     queued = t.bios.number[t.bios.queue >= 0]
     assert len(queued) == 2
     assert not set(queued.tolist()) & set(t.edges.bio.tolist())
-
-
-def test_what_lives_again_stays_known_in_the_next_window(tmp_path: Path) -> None:
-    # GIVEN a window that keeps a bio of which it saw the address queued again
-    events = events_of(
-        """
-        0  Q W 80+8 bio=1
-        10 Q W 800+8 bio=1
-        """
-    )
-    path = tmp_path / "x.biotrail"
-    captures.write_log(path, events, {})
-    trace = Trace(path)
-    window, _ = next(iter(trace.events()))
-    first = associate(window, trace.context, ReusedAddresses()).association
-    reused = ReusedGenerations.among(window, first.bios, np.array([True, False]))
-    # WHEN the next window is associated, which has the kept bio alone
-    kept = window.take(np.array([0]))
-    next_one = associate(kept, trace.context, ReusedAddresses(bios=reused)).association
-    # THEN that bio is over there too, and only by what the first window told
-    assert next_one.bios.superseded.tolist() == [True]
-    alone = associate(kept, trace.context, ReusedAddresses()).association
-    assert alone.bios.superseded.tolist() == [False]
 
 
 def test_a_completion_for_a_bio_queued_since_is_not_of_a_requeued_request() -> None:
