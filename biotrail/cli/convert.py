@@ -19,7 +19,7 @@ from biotrail.cli.converting.result import Result
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
 from biotrail.cli.options.drawing import Drawing, drawing_options
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
@@ -34,63 +34,48 @@ if TYPE_CHECKING:  # imported where another trace is given
 class Asked:
     """What the options say about the output, and the part of the log that goes into it."""
 
-    target: str | None
+    target: str | None = option(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=click.Path(),
+        help="The output. Default: LOG with the ending of the format.",
+    )
     """Path of the output; None: made from the log's; `-`: standard output."""
-    form: str | None
+    form: str | None = option(
+        "--format",
+        type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
+        help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
+        "perfetto.",
+    )
     """Name of the format; None: by the ending of `target`."""
-    cut: Cut
-    drawing: Drawing
-    force: bool
-    """Whether to replace an output that exists."""
-    beside: str | None
+    beside: str | None = option(
+        "--with",
+        metavar="TRACE",
+        type=click.Path(),
+        help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
+        "another program made on the same boot; .gz and .zst as well.",
+    )
     """Path of a Perfetto trace that goes into the output, too; None: there is none."""
-    alone: bool
+    alone: bool = option(
+        "--alone",
+        is_flag=True,
+        help="Of a LOG that is a Perfetto trace itself, write what is made of its block events "
+        "alone, not beside its own packets.",
+    )
     """Whether the packets of a Perfetto trace that is the LOG are left out."""
+    cut: Cut = added(cut_options)
+    drawing: Drawing = added(drawing_options)
+    reading: Reading = added(reading_options(own_io=True, labels=True))
+    guest: GuestOf = added(guest_options)
+    force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+    """Whether to replace an output that exists."""
 
 
 @click.command()
 @logs_argument
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="OUT",
-    type=click.Path(),
-    help="The output. Default: LOG with the ending of the format.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
-    help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
-    "perfetto.",
-)
-@click.option(
-    "--with",
-    "beside",
-    metavar="TRACE",
-    type=click.Path(),
-    help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
-    "another program made on the same boot; .gz and .zst as well.",
-)
-@click.option(
-    "--alone",
-    is_flag=True,
-    help="Of a LOG that is a Perfetto trace itself, write what is made of its block events alone, "
-    "not beside its own packets.",
-)
-@cut_options
-@drawing_options
-@reading_options(own_io=True, labels=True)
-@guest_options
-@click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")
-def command(
-    logs: tuple[str, ...],
-    asked: Asked,
-    reading: Reading,
-    guest: GuestOf,
-) -> None:
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, an archive, a Perfetto trace with block events, or blktrace's files: DEV (for
@@ -118,19 +103,18 @@ def command(
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with terminated_as_interrupted():
-        result, lines = _convert(logs, asked, reading, guest)
+        result, lines = _convert(logs, asked)
     say_all(lines, err=result.path is None)
 
 
-def _convert(
-    logs: tuple[str, ...], asked: Asked, reading: Reading, guest: GuestOf
-) -> tuple[Result, list[str]]:
+def _convert(logs: tuple[str, ...], asked: Asked) -> tuple[Result, list[str]]:
     """Convert the logs to one output; return the result and lines about it.
 
     logs: paths or, alone, `-`; the files of one rotated recording are one log, several
     recordings are merged into one trace. Raises click.UsageError for options that do not fit,
     TraceError.
     """
+    guest, reading = asked.guest, asked.reading
     guest.check(asked.beside is not None, "and --with exclude each other")
     if len(logs) == 1 and guest.guest_of is None:
         form, target = _checked(logs[0], asked)  # before a pipe is read
@@ -138,7 +122,7 @@ def _convert(
             return _one(logs[0], source, form, target, asked)
     recordings = open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
-        return _merge(recordings, asked, guest, reading)
+        return _merge(recordings, asked)
     form, target = _checked(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
     return _one(recordings[0].paths[0], source, form, target, asked)
@@ -184,12 +168,10 @@ def _check_beside(form: str, asked: Asked) -> None:
         check_beside(form, asked.beside, asked.drawing)
 
 
-def _merge(
-    recordings: list[Recording], asked: Asked, guest: GuestOf, reading: Reading
-) -> tuple[Result, list[str]]:
+def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
     """Merge recordings into one trace; return the result and lines about it.
 
-    guest: whether they are a guest's and its host's. Raises click.UsageError if a cut or parts
+    They may be a guest's and its host's. Raises click.UsageError if a cut or parts
     (--max-size) are asked for, without a target, or for another format than Perfetto; TraceError.
     """
     from biotrail.cli.converting import merging
@@ -211,6 +193,6 @@ def _merge(
         )
     _check_beside(form, asked)
     joined = None
-    if guest.guest_of is not None:
-        joined = guest.join([one.paths for one in recordings], reading)
+    if asked.guest.guest_of is not None:
+        joined = asked.guest.join([one.paths for one in recordings], asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

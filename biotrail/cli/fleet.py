@@ -11,7 +11,7 @@ import click
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cut_options import choice_options
 from biotrail.cli.options.cuts import Cut
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.converters.analysis.diff.diff import CONFIDENCE
 from biotrail.converters.analysis.fleet.part import WORDS
@@ -36,18 +36,52 @@ def command() -> None:
 class Fleet:
     """What the options say about the workers, the groups and the form of the report."""
 
-    scheduler: str | None
-    workers: int | None
-    by: str
-    hosts: str | None
+    cut: Cut = added(choice_options)
+    by: str = option(
+        "--by",
+        type=values.Text(),
+        default="host",
+        show_default=True,
+        metavar="WORD",
+        help=f"Group I/O by this: {', '.join(WORDS)}, or a column of --hosts.",
+    )
+    hosts: str | None = option(
+        "--hosts",
+        type=click.Path(),
+        metavar="TABLE.csv",
+        help="Table with a column host, and others (rack, role, …) to group by.",
+    )
     """Path of the user's table of hosts."""
-    seed: int
-    blame: str | None
+    scheduler: str | None = option(
+        "--scheduler",
+        type=values.Text(),
+        metavar="tcp://HOST:PORT",
+        help="Dask scheduler whose workers read. Default: workers on this machine.",
+    )
+    workers: int | None = option(
+        "--workers",
+        type=units.Count(1, 4096),
+        metavar="N",
+        help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
+    )
+    seed: int = option("--seed", type=units.Count(0), default=0, help="Of the random draws.")
+    blame: str | None = added(
+        blame_option("Also add up who waited for whom, by name: victims and culprits")
+    )
     """What victims and culprits are; None: nobody is blamed."""
-    limit: int | None
-    as_json: bool
-    page: str | None
-    force: bool
+    limit: int | None = added(limit_option("15; --json has all"))
+    reading: Reading = added(reading_options())
+    page: str | None = option(
+        "-o",
+        "--html",
+        metavar="OUT",
+        type=click.Path(),
+        help="Write the report as an HTML page, which needs no network.",
+    )
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="With --html: replace OUT if it exists."
+    )
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
 
     def check(self) -> None:
         """Raise click.UsageError for options that contradict each other."""
@@ -75,49 +109,8 @@ class Fleet:
 
 @command.command(cls=WithBlame)
 @click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
-@choice_options
-@click.option(
-    "--by",
-    type=values.Text(),
-    default="host",
-    show_default=True,
-    metavar="WORD",
-    help=f"Group I/O by this: {', '.join(WORDS)}, or a column of --hosts.",
-)
-@click.option(
-    "--hosts",
-    type=click.Path(),
-    metavar="TABLE.csv",
-    help="Table with a column host, and others (rack, role, …) to group by.",
-)
-@click.option(
-    "--scheduler",
-    type=values.Text(),
-    metavar="tcp://HOST:PORT",
-    help="Dask scheduler whose workers read. Default: workers on this machine.",
-)
-@click.option(
-    "--workers",
-    type=units.Count(1, 4096),
-    metavar="N",
-    help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
-)
-@click.option("--seed", type=units.Count(0), default=0, help="Of the random draws.")
-@blame_option("Also add up who waited for whom, by name: victims and culprits")
-@limit_option("15; --json has all")
-@reading_options()
-@click.option(
-    "-o",
-    "--html",
-    "page",
-    metavar="OUT",
-    type=click.Path(),
-    help="Write the report as an HTML page, which needs no network.",
-)
-@click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @gathered(Fleet, "fleet")
-def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) -> None:
+def report(places: tuple[str, ...], fleet: Fleet) -> None:
     """Show where the I/O time of a fleet goes, and which hosts differ from the others.
 
     WHERE is a file, a directory, a glob, or a URL (s3://bucket/2026-11/*.parquet) of archives or
@@ -142,7 +135,7 @@ def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) ->
     if fleet.page is not None:
         output.ensure_free(fleet.page, fleet.force)
     table = fleet.table()
-    made = _made(places, cut, reading, fleet, table)
+    made = _made(places, fleet, table)
     if fleet.as_json:
         from biotrail.converters.analysis.fleet.json import as_dict
 
@@ -153,9 +146,7 @@ def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) ->
         _print(made, fleet.limit)
 
 
-def _made(
-    places: Sequence[str], cut: Cut, reading: Reading, fleet: Fleet, table: "HostsTable"
-) -> "FleetReport":
+def _made(places: Sequence[str], fleet: Fleet, table: "HostsTable") -> "FleetReport":
     """Return the report of all recordings at `places`. Raises ConversionError."""
     try:
         import distributed  # noqa: F401 - the extra's own library, asked for before any work
@@ -170,7 +161,7 @@ def _made(
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
-    asked = Asked(fleet.by, cut, reading, fleet.seed, fleet.blame)
+    asked = Asked(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
     status = StatusLine()
     with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
         try:

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options import pair_arguments
 from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.pair_arguments import PairArguments
 from biotrail.cli.sites import pairs_list, pairs_live, pairs_record
@@ -32,12 +31,11 @@ class PairsCommand(click.Command):
 
 @click.command(cls=PairsCommand)
 @click.option("--list", "list_all", is_flag=True, help="List the declared pairs, and end.")
-@pair_arguments.options
+@gathered(PairArguments, "asked")
 @click.argument(
     "words", nargs=-1, type=values.Text(), metavar="BEGIN END | NAME[,NAME...] [-- COMMAND ...]"
 )
 @click.pass_context
-@gathered(PairArguments, "asked")
 def command(
     ctx: click.Context, words: tuple[str, ...], list_all: bool, asked: PairArguments
 ) -> int:

@@ -10,7 +10,7 @@ import click
 
 from biotrail.cli.options.cut_options import nanoseconds, time_options
 from biotrail.cli.options.cuts import Cut
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
@@ -61,22 +61,72 @@ class _Number(_IntType):
 class Asked:
     """What the options say about which lives, and how to show them."""
 
-    lives: tuple[int, ...]
-    objects: tuple[int, ...]
-    details: tuple[int, ...]
-    comms: tuple[str, ...]
-    slower: float | None
+    lives: tuple[int, ...] = option(
+        "--life",
+        multiple=True,
+        type=units.Count(),
+        metavar="N",
+        help="Only the life of this number. Can be repeated.",
+    )
+    objects: tuple[int, ...] = option(
+        "--object",
+        multiple=True,
+        type=_Number(),
+        metavar="ADDR",
+        help="Only lives of the object at this address. Can be repeated.",
+    )
+    details: tuple[int, ...] = option(
+        "--sector",
+        "--detail",
+        multiple=True,
+        type=_Number(),
+        metavar="N",
+        help="Only lives with this sector, or what else the type's declaration shows. Can be "
+        "repeated.",
+    )
+    comms: tuple[str, ...] = option(
+        "--comm",
+        multiple=True,
+        type=values.Name(),
+        metavar="NAME",
+        help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be "
+        "repeated.",
+    )
+    slower: float | None = option(
+        "--slower-than",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Only lives that took at least this long.",
+    )
     """Seconds; None: any time."""
-    slowest: int | None
-    merge: bool
-    functions: bool
-    as_folded: bool
-    flame: str | None
+    slowest: int | None = option(
+        "--slowest",
+        type=units.Count(1, 10_000),
+        metavar="K",
+        help="Only the K slowest of the lives that the other options choose.",
+    )
+    merge: bool = option("--merged", is_flag=True, help="Show the lives as one tree.")
+    functions: bool = option(
+        "--functions",
+        is_flag=True,
+        help="Show a table of functions, those with the most time first.",
+    )
+    as_folded: bool = option(
+        "--folded",
+        is_flag=True,
+        help="Print a line per stack with its own time in ns, for flame graphs.",
+    )
+    flame: str | None = option(
+        "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
+    )
     """Path of a flame graph; None: text is printed."""
-    as_json: bool
-    force: bool
-    limit: int | None
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
+    )
+    limit: int | None = added(limit_option("10 lives, 40 functions; --json has all functions"))
     """Lives, or rows of functions; 0: all; None: as many as is usual."""
+    cut: Cut = added(time_options)
 
     @property
     def chosen(self) -> Chosen:
@@ -118,71 +168,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@click.option(
-    "--life",
-    "lives",
-    multiple=True,
-    type=units.Count(),
-    metavar="N",
-    help="Only the life of this number. Can be repeated.",
-)
-@click.option(
-    "--object",
-    "objects",
-    multiple=True,
-    type=_Number(),
-    metavar="ADDR",
-    help="Only lives of the object at this address. Can be repeated.",
-)
-@click.option(
-    "--sector",
-    "--detail",
-    "details",
-    multiple=True,
-    type=_Number(),
-    metavar="N",
-    help="Only lives with this sector, or what else the type's declaration shows. Can be repeated.",
-)
-@click.option(
-    "--comm",
-    "comms",
-    multiple=True,
-    type=values.Name(),
-    metavar="NAME",
-    help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be repeated.",
-)
-@click.option(
-    "--slower-than",
-    "slower",
-    type=units.Duration(),
-    metavar="TIME",
-    help="Only lives that took at least this long.",
-)
-@click.option(
-    "--slowest",
-    type=units.Count(1, 10_000),
-    metavar="K",
-    help="Only the K slowest of the lives that the other options choose.",
-)
-@click.option("--merged", "merge", is_flag=True, help="Show the lives as one tree.")
-@click.option(
-    "--functions", is_flag=True, help="Show a table of functions, those with the most time first."
-)
-@click.option(
-    "--folded",
-    "as_folded",
-    is_flag=True,
-    help="Print a line per stack with its own time in ns, for flame graphs.",
-)
-@click.option(
-    "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
-@limit_option("10 lives, 40 functions; --json has all functions")
-@time_options
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Show which functions followed objects passed, and where their time went.
 
     LOG must have been made with biotrail follow. A life is shown as a tree: what each thread,
@@ -204,11 +191,11 @@ def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
     biotrail tree --folded rq.biotrail > rq.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
-    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as given:
+    with terminated_as_interrupted(), recordings(logs, twice=asked.cut.needs_file()) as given:
         several = len(given) > 1
         if several and asked.flame is not None:
             raise click.UsageError("--flame draws one recording: give them one by one")
-        found = of_each(given, lambda one: find(one.opened(cut), asked.chosen, asked.trees))
+        found = of_each(given, lambda one: find(one.opened(asked.cut), asked.chosen, asked.trees))
     if asked.as_json:
         made = [one.marked(_facts(each, asked)) for one, each in found] if several else []
         say_json({"recordings": made} if several else _facts(found[0][1], asked))

@@ -2,14 +2,14 @@
 """Options that choose a part of a log, the same for every command that reads one (docs/cuts.md)."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from biotrail.cli.options.cgroup_options import named_options
 from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.gathering import Command, Decorator, with_options
 from biotrail.cli.options.moments import Moment, MomentType, Times
+from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import Who
 from biotrail.converters.analysis.choosing.outcomes import Wish
 from biotrail.recorder.schema.cgroup_names import NamedCgroups
@@ -19,9 +19,8 @@ from biotrail.text import units, values
 OPERATIONS = sorted({name.lower() for name in OPS})
 WINDOW = "2s"
 
-Command = Callable[..., Any]
 
-_TIMES = (
+_TIMES: tuple[Decorator, ...] = (
     click.option(
         "--from",
         "cut_from",
@@ -52,7 +51,7 @@ _TIMES = (
         help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
-_DEVICE = click.option(
+_DEVICE: Decorator = click.option(
     "-d",
     "--device",
     "cut_devices",
@@ -61,7 +60,7 @@ _DEVICE = click.option(
     metavar="DEV",
     help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
 )
-_IOS = (
+_IOS: tuple[Decorator, ...] = (
     click.option(
         "--op",
         "cut_ops",
@@ -96,7 +95,7 @@ _IOS = (
     ),
     *named_options("cut_", "I/O of", "Can be repeated, and with --cgroup: of either."),
 )
-_FILE = click.option(
+_FILE: Decorator = click.option(
     "--file",
     "cut_files",
     multiple=True,
@@ -105,7 +104,7 @@ _FILE = click.option(
     help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
     "record --files. Can be repeated.",
 )
-_OUTCOMES = (
+_OUTCOMES: tuple[Decorator, ...] = (
     click.option(
         "--slower-than",
         "cut_slower",
@@ -147,7 +146,7 @@ def time_options(command: Command) -> Command:
     return _with(command, _TIMES)
 
 
-def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+def _with(command: Command, options: tuple[Decorator, ...]) -> Command:
     """Add the options, whose values (`cut_…`) become the command's argument `cut`: a Cut.
 
     Values that contradict each other raise click.UsageError when the command is called.
@@ -158,9 +157,7 @@ def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -
         ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
         return command(*arguments, cut=_cut(ours), **given)
 
-    for option in reversed(options):
-        option(called)
-    return called
+    return with_options(*options)(called)
 
 
 def _cut(given: dict[str, Any]) -> Cut:

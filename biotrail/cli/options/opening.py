@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from biotrail.cli.options.gathering import Command, gathered
+from biotrail.cli.options.gathering import Decorator, added, gathered, option
 from biotrail.cli.options.labels import LabelsFile
 from biotrail.converters.events.labels import Labels
 from biotrail.converters.inputs.beginning import is_pipe, open_pipe
@@ -21,14 +21,42 @@ log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=c
 """The argument LOG. Its type click.Path lets shells complete file names."""
 
 
+include_ambiguous_option: Decorator = click.option(
+    "--include-ambiguous",
+    is_flag=True,
+    help="Count latencies that are in doubt, as several I/Os fit one completion, as known. "
+    "Default: leave them out of all figures and say how many they are.",
+)
+
+
 @dataclass(frozen=True)
 class Reading:
     """How a log's bios and requests are read; the fields are parameters of Trace."""
 
-    associate: str = "auto"
-    own_io: bool = False
-    include_ambiguous: bool = False
-    labels: Labels | None = None
+    associate: str = option(
+        "--associate",
+        usual="auto",
+        type=click.Choice(["auto", "identity", "intervals"]),
+        default="auto",
+        show_default=True,
+        help="How to match bios with the requests that served them: identity, by kernel pointers; "
+        "intervals, by sectors alone; auto, by pointers where the log has them.",
+    )
+    own_io: bool = option(
+        "--own-io",
+        usual=False,
+        is_flag=True,
+        help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
+    )
+    include_ambiguous: bool = added(include_ambiguous_option, usual=False)
+    labels: Labels | None = option(
+        "--labels",
+        usual=None,
+        type=LabelsFile(),
+        metavar="FILE",
+        help="Names of files for people: CSV with a pattern of paths and a label in each line, "
+        "such as base/16384/16397,accounts.",
+    )
     """What people call files; no parameter of Trace."""
 
     def trace(self, source: str | BinaryIO | Source) -> Trace:
@@ -48,52 +76,14 @@ class Reading:
 
 USUAL = Reading()
 
-_associate: Callable[[Command], Command] = click.option(
-    "--associate",
-    type=click.Choice(["auto", "identity", "intervals"]),
-    default="auto",
-    show_default=True,
-    help="How to match bios with the requests that served them: identity, by kernel pointers; "
-    "intervals, by sectors alone; auto, by pointers where the log has them.",
-)
 
-_own_io: Callable[[Command], Command] = click.option(
-    "--own-io",
-    is_flag=True,
-    help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
-)
-include_ambiguous_option: Callable[[Command], Command] = click.option(
-    "--include-ambiguous",
-    is_flag=True,
-    help="Count latencies that are in doubt, as several I/Os fit one completion, as known. "
-    "Default: leave them out of all figures and say how many they are.",
-)
-
-
-_labels: Callable[[Command], Command] = click.option(
-    "--labels",
-    type=LabelsFile(),
-    metavar="FILE",
-    help="Names of files for people: CSV with a pattern of paths and a label in each line, such as "
-    "base/16384/16397,accounts.",
-)
-
-
-def reading_options(*, own_io: bool = False, labels: bool = False) -> Callable[[Command], Command]:
+def reading_options(*, own_io: bool = False, labels: bool = False) -> Decorator:
     """Return a decorator that adds --associate and --include-ambiguous.
 
     own_io: --own-io, too; labels: --labels, too. The command gets `reading`, a Reading.
     """
-    options = [_associate, *([_own_io] if own_io else []), include_ambiguous_option]
-    options += [_labels] if labels else []
-
-    def decorate(command: Command) -> Command:
-        command = gathered(Reading, "reading")(command)
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    wanted = {"own_io": own_io, "labels": labels}
+    return gathered(Reading, "reading", without=[one for one, is_in in wanted.items() if not is_in])
 
 
 def open_trace(log: str, reading: Reading = USUAL) -> Trace:

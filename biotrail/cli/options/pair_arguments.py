@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options and words of `biotrail pairs`. Imports only what recording needs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, TypeVar
 
 import click
 
-from biotrail.cli.options.cgroup_options import named_options
-from biotrail.cli.options.record_filters import TaskIds, joined
+from biotrail.cli.options.gathering import added, option
 from biotrail.cli.options.recording_options import duration_option, force_option
+from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.sites.pairs import BY_VALUES, MAX_OPEN
 from biotrail.recorder.schema.errors import SiteError
@@ -19,157 +17,102 @@ from biotrail.text import units, values
 
 _DEVICE = "dev"
 """Field that most tracepoints with a device have."""
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
-        "--key",
-        type=values.Text(),
-        metavar="FIELD[,FIELD]",
-        help="By what an end finds its begin: one or two fields or arguments, members through "
-        "pointers (rq->q->id), @tid, @pid or @cpu; BEGIN|END where the two name it differently.",
-    ),
-    click.option(
-        "--by",
-        type=values.Text(),
-        metavar="FIELD",
-        help="A histogram for each value of this field, of the begin or else of the end.",
-    ),
-    click.option(
-        "--where",
-        multiple=True,
-        type=values.Name(),
-        metavar="CONDITION",
-        help="Only events for which this holds: 'vec == 3', with one of == != < <= > >= &. Can be "
-        "repeated: all have to hold.",
-    ),
-    click.option(
-        "-d",
-        "--device",
-        "devices",
-        multiple=True,
-        type=values.Name(),
-        metavar="DEV",
-        help="Only events of this device: a name, a /dev path, a partition or a mount point. Can "
-        "be repeated.",
-    ),
-    click.option(
-        "--device-field",
-        type=values.Text(),
-        metavar="FIELD",
-        help="The field that -d is compared with, where the pair does not say it. Default: dev.",
-    ),
-    click.option(
-        "-p",
-        "--pid",
-        multiple=True,
-        type=TaskIds(),
-        metavar="PID",
-        help="Only pairs that this process begins; several: 12,34.",
-    ),
-    click.option(
-        "--tid",
-        multiple=True,
-        type=TaskIds(),
-        metavar="TID",
-        help="Only pairs that this thread begins.",
-    ),
-    click.option(
-        "--comm",
-        multiple=True,
-        type=values.Name(),
-        metavar="NAME",
-        help="Only pairs that tasks of this name begin; 'fio*' matches a prefix.",
-    ),
-    click.option(
-        "--cgroup",
-        multiple=True,
-        type=values.Name(),
-        metavar="PATH",
-        help="Only pairs that tasks of this cgroup or a descendant begin.",
-    ),
-    *named_options("", "pairs that tasks begin of", "Also of those that appear later."),
-    click.option(
-        "-i",
-        "--interval",
-        type=units.Duration(units.ABOVE_ZERO),
-        metavar="TIME",
-        help="Print what came since the last time, each 1s, 500ms, …; otherwise once, at the end.",
-    ),
-    duration_option("--for"),
-    click.option("--json", "as_json", is_flag=True, help="Print an object per line, as JSON."),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(),
-        metavar="FILE",
-        help="Record every pair to this log as well; - writes it to standard output.",
-    ),
-    force_option,
-    click.option(
-        "--buffer-size",
-        type=units.Size(1),
-        metavar="SIZE",
-        help="Size of the ring for -o, e.g. 64M; use a larger one when records are lost.",
-    ),
-    click.option(
-        "--max-open",
-        type=units.Count(64, 1 << 24),
-        default=MAX_OPEN,
-        show_default=True,
-        metavar="N",
-        help="How many begins may wait for their end at once; further ones are lost, and counted.",
-    ),
-    click.option(
-        "--by-values",
-        type=units.Count(1, 4096),
-        default=BY_VALUES,
-        show_default=True,
-        metavar="N",
-        help="With --by: values that have a histogram of their own; others share one.",
-    ),
-    click.option(
-        "--max-cpu",
-        type=values.Percent(values.LEAST_PER_CENT),
-        metavar="PERCENT",
-        help="End once recording takes more than so much of one core over 5 s.",
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Print results and losses only."),
+_TASK_HELP = TaskHelp(
+    pid="Only pairs that this process begins; several: 12,34.",
+    tid="Only pairs that this thread begins.",
+    comm="Only pairs that tasks of this name begin; 'fio*' matches a prefix.",
+    cgroup="Only pairs that tasks of this cgroup or a descendant begin.",
+    named=("pairs that tasks begin of", "Also of those that appear later."),
 )
-
-
-def options(command: _Command) -> _Command:
-    """Add the options whose values are the fields of PairArguments to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @dataclass(frozen=True)
 class PairArguments:
     """The values of these options, as the user gave them. Times in seconds, sizes in bytes."""
 
-    key: str | None
-    by: str | None
-    where: tuple[str, ...]
-    devices: tuple[str, ...]
-    device_field: str | None
-    pid: tuple[tuple[int, ...], ...]
-    tid: tuple[tuple[int, ...], ...]
-    comm: tuple[str, ...]
-    cgroup: tuple[str, ...]
-    unit: tuple[str, ...]
-    container: tuple[str, ...]
-    pod: tuple[str, ...]
-    interval: float | None
-    duration: float | None
-    as_json: bool
-    output: str | None
-    force: bool
-    buffer_size: int | None
-    max_open: int
-    by_values: int
-    max_cpu: float | None
-    quiet: bool
+    key: str | None = option(
+        "--key",
+        type=values.Text(),
+        metavar="FIELD[,FIELD]",
+        help="By what an end finds its begin: one or two fields or arguments, members through "
+        "pointers (rq->q->id), @tid, @pid or @cpu; BEGIN|END where the two name it differently.",
+    )
+    by: str | None = option(
+        "--by",
+        type=values.Text(),
+        metavar="FIELD",
+        help="A histogram for each value of this field, of the begin or else of the end.",
+    )
+    where: tuple[str, ...] = option(
+        "--where",
+        multiple=True,
+        type=values.Name(),
+        metavar="CONDITION",
+        help="Only events for which this holds: 'vec == 3', with one of == != < <= > >= &. Can be "
+        "repeated: all have to hold.",
+    )
+    devices: tuple[str, ...] = option(
+        "-d",
+        "--device",
+        multiple=True,
+        type=values.Name(),
+        metavar="DEV",
+        help="Only events of this device: a name, a /dev path, a partition or a mount point. Can "
+        "be repeated.",
+    )
+    device_field: str | None = option(
+        "--device-field",
+        type=values.Text(),
+        metavar="FIELD",
+        help="The field that -d is compared with, where the pair does not say it. Default: dev.",
+    )
+    filters: Filters = added(task_options(_TASK_HELP, "-p"))
+    interval: float | None = option(
+        "-i",
+        "--interval",
+        type=units.Duration(units.ABOVE_ZERO),
+        metavar="TIME",
+        help="Print what came since the last time, each 1s, 500ms, …; otherwise once, at the end.",
+    )
+    duration: float | None = added(duration_option("--for"))
+    as_json: bool = option("--json", is_flag=True, help="Print an object per line, as JSON.")
+    output: str | None = option(
+        "-o",
+        "--output",
+        type=click.Path(),
+        metavar="FILE",
+        help="Record every pair to this log as well; - writes it to standard output.",
+    )
+    force: bool = added(force_option)
+    buffer_size: int | None = option(
+        "--buffer-size",
+        type=units.Size(1),
+        metavar="SIZE",
+        help="Size of the ring for -o, e.g. 64M; use a larger one when records are lost.",
+    )
+    max_open: int = option(
+        "--max-open",
+        type=units.Count(64, 1 << 24),
+        default=MAX_OPEN,
+        show_default=True,
+        metavar="N",
+        help="How many begins may wait for their end at once; further ones are lost, and counted.",
+    )
+    by_values: int = option(
+        "--by-values",
+        type=units.Count(1, 4096),
+        default=BY_VALUES,
+        show_default=True,
+        metavar="N",
+        help="With --by: values that have a histogram of their own; others share one.",
+    )
+    max_cpu: float | None = option(
+        "--max-cpu",
+        type=values.Percent(values.LEAST_PER_CENT),
+        metavar="PERCENT",
+        help="End once recording takes more than so much of one core over 5 s.",
+    )
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print results and losses only.")
 
     def check(self) -> None:
         """Raise click.UsageError if options contradict each other."""
@@ -182,19 +125,6 @@ class PairArguments:
             )
         if self.device_field and not self.devices:
             raise click.UsageError("--device-field is for -d")
-
-    @property
-    def filters(self) -> Filters:
-        """The filters by task."""
-        return Filters(
-            pids=joined(self.pid),
-            tids=joined(self.tid),
-            comms=self.comm,
-            cgroups=self.cgroup,
-            units=self.unit,
-            containers=self.container,
-            pods=self.pod,
-        )
 
     def pairs(self, words: tuple[str, ...], known: Declarations) -> list[Pair]:
         """Return the pairs that the user names: BEGIN END with --key, or NAME[,NAME…].

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that say what `biotrail record` records, and how. Imports only what recording needs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from biotrail.cli.options.gathering import added, option
 from biotrail.cli.options.record_follow import FollowValue
 from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.probes.choice import BACKENDS
@@ -37,29 +37,34 @@ class PathParts(click.ParamType[frozenset[str]]):
 
 
 EVENT_SETS = ("light", "minimal", "lifecycle", "all")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
+
+
+@dataclass(frozen=True)
+class RecordArguments:
+    """The values of these options, as the user gave them."""
+
+    devices: tuple[str, ...] = option(
         "-d",
         "--device",
-        "devices",
         multiple=True,
         type=values.Name(),
         metavar="DEV",
         help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
         "mount point. Can be repeated. Default: all devices.",
-    ),
-    click.option(
+    )
+    output: str | None = option(
         "-o",
         "--output",
         metavar="FILE",
         type=click.Path(),
         help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail "
         "in the current directory.",
-    ),
-    force_option,
-    duration_option(),
-    click.option(
+    )
+    """Path of the log; `-`: standard output; None: not given."""
+    force: bool = added(force_option)
+    duration: float | None = added(duration_option())
+    """Seconds; None: no end."""
+    events: str = option(
         "--events",
         type=click.Choice(EVENT_SETS),
         default="lifecycle",
@@ -67,38 +72,38 @@ _OPTIONS = (
         help="light: each request at its completion, with the kernel's own times, at the least "
         "cost; minimal: queue, issue and complete, and the events that link them; lifecycle: every "
         "step of a bio and request; all: plugs and all other events too.",
-    ),
-    click.option(
+    )
+    """One of EVENT_SETS."""
+    backend: str = option(
         "--backend",
         type=click.Choice(BACKENDS),
         default="auto",
         show_default=True,
         help="core: precompiled programs, for kernels with type information (BTF); bcc: programs "
         "that bcc compiles here, which record less; auto: core where it can be used, else bcc.",
-    ),
-    click.option(
+    )
+    stacks: bool = option(
         "--stacks",
         is_flag=True,
         help="Record the kernel call stack that queued each bio: see biotrail stacks.",
-    ),
-    click.option(
+    )
+    user_stacks: bool = option(
         "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
-    ),
-    click.option(
+    )
+    files: bool = option(
         "--files",
         is_flag=True,
         help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
         "direct I/O. See biotrail report --by file.",
-    ),
-    click.option(
+    )
+    command_lines: bool = option(
         "--command-lines",
         is_flag=True,
         help="Keep the whole command line of each process, not only the title that it set, or "
         "interpreter and script. It may hold secrets, which are then in the log.",
-    ),
-    click.option(
+    )
+    path: frozenset[str] | None = option(
         "--path",
-        "path",
         type=PathParts(),
         is_flag=False,
         flag_value="all",
@@ -107,16 +112,18 @@ _OPTIONS = (
         "calls with entry and exit (time), every thread's waits for I/O (wait), the interrupt of "
         "each completion (irq), who dirtied the pages of write-back (dirty), what each wait is for "
         "and the commits of journals (fs). All of them, or PARTS with commas.",
-    ),
-    click.option(
+    )
+    """Parts of the path; None: none."""
+    call_over: float = option(
         "--call-over",
         type=units.Duration(),
         metavar="TIME",
         default="1ms",
         show_default=True,
         help="With --path: record calls that took longer than this even if they do no I/O.",
-    ),
-    click.option(
+    )
+    """Seconds."""
+    call_budget: float = option(
         "--call-budget",
         type=values.Percent(),
         metavar="PERCENT",
@@ -124,8 +131,9 @@ _OPTIONS = (
         show_default=True,
         help="With --path: time calls no longer once that takes more than so much of a CPU, and "
         "say so; waits and the call that queues each bio are still recorded. 0: no limit.",
-    ),
-    click.option(
+    )
+    """Per cent of a CPU; 0: no limit."""
+    follow: FollowWish | None = option(
         "--follow",
         type=FollowValue(),
         metavar="WHAT[,SETTINGS]",
@@ -133,63 +141,26 @@ _OPTIONS = (
         "--functions and biotrail tree. Settings: every=N: each N-th; max=N: so many at one time; "
         "lives=N: so many in all; slower=TIME: only those that took longer; way=typed: tracepoints "
         "alone; max-functions=N. See docs/follow.md.",
-    ),
-    click.option(
+    )
+    """Requests or bios to follow; None: none."""
+    buffer_size: int | None = option(
         "--buffer-size",
         type=units.Size(1),
         metavar="SIZE",
         help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
         "depends on the machine.",
-    ),
-    click.option(
+    )
+    """Bytes of each CPU's ring; None: the recorder chooses."""
+    sync: bool = option(
         "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
-    ),
-    click.option(
+    )
+    level: int = option(
         "--level",
         type=units.Count(0, 19),
         default=1,
         show_default=True,
         help="zstd compression level; 0: no compression.",
-    ),
-)
-
-
-def options(command: _Command) -> _Command:
-    """Add the options whose values are the fields of RecordArguments to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-@dataclass(frozen=True)
-class RecordArguments:
-    """The values of these options, as the user gave them."""
-
-    devices: tuple[str, ...]
-    output: str | None
-    """Path of the log; `-`: standard output; None: not given."""
-    force: bool
-    duration: float | None
-    """Seconds; None: no end."""
-    events: str
-    """One of EVENT_SETS."""
-    backend: str
-    stacks: bool
-    user_stacks: bool
-    files: bool
-    command_lines: bool
-    path: frozenset[str] | None
-    """Parts of the path; None: none."""
-    call_over: float
-    """Seconds."""
-    call_budget: float
-    """Per cent of a CPU; 0: no limit."""
-    follow: FollowWish | None
-    """Requests or bios to follow; None: none."""
-    buffer_size: int | None
-    """Bytes of each CPU's ring; None: the recorder chooses."""
-    sync: bool
-    level: int
+    )
 
     def check(self) -> None:
         """Raise click.UsageError if options contradict each other."""

@@ -1,31 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of `record --print`. Imports only what recording needs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import click
 
+from biotrail.cli.options.gathering import option
+from biotrail.cli.options.record_keeping import Keeping
 from biotrail.recorder.filters.filters import Filters
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
+NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
+"""Options that the printing process handles itself."""
+_RAW = "biotrail.cli.recording.arguments"
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """Whether to print I/Os as they end."""
+
+    print_ios: bool = option(
         "--print",
-        "print_ios",
         is_flag=True,
         help="Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
         "given. See docs/print.md.",
-    ),
-    click.option(
-        "--json", "as_json", is_flag=True, help="With --print: print a JSON object per line."
-    ),
-)
-_ONE_LOG = ("rotate", "keep", "max_files", "triggers")
-"""Options that make several files; the printer follows one."""
-_OURS = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
-_RAW = "biotrail.cli.record.arguments"
+    )
+    as_json: bool = option(
+        "--json", is_flag=True, help="With --print: print a JSON object per line."
+    )
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Printing:
     command: Sequence[str]
 
 
-class RecordCommand(click.Command):
+class RecordingCommand(click.Command):
     """A command that stores its unparsed arguments in the context's `meta`, for `given`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -54,45 +56,39 @@ class RecordCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def options(command: _Command) -> _Command:
-    """Add --print and --json to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def check(print_ios: bool, as_json: bool, output: str | None, keeping: Mapping[str, Any]) -> None:
+def check(asked: PrintOptions, output: str | None, keeping: Keeping) -> None:
     """Raise click.UsageError if --print or --json contradicts other options.
 
-    output: the value of -o; keeping: the values of record_keeping's options.
+    output: the value of -o.
     """
-    if as_json and not print_ios:
+    if asked.as_json and not asked.print_ios:
         raise click.UsageError("--json needs --print: give both")
-    if print_ios and output == "-":
+    if asked.print_ios and output == "-":
         raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
-    if print_ios and any(keeping[name] for name in _ONE_LOG):
+    flight = keeping.flight
+    if asked.print_ios and (keeping.several_files or flight.max_files or flight.triggers):
         raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
-def given(ctx: click.Context) -> list[str]:
-    """Return the options that `record` was given (`--name=value`) for its recorder process.
+def given(ctx: click.Context, not_passed_on: Collection[str]) -> list[str]:
+    """Return the options that a RecordingCommand was given, `--name=value`, as `record` takes them.
 
-    Leaves out the options that the printing process handles itself (_OURS).
+    not_passed_on: names of parameters that are the command's own.
     """
     parser = ctx.command.make_parser(ctx)
     values, _, _ = parser.parse_args(list(ctx.meta[_RAW]))
     found = []
-    for option in ctx.command.get_params(ctx):
-        if not isinstance(option, click.Option) or option.name in {*_OURS, None}:
+    for parameter in ctx.command.get_params(ctx):
+        if not isinstance(parameter, click.Option) or parameter.name in {*not_passed_on, None}:
             continue
-        if (value := values.get(option.name)) is None:
+        if (value := values.get(parameter.name)) is None:
             continue
-        name = max(option.opts, key=len)
-        if option.is_flag:
+        name = max(parameter.opts, key=len)
+        if parameter.is_flag:
             found += [name] if value else []
             continue
-        for one in value if option.multiple else [value]:
+        for one in value if parameter.multiple else [value]:
             # An option that was given without its value has click's mark in place of text.
-            word = one if isinstance(one, str) else option.flag_value
+            word = one if isinstance(one, str) else parameter.flag_value
             found.append(f"{name}={word}")
     return found
