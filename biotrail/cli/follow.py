@@ -13,8 +13,7 @@ import click
 
 from biotrail import __version__
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.record_follow import EVERY, MOST_AT_ONCE
-from biotrail.cli.options.recording_options import duration_option, force_option
+from biotrail.cli.options.record_arguments import EVERY, MOST_AT_ONCE, duration_option, force_option
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices

@@ -9,11 +9,15 @@ import click
 from biotrail.cli.measuring.server import DEFAULT, Address, parse_address
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.record_arguments import EVENT_SETS
+from biotrail.cli.options.record_arguments import (
+    EVENT_SETS,
+    RecordingCommand,
+    device_option,
+    duration_option,
+    given,
+)
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_keeping import FlightOptions
-from biotrail.cli.options.record_print import RecordingCommand, given
-from biotrail.cli.options.recording_options import device_option, duration_option
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices
 from biotrail.recorder.probes import light

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import click
 
 from biotrail import __version__
-from biotrail.cli.options import record_print
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.record_arguments import RecordArguments
+from biotrail.cli.options.record_arguments import RecordArguments, RecordingCommand, given
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_keeping import Keeping
-from biotrail.cli.options.record_print import PrintOptions, RecordingCommand
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.pausing import held, suspects
 from biotrail.recorder.pausing.guard import Pausing
@@ -33,6 +31,23 @@ from biotrail.text.record.following import followed_lines
 from biotrail.text.record.left_out import left_out_text, let_pass_text
 
 LOG_SUFFIX = ".biotrail"
+NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
+"""Options that the printing process handles itself."""
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """Whether to print I/Os as they end."""
+
+    print_ios: bool = option(
+        "--print",
+        is_flag=True,
+        help="Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
+        "given. See docs/print.md.",
+    )
+    as_json: bool = option(
+        "--json", is_flag=True, help="With --print: print a JSON object per line."
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,7 @@ def command(command: tuple[str, ...], asked: Asked) -> int:
         return _resume()
     if keeping.dry_run:
         return _dry_run(keeping.pausing, asked.filters)
-    record_print.check(asked.printing, what.output, keeping)
+    check_print(asked.printing, what.output, keeping)
     path = what.output or default_name(keeping.several_files)
     log = None if path == "-" else path
     if log is None and sys.stdout.isatty():
@@ -116,6 +131,20 @@ def command(command: tuple[str, ...], asked: Asked) -> int:
     finally:
         line.clear()
     return _finish(options, summary, quiet)
+
+
+def check_print(asked: PrintOptions, output: str | None, keeping: Keeping) -> None:
+    """Raise click.UsageError if --print or --json contradicts other options.
+
+    output: the value of -o.
+    """
+    if asked.as_json and not asked.print_ios:
+        raise click.UsageError("--json needs --print: give both")
+    if asked.print_ios and output == "-":
+        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
+    flight = keeping.flight
+    if asked.print_ios and (keeping.several_files or flight.max_files or flight.triggers):
+        raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 def _resume() -> int:
@@ -152,14 +181,14 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
     # Not an import statement: recording alone does not need the reader of logs.
     printer = importlib.import_module("biotrail.cli.live.print_ios")
     status: int = printer.run(
-        record_print.Printing(
+        printer.Printing(
             what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
             target=kept,
             force=options.force,
             as_json=as_json,
             quiet=quiet,
             filters=options.filters,
-            arguments=record_print.given(click.get_current_context(), record_print.NOT_PASSED_ON),
+            arguments=given(click.get_current_context(), NOT_PASSED_ON),
             command=options.command,
         )
     )

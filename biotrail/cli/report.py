@@ -12,16 +12,15 @@ import click
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming, check_blame
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, Opened
+from biotrail.cli.options.cuts import Cut, Opened, cut_options
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import (
+from biotrail.cli.options.recordings import (
     Given,
     Lined,
     lined_up,
+    logs_argument,
     names_beside,
     of_each,
     recordings,

@@ -9,14 +9,12 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cut_options import choice_options, nanoseconds
-from biotrail.cli.options.cuts import Cut, limiting, read_lines
+from biotrail.cli.options.cuts import Cut, choice_options, limiting, nanoseconds, read_lines
+from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
-from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
 from biotrail.cli.reporting.slowest import (
     FORMAT,
     Findings,

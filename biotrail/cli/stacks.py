@@ -7,13 +7,11 @@ from pathlib import Path
 
 import click
 
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, Opened
+from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
-from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
 from biotrail.converters.analysis.stacks.stacks import StackTable, Weight, folded, grouped
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace

@@ -9,8 +9,7 @@ import click
 
 from biotrail.cli.options.gathering import gathered, option
 from biotrail.cli.options.opening import Reading
-from biotrail.cli.options.recordings import open_recordings
-from biotrail.cli.options.several import Given
+from biotrail.cli.options.recordings import Given, open_recordings
 from biotrail.text import values
 
 if TYPE_CHECKING:  # imported where a guest is asked for

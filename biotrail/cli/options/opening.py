@@ -1,21 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening of a command's log: a path, or - for standard input."""
+"""Opening of a command's log: a path, or - for standard input; options on how it is read."""
 
+import csv
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from biotrail.cli.options.gathering import Decorator, added, gathered, option
-from biotrail.cli.options.labels import LabelsFile
 from biotrail.converters.events.labels import Labels
 from biotrail.converters.inputs.beginning import is_pipe, open_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError
+
+if TYPE_CHECKING:  # generic in click 8.2 and later only
+    _Base = click.ParamType[Labels]
+else:
+    _Base = click.ParamType
+
+
+class LabelsFile(_Base):
+    """The type of an option whose value is a CSV file of patterns and labels."""
+
+    name = "labels"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Labels:
+        """Return the labels in a file. Raises ConversionError."""
+        return value if isinstance(value, Labels) else read_labels(str(value))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Have the shell complete a file's name."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+def read_labels(path: str) -> Labels:
+    """Return the labels in a CSV file with a pattern and a label in each line.
+
+    Empty lines are skipped. Raises ConversionError: it cannot be read, or a line has not these two.
+    """
+    pairs: list[tuple[str, str]] = []
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            lines = csv.reader(stream)
+            for line in lines:
+                cells = [cell.strip() for cell in line]
+                if not any(cells):
+                    continue
+                if len(cells) != 2 or not all(cells):
+                    raise ConversionError(
+                        f"{path}:{lines.line_num}: a line of labels has a pattern of paths, a "
+                        f"comma and a label; this one has {line!r}"
+                    )
+                pairs.append((cells[0], cells[1]))
+    except (OSError, UnicodeError, csv.Error) as error:
+        what = getattr(error, "strerror", None) or error
+        raise ConversionError(f"{path}: the labels cannot be read: {what}") from error
+    return Labels(pairs)
+
 
 log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=click.Path())
 """The argument LOG. Its type click.Path lets shells complete file names."""

@@ -1,19 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that say what `biotrail record` records, and how. Imports only what recording needs."""
+"""Options that say what is recorded, and how. Imports only what recording needs."""
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from biotrail.cli.options.gathering import added, option
-from biotrail.cli.options.record_follow import FollowValue
-from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.wish import FollowWish
+from biotrail.recorder.probes.sites.wish import AUTO, FOLLOWED_IO, FollowWish
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units, values
+
+force_option: Callable[[Any], Any] = click.option(
+    "-f", "--force", is_flag=True, help="Replace FILE if it exists."
+)
+device_option: Callable[[Any], Any] = click.option(
+    "-d",
+    "--device",
+    "devices",
+    multiple=True,
+    type=values.Name(),
+    metavar="DEV",
+    help="Only this device, named as for record. Can be repeated. Default: all devices.",
+)
+"""-d of commands that start a recorder or measure; record's own says how devices are named."""
+
+
+def duration_option(*other_names: str) -> Callable[[Any], Any]:
+    """Return the option --duration, of seconds or None, with other names that it has as well."""
+    return click.option(
+        "--duration",
+        *other_names,
+        "duration",
+        type=units.Duration(units.ABOVE_ZERO),
+        metavar="TIME",
+        help="Stop after 10s, 5min, 2h, …",
+    )
+
+
+MOST_AT_ONCE = 4096
+"""Objects that can be followed at one time."""
+EVERY = (1, (1 << 32) - 1)
+"""Range of each N-th, a u32 of the programs."""
+_NUMBERS = {
+    "every": EVERY,
+    "max": (1, MOST_AT_ONCE),
+    "lives": (0, units.MOST),
+    "max-functions": (1, units.MOST),
+}
+"""Settings that are whole numbers, with the least and largest value of each."""
+_SETTINGS = (*_NUMBERS, "slower", "way")
+
+
+class FollowValue(click.ParamType[FollowWish]):
+    """The value of --follow: `request` or `bio`, then settings, as `request,every=100`."""
+
+    name = "follow"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> FollowWish:
+        """Return what to follow. Fails with a usage error that says what there is."""
+        if isinstance(value, FollowWish):
+            return value
+        struct, *parts = str(value).split(",")
+        if struct not in FOLLOWED_IO:
+            known = " or ".join(FOLLOWED_IO)
+            self.fail(
+                f"{struct!r} is no I/O of the block layer: give {known}; "
+                "biotrail follow follows any struct",
+                param,
+                ctx,
+            )
+        given = {}
+        for part in parts:
+            name, equals, text = part.partition("=")
+            if name not in _SETTINGS or not equals:
+                known = ", ".join(f"{one}=" for one in _SETTINGS)
+                self.fail(f"there is no setting {part!r}: choose of {known}", param, ctx)
+            given[name] = text
+        return _wish(struct, given, lambda message: self.fail(message, param, ctx))
+
+
+def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowWish:
+    """Return what the settings say; `fail` is called with a message on one that is wrong."""
+    from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
+
+    usual = FollowWish(struct)
+    numbers = {name: _number(name, given[name], fail) for name in _NUMBERS if name in given}
+    slower = 0.0
+    if "slower" in given:
+        slower = units.Duration().convert(given["slower"], None, None)
+    way = given.get("way", AUTO)
+    if way not in (AUTO, *WAYS):
+        fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
+    return FollowWish(
+        struct,
+        numbers.get("every", usual.every),
+        numbers.get("max", usual.at_once),
+        numbers.get("lives", usual.lives),
+        round(slower * 1e9),
+        way,
+        numbers.get("max-functions", usual.max_functions),
+    )
+
+
+def _number(name: str, text: str, fail: Callable[[str], Any]) -> int:
+    """Return a whole number; `fail` is called where it is none, or out of range."""
+    least, most = _NUMBERS[name]
+    number = units.whole(text, least, most)
+    if number is None:
+        fail(f"{name}={text}: give a whole number from {least} to {most}")
+        return least
+    return number
 
 
 class PathParts(click.ParamType[frozenset[str]]):
@@ -37,6 +139,8 @@ class PathParts(click.ParamType[frozenset[str]]):
 
 
 EVENT_SETS = ("light", "minimal", "lifecycle", "all")
+_RAW = "biotrail.cli.recording.arguments"
+"""Key in a context's `meta` under which a RecordingCommand keeps its words."""
 
 
 @dataclass(frozen=True)
@@ -196,3 +300,36 @@ class RecordArguments:
             "sync": self.sync,
             "level": self.level,
         }
+
+
+class RecordingCommand(click.Command):
+    """A command that stores its unparsed arguments in the context's `meta`, for `given`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Store the arguments and parse them as click does."""
+        ctx.meta[_RAW] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def given(ctx: click.Context, not_passed_on: Collection[str]) -> list[str]:
+    """Return the options that a RecordingCommand was given, `--name=value`, as `record` takes them.
+
+    not_passed_on: names of parameters that are the command's own.
+    """
+    parser = ctx.command.make_parser(ctx)
+    values, _, _ = parser.parse_args(list(ctx.meta[_RAW]))
+    found = []
+    for parameter in ctx.command.get_params(ctx):
+        if not isinstance(parameter, click.Option) or parameter.name in {*not_passed_on, None}:
+            continue
+        if (value := values.get(parameter.name)) is None:
+            continue
+        name = max(parameter.opts, key=len)
+        if parameter.is_flag:
+            found += [name] if value else []
+            continue
+        for one in value if parameter.multiple else [value]:
+            # An option that was given without its value has click's mark in place of text.
+            word = one if isinstance(one, str) else parameter.flag_value
+            found.append(f"{name}={word}")
+    return found

@@ -15,7 +15,9 @@ import pytest
 from biotrail.cli import record
 from biotrail.cli.children.recorder_process import Tail
 from biotrail.cli.live import print_ios
-from biotrail.cli.options.record_print import NOT_PASSED_ON, Printing, given
+from biotrail.cli.live.print_ios import Printing
+from biotrail.cli.options.record_arguments import given
+from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import backlog

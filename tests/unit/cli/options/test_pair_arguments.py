@@ -6,7 +6,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from biotrail.cli.options.pair_arguments import PairArguments
+from biotrail.cli.pairs import PairArguments
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.sites.declarations import READY_MADE, read

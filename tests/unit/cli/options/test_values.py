@@ -10,11 +10,11 @@ import pytest
 
 from biotrail.cli.dump import Kinds
 from biotrail.cli.metrics import AddressType
-from biotrail.cli.options.labels import LabelsFile
-from biotrail.cli.options.moments import MomentType
-from biotrail.cli.options.record_follow import FollowValue
+from biotrail.cli.options.cuts import MomentType
+from biotrail.cli.options.opening import LabelsFile
+from biotrail.cli.options.record_arguments import FollowValue, given
 from biotrail.cli.options.record_keeping import TriggerType
-from biotrail.cli.options.record_print import NOT_PASSED_ON, given
+from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.cli.record import command as record
 from biotrail.recorder.probes.maps import admission
 from biotrail.text import units
