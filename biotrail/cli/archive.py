@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail archive`: conversion of logs to Parquet, as single files or a dataset."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from biotrail.cli.archiving.file import file_lines, write_events
+from biotrail.cli.options.ending import terminated_as_interrupted
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import Recording, open_recordings, without_log_ending
-from biotrail.cli.options.shipping import asked_shipping, shipping_options
-from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units, values
 from biotrail.text.printing import say_all
@@ -19,41 +18,86 @@ SUFFIX = ".parquet"
 TABLES = ("events", "bios", "requests")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the options say about the archives, and what to ship."""
+
+    target: str | None = option(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=click.Path(),
+        help="FILE.parquet, or a directory for a dataset. Default: LOG with the ending .parquet.",
+    )
+    tables: str | None = option(
+        "--tables",
+        type=values.Text(),
+        metavar="T,..",
+        help="Tables of a dataset: events, bios, requests (default: all). A file holds events "
+        "only.",
+    )
+    level: int = option(
+        "--level",
+        type=units.Count(1, 19),
+        default=3,
+        show_default=True,
+        help="zstd compression level: a higher one is smaller and slower.",
+    )
+    reading: Reading = added(reading_options(own_io=True))
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset."
+    )
+    directory: str | None = option(
+        "--watch",
+        metavar="DIR",
+        type=click.Path(file_okay=False),
+        help="Ship the finished logs in DIR, and those that become finished. Needs --to.",
+    )
+    to: str | None = option(
+        "--to",
+        type=values.Name(),
+        metavar="DESTINATION",
+        help="Where --watch ships to: a directory, or a URL (s3://BUCKET/FOLDER, gs://, abfs://).",
+    )
+    once: bool = option(
+        "--once", is_flag=True, help="With --watch: ship what is finished, and end."
+    )
+    keep_logs: bool = option(
+        "--keep-logs", is_flag=True, help="With --watch: delete no log after it was shipped."
+    )
+    take_damaged: bool = option(
+        "--take-damaged",
+        is_flag=True,
+        help="With --watch: delete damaged logs, too, when what can be read of them was shipped. "
+        "Default: keep them.",
+    )
+    quiet: bool = option(
+        "-q", "--quiet", is_flag=True, help="With --watch: print only what goes wrong."
+    )
+
+    def check(self, logs: tuple[str, ...]) -> None:
+        """Raise click.UsageError: neither logs nor --watch, both, or options that exclude these."""
+        only_shipping = (self.once, self.keep_logs, self.take_damaged, self.quiet)
+        if self.directory is None:
+            if self.to is not None or any(only_shipping):
+                raise click.UsageError(
+                    "--to, --once, --keep-logs, --take-damaged, -q need --watch DIR"
+                )
+            if not logs:
+                raise click.UsageError("give LOGs, or --watch DIR --to DESTINATION")
+            return
+        if self.to is None:
+            raise click.UsageError("--watch needs --to DESTINATION: a directory or a URL")
+        if logs or self.target is not None or self.tables is not None or self.force:
+            raise click.UsageError(
+                "--watch takes no LOG, -o, --tables or -f: it names archives itself"
+            )
+
+
 @click.command()
 @click.argument("logs", metavar="LOG...", nargs=-1, type=click.Path())
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="OUT",
-    type=click.Path(),
-    help="FILE.parquet, or a directory for a dataset. Default: LOG with the ending .parquet.",
-)
-@click.option(
-    "--tables",
-    type=values.Text(),
-    metavar="T,..",
-    help="Tables of a dataset: events, bios, requests (default: all). A file holds events only.",
-)
-@click.option(
-    "--level",
-    type=units.Count(1, 19),
-    default=3,
-    show_default=True,
-    help="zstd compression level: a higher one is smaller and slower.",
-)
-@reading_options(own_io=True)
-@click.option("-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset.")
-@shipping_options
-def command(
-    logs: tuple[str, ...],
-    target: str | None,
-    tables: str | None,
-    level: int,
-    reading: Reading,
-    force: bool,
-    **shipping: Any,
-) -> int:
+@gathered(Asked, "asked")
+def command(logs: tuple[str, ...], asked: Asked) -> int:
     """Convert LOGs to Parquet: small, and readable by DuckDB, Polars, pandas, Spark and others.
 
     An archive holds everything that the log holds: every command that reads a log reads an
@@ -72,22 +116,25 @@ def command(
     biotrail archive *.biotrail -o archive/             # a dataset
     biotrail archive --watch /var/log/biotrail --to s3://logs/fleet
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if asked := asked_shipping(logs, target, tables, level, force, **shipping):
-        from biotrail.cli.archiving.watching import watch
+    asked.check(logs)
+    if asked.directory is not None and asked.to is not None:
+        from biotrail.cli.archiving.shipping import Shipping, watch
 
-        return watch(asked)
-    if target is None and "-" in logs:
+        flags = (asked.once, asked.keep_logs, asked.take_damaged, asked.quiet)
+        return watch(Shipping(asked.directory, asked.to, asked.level, *flags))
+    if asked.target is None and "-" in logs:
         raise click.UsageError("a log from standard input needs -o OUT")
-    recordings = open_recordings(logs, reading)
+    recordings = open_recordings(logs, asked.reading)
+    target = asked.target
     if target is None:
         target = without_log_ending(recordings[0].paths[0]) + SUFFIX
     with terminated_as_interrupted():
         if target.endswith(SUFFIX):
-            _file(recordings, target, tables, level, force)
+            _file(recordings, target, asked)
         else:
             from biotrail.cli.archiving.dataset import Wanted, add
 
-            wanted = Wanted(chosen(tables), level, reading, force)
+            wanted = Wanted(chosen(asked.tables), asked.level, asked.reading, asked.force)
             say_all(add(recordings, Path(target), wanted))
     return 0
 
@@ -100,14 +147,12 @@ def chosen(tables: str | None) -> tuple[str, ...]:
     return names
 
 
-def _file(
-    recordings: list[Recording], target: str, tables: str | None, level: int, force: bool
-) -> None:
+def _file(recordings: list[Recording], target: str, asked: Asked) -> None:
     """Archive one recording as the file `target`, and print lines about it.
 
     Raises click.UsageError for tables other than events, ConversionError for several recordings.
     """
-    if tables is not None and chosen(tables) != ("events",):
+    if asked.tables is not None and chosen(asked.tables) != ("events",):
         raise click.UsageError(
             "a file holds events; give -o a directory for bios and requests, or use "
             "`biotrail export`"
@@ -117,6 +162,8 @@ def _file(
             f"{recordings[0].paths[0]} and {recordings[1].paths[0]} are of two recordings, and a "
             "file holds one: give -o a directory, or archive them one by one"
         )
+    from biotrail.cli.archiving.dataset import file_lines, write_events
+
     [recording] = recordings
-    events = write_events(recording, target, level, force)
+    events = write_events(recording, target, asked.level, asked.force)
     say_all(file_lines(target, events, recording.trace.reader))

@@ -8,11 +8,9 @@ import click
 
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming
-from biotrail.cli.options.cut_options import choice_options
-from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.cuts import Cut, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import of_each, recordings
+from biotrail.cli.options.recordings import logs_argument, of_each, recordings
 from biotrail.converters.analysis.blame import json as blame_json
 from biotrail.converters.analysis.blame.blame import Asked
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER

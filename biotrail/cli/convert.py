@@ -1,96 +1,296 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail convert`: conversion of logs to a Perfetto trace, OTF2 or blktrace's files."""
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from biotrail.cli.converting.conversion import convert, report_lines
-from biotrail.cli.converting.formats import (
-    BLKTRACE,
-    OTF2,
-    PERFETTO,
-    check_beside,
-    checked,
-    format_and_path,
-)
-from biotrail.cli.converting.result import Result
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
-from biotrail.cli.options.drawing import Drawing, drawing_options
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.converting import perfetto
+from biotrail.cli.converting.perfetto import Result, open_lines
+from biotrail.cli.options import compressing
+from biotrail.cli.options.cuts import Cut, Opened, Times, cut_of, cut_options, opened
+from biotrail.cli.options.drawing import LEAST_PART, Drawing, drawing_options
+from biotrail.cli.options.ending import terminated_as_interrupted
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
-from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.options.recordings import (
+    Recording,
+    logs_argument,
+    open_recordings,
+    without_log_ending,
+)
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.outputs.perfetto.names import Colour, Detail
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.output import directories
+from biotrail.recorder.schema.errors import ConversionError
+from biotrail.text import tallies, units
 from biotrail.text.printing import say_all
+from biotrail.text.progress import progress
 
-if TYPE_CHECKING:  # imported where another trace is given
+if TYPE_CHECKING:
     from biotrail.cli.converting.beside import Beside
+
+PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
+ENDINGS = {
+    ".pftrace": PERFETTO,
+    ".perfetto-trace": PERFETTO,
+    ".otf2": OTF2,
+    ".blktrace": BLKTRACE,
+}
+SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
+
+
+def checked(
+    log: str, target: str | None, form: str | None, cut: Cut, drawing: Drawing
+) -> tuple[str, str]:
+    """Return (format, output path) as `format_and_path` does.
+
+    Raises click.UsageError also if the format does not support `cut` or `drawing`.
+    """
+    form, target = format_and_path(log, target, form)
+    check_drawing(form, target, drawing)
+    if form == BLKTRACE:
+        check_records(cut)
+    return form, target
+
+
+def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str, str]:
+    """Return (format, output path; `-` is standard output) from -o and --format.
+
+    log: the path from which the output's default name is made. target, form: the options'
+    values, None if not given. Raises click.UsageError.
+    """
+    if target is None:
+        if log == "-":
+            raise click.UsageError("a log from standard input needs -o OUT")
+        form = form or PERFETTO
+        stem = without_log_ending(log)
+        made = stem + SUFFIX[form]
+        return form, made if made != log else f"{stem}-bios{SUFFIX[form]}"
+    if target == "-":
+        if form in (OTF2, BLKTRACE):
+            raise click.UsageError(f"{form} output is a directory: give -o OUT")
+        if sys.stdout.isatty():
+            raise click.UsageError("-o - writes a binary trace: send it to a file or a pipe")
+        return PERFETTO, target
+    plain = compressing.plain(target)
+    ending = Path(plain).suffix
+    if target.endswith("/") and ending not in ENDINGS:
+        return form or OTF2, target
+    if form is None and ending not in ENDINGS:
+        known = ", ".join(ENDINGS)
+        raise click.UsageError(
+            f"the ending of {target} names no format ({known}): give --format as well"
+        )
+    form = form or ENDINGS[ending]
+    if form != PERFETTO and compressing.plain(target) != target:
+        raise click.UsageError(f"{form} output is a directory, which {target} cannot be")
+    return form, target
+
+
+def check_drawing(form: str, target: str, drawing: Drawing) -> None:
+    """Raise click.UsageError if the output cannot be written as `drawing` says.
+
+    Detail, colours and a size of parts are for Perfetto traces alone; parts are for files, and
+    no smaller than LEAST_PART. form, target: from `format_and_path`.
+    """
+    if form != PERFETTO and drawing.detail != Detail.STANDARD:
+        raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
+    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
+        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
+    max_size = drawing.max_size
+    if max_size is None:
+        return
+    if form != PERFETTO or target == "-":
+        raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+    if max_size < LEAST_PART:
+        raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
+
+
+def check_with(form: str, beside: str, drawing: Drawing) -> None:
+    """Raise click.UsageError if the output cannot hold another trace, given by its path, as well.
+
+    It goes into one Perfetto trace, and is read twice.
+    """
+    if form != PERFETTO:
+        raise click.UsageError("--with is for Perfetto traces")
+    if drawing.max_size is not None:
+        raise click.UsageError("--with writes one file: leave --max-size out")
+    if beside == "-":
+        raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
+
+
+def check_records(cut: Cut) -> None:
+    """Raise click.UsageError if `cut` chooses by more than time.
+
+    Files for blktrace's tools hold the records of whole devices.
+    """
+    if replace(cut, times=Times()) != Cut():
+        raise click.UsageError(
+            "files for blkparse hold records, of whole devices: only --from, --to and --around "
+            "choose among these"
+        )
+
+
+BLKTRACE_FILES = "*.blktrace.*"
+OTF2_ANCHOR = "traces.otf2"
+WHOLE = Drawing()
+
+
+def convert_one(
+    source: Opened,
+    form: str,
+    target: str,
+    force: bool,
+    drawing: Drawing = WHOLE,
+    beside: "Beside | None" = None,
+) -> Result:
+    """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
+
+    beside: another trace that a Perfetto trace is written beside.
+    Raises TraceError; no partial output is left then.
+    """
+    trace = source.trace
+    if form == BLKTRACE:
+        return _to_blktrace(trace, target, force)
+    with progress(trace, window_events=drawing.window_events) as windows:
+        lifecycles = source.chosen(windows)
+        if form == OTF2:
+            return _to_otf2(trace, lifecycles, target, force)
+        return perfetto.write(source, lifecycles, target, force, drawing, beside)
+
+
+def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:
+    """Write the windows as an OTF2 archive, the directory `target`, with OTF2_ANCHOR in it.
+
+    force: replace a directory that is such an archive. The result's `notes` says how many
+    operations were cancelled for want of a completion, and times moved into order.
+    Raises TraceError; the directory then stays as it was.
+    """
+    from biotrail.converters.outputs.otf2 import convert as otf2
+
+    with directories.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
+        summary = otf2.convert(lifecycles, trace.context, part)
+    path = Path(target)
+    files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+    notes = []
+    if summary.cancelled:
+        what = units.plural(summary.cancelled, "operation")
+        notes.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")
+    if summary.moved:
+        what = units.plural(summary.moved, "time")
+        notes.append(f"  {what} moved: the log contradicts itself, and OTF2 wants an order")
+    return Result(path, sum(files), notes=tuple(notes))
+
+
+def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
+    """Write the trace's events as blktrace's files in the directory `target`, a set per device.
+
+    force: replace a directory that holds such files. The result's `notes` gives the numbers of
+    records, and of those that blktrace has no record for, and how to read each set. Raises
+    TraceError; the directory then stays as it was. ConversionError: a light log has none of them.
+    """
+    if trace.context.is_light:
+        raise ConversionError(
+            "a light log has no events that blktrace has records for: record again with "
+            "biotrail record --events minimal"
+        )
+    from biotrail.converters.outputs.blktrace import convert as blktrace
+
+    with directories.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
+        summary = blktrace.write(trace.shown_events(), trace.context, part)
+    notes = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
+    if summary.left_out:
+        kinds = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.left_out.items())
+        notes.append(f"  left out, as blktrace has no record for them: {kinds}")
+    notes += [f"  {line}" for line in tallies.own_lines(trace)]
+    notes += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
+    return Result(Path(target), summary.bytes, notes=tuple(notes))
+
+
+def report_lines(source: Opened, result: Result, form: str) -> list[str]:
+    """Return lines that say what was written, how certain it is, what it lacks, how to open it.
+
+    source: read to its end. form: PERFETTO, OTF2 or BLKTRACE; of the last, which holds records,
+    there is nothing to say about certainty and losses.
+    """
+    trace = source.trace
+    cut = [f"  {line}" for line in source.lines()]
+    where = "standard output" if result.path is None else str(result.path)
+    size = f" ({units.size(result.bytes)})" if result.bytes else ""
+    if form == BLKTRACE:
+        return [f"wrote {where}{size}", *cut, *result.notes]
+    what = units.plural(result.parts, "part") if result.parts else where
+    found = [f"wrote {what}{size}: {units.plural(trace.account.total, 'event')}"]
+    found += [*result.notes, *cut]
+    found += [f"  {line}" for line in tallies.certainty_lines(trace)]
+    found += [f"  {line}" for line in tallies.own_lines(trace)]
+    found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
+    if result.warning:
+        found.append(result.warning)
+    if form == OTF2:
+        found.append(f"open it: otf2-print {where}/{OTF2_ANCHOR}, or Vampir")
+    elif result.path is not None:
+        found += open_lines(where, result)
+    return found
 
 
 @dataclass(frozen=True)
 class Asked:
     """What the options say about the output, and the part of the log that goes into it."""
 
-    target: str | None
+    target: str | None = option(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=click.Path(),
+        help="The output. Default: LOG with the ending of the format.",
+    )
     """Path of the output; None: made from the log's; `-`: standard output."""
-    form: str | None
+    form: str | None = option(
+        "--format",
+        type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
+        help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
+        "perfetto.",
+    )
     """Name of the format; None: by the ending of `target`."""
-    cut: Cut
-    drawing: Drawing
-    force: bool
-    """Whether to replace an output that exists."""
-    beside: str | None
+    beside: str | None = option(
+        "--with",
+        metavar="TRACE",
+        type=click.Path(),
+        help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
+        "another program made on the same boot; .gz and .zst as well.",
+    )
     """Path of a Perfetto trace that goes into the output, too; None: there is none."""
-    alone: bool
+    alone: bool = option(
+        "--alone",
+        is_flag=True,
+        help="Of a LOG that is a Perfetto trace itself, write what is made of its block events "
+        "alone, not beside its own packets.",
+    )
     """Whether the packets of a Perfetto trace that is the LOG are left out."""
+    cut: Cut = added(cut_options)
+    drawing: Drawing = added(drawing_options)
+    reading: Reading = added(reading_options(own_io=True, labels=True))
+    guest: GuestOf = added(guest_options)
+    force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+    """Whether to replace an output that exists."""
 
 
 @click.command()
 @logs_argument
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="OUT",
-    type=click.Path(),
-    help="The output. Default: LOG with the ending of the format.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
-    help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
-    "perfetto.",
-)
-@click.option(
-    "--with",
-    "beside",
-    metavar="TRACE",
-    type=click.Path(),
-    help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
-    "another program made on the same boot; .gz and .zst as well.",
-)
-@click.option(
-    "--alone",
-    is_flag=True,
-    help="Of a LOG that is a Perfetto trace itself, write what is made of its block events alone, "
-    "not beside its own packets.",
-)
-@cut_options
-@drawing_options
-@reading_options(own_io=True, labels=True)
-@guest_options
-@click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 @gathered(Asked, "asked")
-def command(
-    logs: tuple[str, ...],
-    asked: Asked,
-    reading: Reading,
-    guest: GuestOf,
-) -> None:
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, an archive, a Perfetto trace with block events, or blktrace's files: DEV (for
@@ -118,28 +318,27 @@ def command(
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with terminated_as_interrupted():
-        result, lines = _convert(logs, asked, reading, guest)
+        result, lines = _convert(logs, asked)
     say_all(lines, err=result.path is None)
 
 
-def _convert(
-    logs: tuple[str, ...], asked: Asked, reading: Reading, guest: GuestOf
-) -> tuple[Result, list[str]]:
+def _convert(logs: tuple[str, ...], asked: Asked) -> tuple[Result, list[str]]:
     """Convert the logs to one output; return the result and lines about it.
 
     logs: paths or, alone, `-`; the files of one rotated recording are one log, several
     recordings are merged into one trace. Raises click.UsageError for options that do not fit,
     TraceError.
     """
+    guest, reading = asked.guest, asked.reading
     guest.check(asked.beside is not None, "and --with exclude each other")
     if len(logs) == 1 and guest.guest_of is None:
-        form, target = _checked(logs[0], asked)  # before a pipe is read
+        form, target = _checked_output(logs[0], asked)  # before a pipe is read
         with opened(logs[0], asked.cut, reading) as source:
             return _one(logs[0], source, form, target, asked)
     recordings = open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
-        return _merge(recordings, asked, guest, reading)
-    form, target = _checked(recordings[0].paths[0], asked)
+        return _merge(recordings, asked)
+    form, target = _checked_output(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
     return _one(recordings[0].paths[0], source, form, target, asked)
 
@@ -149,7 +348,7 @@ def _one(
 ) -> tuple[Result, list[str]]:
     """Convert one recording; return the result and lines about it. log: its path, for messages."""
     other = _beside(log, source, form, asked)
-    result = convert(source, form, target, asked.force, asked.drawing, other)
+    result = convert_one(source, form, target, asked.force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
@@ -169,7 +368,7 @@ def _beside(log: str, source: Opened, form: str, asked: Asked) -> "Beside | None
     return beside_itself(reader) if isinstance(reader, PerfettoSource) else None
 
 
-def _checked(log: str, asked: Asked) -> tuple[str, str]:
+def _checked_output(log: str, asked: Asked) -> tuple[str, str]:
     """Return (format, output path). Raises click.UsageError for options that do not fit."""
     form, target = checked(log, asked.target, asked.form, asked.cut, asked.drawing)
     _check_beside(form, asked)
@@ -181,15 +380,13 @@ def _check_beside(form: str, asked: Asked) -> None:
     if asked.beside is not None:
         if asked.alone:
             raise click.UsageError("--with and --alone exclude each other")
-        check_beside(form, asked.beside, asked.drawing)
+        check_with(form, asked.beside, asked.drawing)
 
 
-def _merge(
-    recordings: list[Recording], asked: Asked, guest: GuestOf, reading: Reading
-) -> tuple[Result, list[str]]:
+def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
     """Merge recordings into one trace; return the result and lines about it.
 
-    guest: whether they are a guest's and its host's. Raises click.UsageError if a cut or parts
+    They may be a guest's and its host's. Raises click.UsageError if a cut or parts
     (--max-size) are asked for, without a target, or for another format than Perfetto; TraceError.
     """
     from biotrail.cli.converting import merging
@@ -211,6 +408,6 @@ def _merge(
         )
     _check_beside(form, asked)
     joined = None
-    if guest.guest_of is not None:
-        joined = guest.join([one.paths for one in recordings], reading)
+    if asked.guest.guest_of is not None:
+        joined = asked.guest.join([one.paths for one in recordings], asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

@@ -12,7 +12,6 @@ import click
 
 from biotrail import __version__
 from biotrail.cli.children import demo_loads
-from biotrail.cli.converting.formats import PERFETTO
 from biotrail.cli.options.perfetto_ui import UI, address
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.outputs.perfetto import convert as perfetto
@@ -177,7 +176,7 @@ def _show(log: Path, place: Path) -> None:
         say(line)
     say()
     say(f"Log:   {log}")
-    say(f"Trace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
+    say(f"Trace: {target} ({units.size(target.stat().st_size)}, perfetto)")
     say(f"Where the time goes: biotrail report {log}")
     say(f"See every bio: biotrail view {target}")
     say("or drop the trace here; it stays in your browser:")

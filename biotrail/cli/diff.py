@@ -7,11 +7,9 @@ import click
 
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cut_options import choice_options
-from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.cuts import Cut, choice_options
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import open_recordings
-from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.cli.options.recordings import Given, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.pooled import pooled

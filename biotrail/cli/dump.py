@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from biotrail.cli.options.cut_options import record_options
-from biotrail.cli.options.cuts import Cut, opened
+from biotrail.cli.options.cuts import Cut, opened, record_options
 from biotrail.cli.options.opening import log_argument
 from biotrail.converters.analysis.choosing.choosing import device_named
 from biotrail.converters.events.context import Context, dev_numbers

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, Opened, opened
+from biotrail.cli.options.cuts import Cut, Opened, cut_options, opened
+from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import Reading, log_argument, reading_options
-from biotrail.cli.options.terminating import terminated_as_interrupted
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.sites.hits import follows
 from biotrail.converters.sites.pair_names import PairNames, pairs_in

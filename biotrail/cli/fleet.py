@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail fleet`: recordings of any number of hosts, read where the workers are."""
 
+import csv
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cut_options import choice_options
-from biotrail.cli.options.cuts import Cut
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.cuts import Cut, choice_options
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.converters.analysis.diff.diff import CONFIDENCE
 from biotrail.converters.analysis.fleet.part import WORDS
+from biotrail.converters.inputs.beginning import is_url
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units, values
@@ -23,8 +27,109 @@ from biotrail.text.progress import StatusLine
 from biotrail.text.rows import limit_option
 
 if TYPE_CHECKING:
-    from biotrail.cli.fleets.hosts_table import HostsTable
     from biotrail.converters.analysis.fleet.tree import FleetReport, LeftOut
+
+_TABLE = re.compile(r"(?:^|/)(?:bios|requests)/host=[^/]*/")
+"""In the paths of a dataset's tables, which are made from its archives."""
+ENDINGS = (".parquet", ".biotrail")
+"""Of the files that are taken from a directory; from a folder of a URL only the first."""
+
+
+def find(places: Sequence[str]) -> list[str]:
+    """Return the files at paths, globs, directories and URLs, each once, sorted.
+
+    Of a dataset they are its archives, without its tables of bios and requests. Raises
+    ConversionError: there is no file at a place; LocationError: a URL cannot be listed.
+    """
+    from biotrail.converters.inputs.parquet.locations import expand  # pyarrow
+
+    found: set[str] = set()
+    for place in places:
+        files = expand(place) if is_url(place) else _local(place)
+        if not files:
+            no = "a directory without archives" if Path(place).is_dir() else "no archive there"
+            raise ConversionError(
+                f"{place}: {no}: give a file, a directory or glob with archives "
+                f"({' or '.join('*' + end for end in ENDINGS)}), or a URL such as "
+                "s3://bucket/*.parquet"
+            )
+        found.update(one for one in files if len(files) == 1 or not _TABLE.search(one))
+    return sorted(found)
+
+
+def _local(place: str) -> list[str]:
+    """Return the files that a path, glob or directory means; empty if there is none.
+
+    What has the name of an archive or log, and is none, is among them, so that it is named: a link
+    that leads nowhere, a FIFO, a directory without archives.
+    """
+    there = os.path.lexists(place)
+    paths = [place] if there or not has_magic(place) else glob(place, recursive=True)
+    files: list[str] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += _inside(path) or ([str(path)] if not there and path.suffix in ENDINGS else [])
+        elif os.path.lexists(path):
+            files.append(str(path))
+    return files
+
+
+def _inside(directory: Path) -> list[str]:
+    """Return what is called as archives and logs are below a directory."""
+    named = [one for one in directory.rglob("*") if one.suffix in ENDINGS]
+    return [str(one) for one in named if not (one.is_dir() and _inside(one))]
+
+
+HOST = "host"
+"""Column with the hosts' names."""
+
+
+@dataclass(frozen=True)
+class HostsTable:
+    """Columns of the table, but HOST, and their values by host."""
+
+    columns: tuple[str, ...] = ()
+    rows: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def of(self, host: str) -> dict[str, str]:
+        """Return column → value of a host; a host that is not in the table has none."""
+        return self.rows.get(host, {})
+
+
+def read_table(path: str) -> HostsTable:
+    """Return the table in a CSV file, whose first line names its columns.
+
+    Raises ConversionError: it cannot be read, or has no column HOST, or a host twice.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            return _table(path, csv.reader(stream))
+    except (OSError, UnicodeError, csv.Error) as error:
+        what = getattr(error, "strerror", None) or error
+        raise ConversionError(f"{path}: the table of hosts cannot be read: {what}") from error
+
+
+def _table(path: str, lines: Iterable[list[str]]) -> HostsTable:
+    """Return the table of the lines. Raises ConversionError."""
+    rows: dict[str, dict[str, str]] = {}
+    names: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not any(cell.strip() for cell in line):
+            continue
+        if not names:
+            names = [cell.strip() for cell in line]
+            if HOST not in names:
+                raise ConversionError(
+                    f"{path}: the first line must name the columns, one of them {HOST!r}; it has "
+                    f"{', '.join(map(repr, names))}"
+                )
+            continue
+        row = dict(zip(names, (cell.strip() for cell in line), strict=False))
+        host = row.pop(HOST, "")
+        if host in rows:
+            raise ConversionError(f"{path}:{number}: the host {host!r} is in the table twice")
+        rows[host] = row
+    return HostsTable(tuple(name for name in names if name != HOST), rows)
 
 
 @click.group()
@@ -36,18 +141,52 @@ def command() -> None:
 class Fleet:
     """What the options say about the workers, the groups and the form of the report."""
 
-    scheduler: str | None
-    workers: int | None
-    by: str
-    hosts: str | None
+    cut: Cut = added(choice_options)
+    by: str = option(
+        "--by",
+        type=values.Text(),
+        default="host",
+        show_default=True,
+        metavar="WORD",
+        help=f"Group I/O by this: {', '.join(WORDS)}, or a column of --hosts.",
+    )
+    hosts: str | None = option(
+        "--hosts",
+        type=click.Path(),
+        metavar="TABLE.csv",
+        help="Table with a column host, and others (rack, role, …) to group by.",
+    )
     """Path of the user's table of hosts."""
-    seed: int
-    blame: str | None
+    scheduler: str | None = option(
+        "--scheduler",
+        type=values.Text(),
+        metavar="tcp://HOST:PORT",
+        help="Dask scheduler whose workers read. Default: workers on this machine.",
+    )
+    workers: int | None = option(
+        "--workers",
+        type=units.Count(1, 4096),
+        metavar="N",
+        help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
+    )
+    seed: int = option("--seed", type=units.Count(0), default=0, help="Of the random draws.")
+    blame: str | None = added(
+        blame_option("Also add up who waited for whom, by name: victims and culprits")
+    )
     """What victims and culprits are; None: nobody is blamed."""
-    limit: int | None
-    as_json: bool
-    page: str | None
-    force: bool
+    limit: int | None = added(limit_option("15; --json has all"))
+    reading: Reading = added(reading_options())
+    page: str | None = option(
+        "-o",
+        "--html",
+        metavar="OUT",
+        type=click.Path(),
+        help="Write the report as an HTML page, which needs no network.",
+    )
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="With --html: replace OUT if it exists."
+    )
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
 
     def check(self) -> None:
         """Raise click.UsageError for options that contradict each other."""
@@ -63,8 +202,6 @@ class Fleet:
 
         Raises click.UsageError if `by` is no word and no column of the table; ConversionError.
         """
-        from biotrail.cli.fleets.hosts_table import HostsTable, read_table
-
         table = HostsTable() if self.hosts is None else read_table(self.hosts)
         if self.by not in (*WORDS, *table.columns):
             known = ", ".join((*WORDS, *table.columns))
@@ -75,49 +212,8 @@ class Fleet:
 
 @command.command(cls=WithBlame)
 @click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
-@choice_options
-@click.option(
-    "--by",
-    type=values.Text(),
-    default="host",
-    show_default=True,
-    metavar="WORD",
-    help=f"Group I/O by this: {', '.join(WORDS)}, or a column of --hosts.",
-)
-@click.option(
-    "--hosts",
-    type=click.Path(),
-    metavar="TABLE.csv",
-    help="Table with a column host, and others (rack, role, …) to group by.",
-)
-@click.option(
-    "--scheduler",
-    type=values.Text(),
-    metavar="tcp://HOST:PORT",
-    help="Dask scheduler whose workers read. Default: workers on this machine.",
-)
-@click.option(
-    "--workers",
-    type=units.Count(1, 4096),
-    metavar="N",
-    help="Workers on this machine, of at most 512 MiB each.  [default: one a CPU]",
-)
-@click.option("--seed", type=units.Count(0), default=0, help="Of the random draws.")
-@blame_option("Also add up who waited for whom, by name: victims and culprits")
-@limit_option("15; --json has all")
-@reading_options()
-@click.option(
-    "-o",
-    "--html",
-    "page",
-    metavar="OUT",
-    type=click.Path(),
-    help="Write the report as an HTML page, which needs no network.",
-)
-@click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @gathered(Fleet, "fleet")
-def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) -> None:
+def report(places: tuple[str, ...], fleet: Fleet) -> None:
     """Show where the I/O time of a fleet goes, and which hosts differ from the others.
 
     WHERE is a file, a directory, a glob, or a URL (s3://bucket/2026-11/*.parquet) of archives or
@@ -142,7 +238,7 @@ def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) ->
     if fleet.page is not None:
         output.ensure_free(fleet.page, fleet.force)
     table = fleet.table()
-    made = _made(places, cut, reading, fleet, table)
+    made = _made(places, fleet, table)
     if fleet.as_json:
         from biotrail.converters.analysis.fleet.json import as_dict
 
@@ -153,9 +249,7 @@ def report(places: tuple[str, ...], cut: Cut, reading: Reading, fleet: Fleet) ->
         _print(made, fleet.limit)
 
 
-def _made(
-    places: Sequence[str], cut: Cut, reading: Reading, fleet: Fleet, table: "HostsTable"
-) -> "FleetReport":
+def _made(places: Sequence[str], fleet: Fleet, table: "HostsTable") -> "FleetReport":
     """Return the report of all recordings at `places`. Raises ConversionError."""
     try:
         import distributed  # noqa: F401 - the extra's own library, asked for before any work
@@ -163,14 +257,11 @@ def _made(
         raise ConversionError(
             f"fleet needs the extra fleet ({error}): pip install 'biotrail[fleet]'"
         ) from error
-    from biotrail.cli.fleets.analysing import analyse
-    from biotrail.cli.fleets.finding import find
-    from biotrail.cli.fleets.running import client_of, default_workers
-    from biotrail.cli.fleets.tasks import Asked
+    from biotrail.cli.cluster import Asked, analyse, client_of, default_workers
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
-    asked = Asked(fleet.by, cut, reading, fleet.seed, fleet.blame)
+    asked = Asked(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
     status = StatusLine()
     with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
         try:

@@ -3,131 +3,164 @@
 
 import importlib
 import os
+import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from biotrail.cli.options.gathering import gathered
-from biotrail.cli.options.record_follow import EVERY, MOST_AT_ONCE
-from biotrail.cli.options.recording_options import duration_option, force_option
-from biotrail.cli.options.task_filters import task_filters
-from biotrail.cli.sites.following import (
-    FollowArguments,
-    dry_run_lines,
-    record_lives,
-    unseen_lines,
-)
+from biotrail import __version__
+from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.record_arguments import EVERY, MOST_AT_ONCE, duration_option, force_option
+from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.probes.sites.planning import WAYS, planned
+from biotrail.recorder.host import devices as host_devices
+from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
+from biotrail.recorder.probes.sites.follow_maps import Choice
+from biotrail.recorder.probes.sites.planning import WAYS, Planned, planned
+from biotrail.recorder.probes.sites.ways import all_ways
 from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS
+from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
+from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values
-from biotrail.text.printing import say_all
+from biotrail.text.printing import say, say_all
+from biotrail.text.record.following import LOSSES
 
 _TREE = "biotrail.cli.tree"
+EVENT_SET = "sites"
+"""Name of the event set in the log's header, as that of pairs."""
+_SAID_NS = 1e9
+ATTACH_MS = {"session": 0.3, "multi": 0.3, "fentry": 6.0, "kprobe": 25.0}
+"""About how long attaching and detaching takes per function, by way (docs/performance.md)."""
+_TASK_HELP = TaskHelp(
+    pid="Only what this process does; several: 12,34.",
+    children="With --pid: also what the processes do that it starts.",
+    tid="Only what this thread does.",
+    comm="Only what tasks of this name (its first 15 bytes) do; 'fio*' matches a prefix.",
+    cgroup="Only what tasks of this cgroup or a descendant do.",
+    named=("what tasks do of", "Also of those that appear later."),
+)
+
+
+@dataclass(frozen=True)
+class FollowArguments:
+    """The values of the options of `biotrail follow`."""
+
+    output: str | None = option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=click.Path(),
+        help="Keep the log, for biotrail tree, slow, convert and others. Default: the merged tree "
+        "is printed at the end, and no log is kept.",
+    )
+    force: bool = added(force_option)
+    duration: float | None = added(duration_option("--for"))
+    every: int = option(
+        "--every",
+        type=units.Count(*EVERY),
+        default=1,
+        metavar="N",
+        help="Follow each N-th object that is born. Default: each.",
+    )
+    at_once: int = option(
+        "--max",
+        type=units.Count(1, MOST_AT_ONCE),
+        default=100,
+        show_default=True,
+        metavar="N",
+        help="Follow at most N objects at one time.",
+    )
+    lives: int = option(
+        "--lives",
+        type=units.Count(0),
+        default=0,
+        metavar="N",
+        help="Follow N objects in all, and no more. Default: no limit.",
+    )
+    slower: float = option(
+        "--slower",
+        type=units.Duration(),
+        default=0,
+        metavar="TIME",
+        help="Record only lives that took longer: the kernel keeps the hits of all until it is "
+        "known.",
+    )
+    """Seconds; 0: all lives."""
+    idle: float = option(
+        "--idle",
+        type=units.Duration(units.ABOVE_ZERO),
+        default="2s",
+        show_default=True,
+        metavar="TIME",
+        help="Of types without deaths: a life is over when nothing was seen of its object for so "
+        "long.",
+    )
+    """Seconds."""
+    devices: tuple[str, ...] = option(
+        "-d",
+        "--device",
+        multiple=True,
+        type=values.Name(),
+        metavar="DEV",
+        help="Only objects of this device, as far as their type has one. Can be repeated.",
+    )
+    way: str = option(
+        "--way",
+        type=click.Choice((AUTO, *WAYS)),
+        default="auto",
+        show_default=True,
+        help="How functions are attached: auto takes the first that this kernel has (biotrail "
+        "doctor); typed: tracepoints alone.",
+    )
+    max_functions: int = option(
+        "--max-functions",
+        type=units.Count(),
+        default=MAX_FUNCTIONS,
+        show_default=True,
+        metavar="N",
+        help="Refuse to attach to more functions.",
+    )
+    max_cpu: float | None = option(
+        "--max-cpu",
+        type=values.Percent(values.LEAST_PER_CENT),
+        metavar="PERCENT",
+        help="End when recorder and programs take more than so much of one core.",
+    )
+    buffer_size: int | None = option(
+        "--buffer-size",
+        type=units.Size(1),
+        metavar="SIZE",
+        help="Size of the ring, e.g. 64M; use a larger one when hits are lost. Default: 16M.",
+    )
+    dry_run: bool = option(
+        "--dry-run", is_flag=True, help="Show what would be attached, and attach nothing."
+    )
+    list_unseen: bool = option(
+        "--list-unseen", is_flag=True, help="List the functions that cannot be attached."
+    )
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+    filters: Filters = added(task_options(_TASK_HELP))
+
+    def check(self) -> None:
+        """Raise click.UsageError for a log on standard output."""
+        if self.output == "-":
+            raise click.UsageError("-o - is not possible: give a file's name")
+
+    @property
+    def choice(self) -> Choice:
+        """Which objects are followed."""
+        slower, idle = round(self.slower * 1e9), round(self.idle * 1e9)
+        return Choice(self.every, self.at_once, self.lives, slower, idle)
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(),
-    help="Keep the log, for biotrail tree, slow, convert and others. Default: the merged tree is "
-    "printed at the end, and no log is kept.",
-)
-@force_option
-@duration_option("--for")
-@click.option(
-    "--every",
-    type=units.Count(*EVERY),
-    default=1,
-    metavar="N",
-    help="Follow each N-th object that is born. Default: each.",
-)
-@click.option(
-    "--max",
-    "at_once",
-    type=units.Count(1, MOST_AT_ONCE),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Follow at most N objects at one time.",
-)
-@click.option(
-    "--lives",
-    type=units.Count(0),
-    default=0,
-    metavar="N",
-    help="Follow N objects in all, and no more. Default: no limit.",
-)
-@click.option(
-    "--slower",
-    type=units.Duration(),
-    default=0,
-    metavar="TIME",
-    help="Record only lives that took longer: the kernel keeps the hits of all until it is known.",
-)
-@click.option(
-    "--idle",
-    type=units.Duration(units.ABOVE_ZERO),
-    default="2s",
-    show_default=True,
-    metavar="TIME",
-    help="Of types without deaths: a life is over when nothing was seen of its object for so long.",
-)
-@click.option(
-    "-d",
-    "--device",
-    "devices",
-    multiple=True,
-    type=values.Name(),
-    metavar="DEV",
-    help="Only objects of this device, as far as their type has one. Can be repeated.",
-)
-@click.option(
-    "--way",
-    type=click.Choice((AUTO, *WAYS)),
-    default="auto",
-    show_default=True,
-    help="How functions are attached: auto takes the first that this kernel has (biotrail doctor); "
-    "typed: tracepoints alone.",
-)
-@click.option(
-    "--max-functions",
-    type=units.Count(),
-    default=MAX_FUNCTIONS,
-    show_default=True,
-    metavar="N",
-    help="Refuse to attach to more functions.",
-)
-@click.option(
-    "--max-cpu",
-    type=values.Percent(values.LEAST_PER_CENT),
-    metavar="PERCENT",
-    help="End when recorder and programs take more than so much of one core.",
-)
-@click.option(
-    "--buffer-size",
-    type=units.Size(1),
-    metavar="SIZE",
-    help="Size of the ring, e.g. 64M; use a larger one when hits are lost. Default: 16M.",
-)
-@click.option("--dry-run", is_flag=True, help="Show what would be attached, and attach nothing.")
-@click.option("--list-unseen", is_flag=True, help="List the functions that cannot be attached.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
 @click.argument("struct", metavar="TYPE", type=values.Text())
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
-@task_filters
 @gathered(FollowArguments, "asked")
-def command(
-    struct: str,
-    command: tuple[str, ...],
-    filters: Filters,
-    asked: FollowArguments,
-    dry_run: bool,
-    list_unseen: bool,
-) -> int:
+def command(struct: str, command: tuple[str, ...], asked: FollowArguments) -> int:
     """Record which functions kernel objects pass, from their birth to their death.
 
     TYPE is a struct of the kernel: request, bio, sk_buff, folio, task_struct, io_kiocb, or any
@@ -153,12 +186,12 @@ def command(
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
     plan = planned(struct, asked.way, asked.max_functions)
-    if list_unseen or dry_run:
-        say_all(unseen_lines(plan) if list_unseen else dry_run_lines(plan, asked))
+    if asked.list_unseen or asked.dry_run:
+        say_all(unseen_lines(plan) if asked.list_unseen else dry_run_lines(plan, asked))
         return 0
     if asked.output is not None:
-        return record_lives(plan, asked, filters, command, asked.output)
-    return _print_tree(lambda log: record_lives(plan, asked, filters, command, log))
+        return record_lives(plan, asked, command, asked.output)
+    return _print_tree(lambda log: record_lives(plan, asked, command, log))
 
 
 def _print_tree(record: Any) -> int:
@@ -170,3 +203,161 @@ def _print_tree(record: Any) -> int:
         tree = importlib.import_module(_TREE).command
         tree.main(["--merged", log], prog_name="biotrail tree", standalone_mode=False)
     return status
+
+
+def _what(plan: FollowPlan) -> str:
+    """Return "149 functions by session, 12 tracepoints"."""
+    parts = []
+    if plan.functions:
+        parts.append(f"{units.plural(len(plan.functions), 'function')} by {plan.way}")
+    parts.append(units.plural(len(plan.tracepoints), "tracepoint"))
+    return ", ".join(parts)
+
+
+def _attach_ns(plan: FollowPlan) -> float:
+    """Return about how many ns attaching and detaching takes; 0 without functions."""
+    return len(plan.functions) * ATTACH_MS[plan.way] * 1e6 if plan.functions else 0.0
+
+
+def dry_run_lines(made: Planned, asked: FollowArguments) -> Iterator[str]:
+    """Yield what would be attached."""
+    plan = made.plan
+    yield f"struct {plan.struct}: {_what(plan)}"
+    if plan.functions:
+        yield f"attaching and detaching takes about {units.duration(_attach_ns(plan))}"
+    else:
+        reasons = "; ".join(f"{way.name}: {way.reason}" for way in all_ways() if way.reason)
+        if reasons:
+            yield f"no functions: {reasons}"
+    births, deaths = plan.named("birth"), plan.named("death")
+    anywhere = len(births) == len(plan.sites)
+    yield f"births: {'any site' if anywhere else ', '.join(births)}"
+    yield f"deaths: {', '.join(deaths) or 'none: the address is forgotten when it is idle'}"
+    if plan.detail.steps:
+        yield f"shown of each: {plan.detail.text} ({plan.detail_unit})"
+    for reason, names in sorted(plan.unseen.items()):
+        yield f"not seen: {units.plural(len(names), 'function')}: {reason}"
+    for site in plan.sites:
+        module = f" [{site.taking.module}]" if site.taking.module else ""
+        yield f"  {site.taking.kind} {site.taking.name}{module}, argument {site.taking.argument}"
+
+
+def unseen_lines(made: Planned) -> Iterator[str]:
+    """Yield the functions that cannot be attached, by reason."""
+    for reason, names in sorted(made.plan.unseen.items()):
+        yield f"{reason}: {len(names)}"
+        yield from (f"  {name}" for name in sorted(names))
+    if not made.plan.unseen:
+        yield "no function was left out" if made.plan.functions else "no functions are attached"
+
+
+def record_lives(
+    made: Planned,
+    asked: FollowArguments,
+    command: Sequence[str],
+    log: str,
+) -> int:
+    """Record lives to a log; return the exit status: that of the command, or 0.
+
+    Raises TraceError or OSError.
+    """
+    pairs = [host_devices.resolve(name) for name in asked.devices]
+    probes = FollowProbes(
+        FollowConfig(made.plan, made.way, asked.choice, asked.filters, pairs, asked.buffer_size)
+    )
+    options = RecordOptions(
+        created_by=f"biotrail {__version__}",
+        argv=["biotrail", *sys.argv[1:]],
+        output=log,
+        force=asked.force,
+        devices=asked.devices,
+        filters=asked.filters,
+        duration=asked.duration,
+        command=command,
+        events=EVENT_SET,
+        max_cpu=asked.max_cpu,
+        max_cpu_ends=True,
+        give_up_rights=True,
+    )
+    said = _Says(made, probes, asked.quiet)
+    said.starting()
+    summary = record(options, said.status, probes)
+    said.summary(summary, asked.output)
+    if summary.error is not None:
+        raise summary.error
+    return summary.command_status or 0
+
+
+class _Says:
+    """What is printed on standard error about a recording."""
+
+    def __init__(self, made: Planned, probes: FollowProbes, quiet: bool) -> None:
+        self._made, self._probes, self._quiet = made, probes, quiet
+        self._began = False
+
+    def starting(self) -> None:
+        """Say what will be attached, as this may take a while."""
+        if not self._quiet:
+            plan = self._made.plan
+            took = _attach_ns(plan)
+            about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
+            say(f"biotrail: attaching to {_what(plan)}{about}", err=True)
+
+    def status(self, status: Status) -> None:
+        """Say once that recording has begun, and pass on notes."""
+        if not self._began and not self._quiet:
+            attached = len(self._probes.attached.functions)
+            refused = sum(map(len, self._probes.attached.refused.values()))
+            left = f", {refused} refused by the kernel" if refused else ""
+            done = f" ({attached} functions{left})" if attached or refused else ""
+            say(f"biotrail: following struct {self._made.plan.struct}{done}", err=True)
+        self._began = True
+        if status.note:
+            say(f"biotrail: {status.note}", err=True)
+
+    def summary(self, summary: Summary, kept: str | None) -> None:
+        """Say what was recorded and lost."""
+        counts = self._probes.counts()
+        if not self._quiet:
+            say(f"biotrail: {_recorded(summary, counts)}", err=True)
+            unseen = sum(map(len, self._probes.plan.unseen.values()))
+            if unseen:
+                what = units.plural(unseen, "function")
+                say(f"biotrail: {what} not seen: --list-unseen says which and why", err=True)
+            if kept is not None and summary.error is None:
+                say(f"biotrail: next: biotrail tree {kept}", err=True)
+        for name, text in LOSSES.items():
+            if counts.get(name):
+                say(f"biotrail: {units.count(counts[name])} {text}", err=True)
+        lost = sum(summary.lost.values())
+        if lost:
+            text = (
+                f"LOST {units.plural(lost, 'hit')}: the ring was full: use a larger --buffer-size"
+            )
+            say(f"biotrail: {text}, or follow fewer objects", err=True)
+        skipped = sum(summary.skipped.values())
+        if skipped:
+            text = "were not seen: a program was already running on that CPU"
+            say(f"biotrail: {units.plural(skipped, 'hit')} {text}", err=True)
+
+
+def _recorded(summary: Summary, counts: Mapping[str, int]) -> str:
+    """Return how many lives and hits were recorded, and at which cost."""
+    lives, quick = counts.get("born", 0), counts.get("quick", 0)
+    open_ones = lives - counts.get("ended", 0) - counts.get("reused", 0)
+    open_ones -= counts.get("idle", 0)
+    parts = [units.plural(lives, "life", "lives")]
+    if quick:
+        parts.append(f"{units.count(quick)} of them too quick")
+    if open_ones > 0:
+        parts.append(f"{units.count(open_ones)} not ended")
+    programs = counts.get("runs", 0) * summary.ns_per_event
+    cost = summary.cpu_seconds * 1e9 + programs
+    share = cost / (summary.seconds * 1e7) if summary.seconds else 0.0
+    runs = units.plural(counts.get("runs", 0), "run")
+    known = f", programs {units.duration(programs)}: {runs} of {summary.ns_per_event:.0f} ns"
+    return (
+        f"{', '.join(parts)}; {units.plural(summary.events, 'hit')} in "
+        f"{units.duration(summary.seconds * 1e9)} ({summary.reason}); cost {share:.1f} % of one "
+        f"core{known if summary.ns_per_event else ''}"
+    )

@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cut_options import choice_options
-from biotrail.cli.options.cuts import Cut, Opened, read_lines
+from biotrail.cli.options.cuts import Cut, Opened, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.distribution import (
     Q2C,

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text

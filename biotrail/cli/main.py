@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail import __version__
-from biotrail.cli.options.exit_status import (
+from biotrail.cli.options.ending import (
     ERROR_STATUS,
     INTERRUPTED_STATUS,
     PIPE_STATUS,

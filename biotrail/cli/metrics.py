@@ -2,25 +2,31 @@
 """`biotrail metrics`: figures of I/O that goes on, for Prometheus."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from biotrail.cli.children.recorder_process import filter_arguments
 from biotrail.cli.measuring.server import DEFAULT, Address, parse_address
-from biotrail.cli.options import record_keeping
 from biotrail.cli.options.blaming import blame_option
-from biotrail.cli.options.gathering import gathered
-from biotrail.cli.options.record_arguments import EVENT_SETS
+from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.record_arguments import (
+    EVENT_SETS,
+    RecordingCommand,
+    device_option,
+    duration_option,
+    given,
+)
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.cli.options.recording_options import device_option, duration_option
+from biotrail.cli.options.record_keeping import FlightOptions
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.host import devices
 from biotrail.recorder.probes import light
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.text import units
+
+_NOT_PASSED_ON = frozenset({"listen", "by", "blame", "target"})
+"""Options that the recorder process does not get."""
 
 if TYPE_CHECKING:
     _AddressBase = click.ParamType[Address]
@@ -49,43 +55,69 @@ class AddressType(_AddressBase):
 class Wanted:
     """What the options say."""
 
-    devices: tuple[str, ...]
-    listen: Address
-    events: str | None
+    listen: Address = option(
+        "--listen",
+        type=AddressType(),
+        default=DEFAULT,
+        metavar="ADDRESS:PORT",
+        show_default=True,
+        help="Where to serve: a loopback address. Port 0: a free one, which is printed.",
+    )
+    devices: tuple[str, ...] = added(device_option)
+    events: str | None = option(
+        "--events",
+        type=click.Choice(EVENT_SETS),
+        help="Take figures from the model, by this event set; light costs the least. With --keep: "
+        "what the flight recorder records.  [default: the kernel adds up; with --keep: lifecycle]",
+    )
     """One of EVENT_SETS; None: none was given."""
-    by: str | None
+    by: str | None = option(
+        "--by",
+        type=click.Choice(["unit", "container", "pod", "namespace"]),
+        help="With --events: also label figures with what the charged cgroup is. The first 128 "
+        "names and the first 128 groups are kept apart; further ones are 'other'.",
+    )
     """What labels tell of the charged cgroup."""
-    blame: str | None
+    blame: str | None = added(
+        blame_option("With --events: also serve who waited for whom (biotrail_blame_seconds_total)")
+    )
     """What victims and culprits are; None: nobody is blamed."""
-    backend: str
-    buffer_size: int | None
+    backend: str = option(
+        "--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record."
+    )
+    buffer_size: int | None = option(
+        "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
+    )
     """Bytes of each CPU's ring; None: the recorder chooses."""
-    duration: float | None
+    duration: float | None = added(duration_option())
     """Seconds; None: until a signal."""
-    keep: tuple[int | float, ...]
-    triggers: tuple[Triggers, ...]
-    after: float | None
-    every: float | None
-    max_files: int | None
-    target: str | None
+    flight: FlightOptions = added(gathered(FlightOptions, "flight"))
+    target: str | None = option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=click.Path(),
+        help="With --keep: where its logs go; their names get a time and a number.",
+    )
+    filters: Filters = added(filter_options)
 
-    def check(self, filters: Filters) -> None:
+    def check(self) -> None:
         """Raise click.UsageError if options contradict each other."""
-        if self.keep and (self.target is None or self.target == "-"):
+        if self.flight.keep and (self.target is None or self.target == "-"):
             raise click.UsageError("--keep needs -o FILE, from which its logs are named")
-        if self.target is not None and not self.keep:
+        if self.target is not None and not self.flight.keep:
             raise click.UsageError("-o is for the logs of a flight recorder: give --keep 30s, too")
-        if self.events is None or self.keep:
+        if self.events is None or self.flight.keep:
             for option, given in (("--by", self.by), ("--blame", self.blame)):
                 if given is not None:
                     raise click.UsageError(
                         f"{option} is of figures that the model adds up: give --events light (or "
                         "another set), without --keep"
                     )
-        record_keeping.chosen({**self._given(), **_NO_ENDS}, self.target)
-        if filters == Filters():
+        self.flight.check()
+        if self.filters == Filters():
             return
-        if self.keep:
+        if self.flight.keep:
             raise click.UsageError(
                 "figures beside a flight recorder (--keep) are of all I/O: leave the filters out"
             )
@@ -95,71 +127,10 @@ class Wanted:
                 "or, for filters by task, size, sectors or file, --events lifecycle"
             )
 
-    def _given(self) -> dict[str, Any]:
-        """Return the options of the flight recorder by click's names."""
-        names = ("keep", "triggers", "after", "every", "max_files")
-        return {name: getattr(self, name) for name in names}
 
-    def recorder_arguments(self) -> list[str]:
-        """Return the options of a recorder process, one word each, without filters."""
-        found = [f"--device={device}" for device in self.devices]
-        found += [f"--events={self.events or 'lifecycle'}", f"--backend={self.backend}"]
-        if self.buffer_size is not None:
-            found.append(f"--buffer-size={self.buffer_size}")
-        return found
-
-    def flight_arguments(self) -> list[str]:
-        """Return the options of the flight recorder's process, one word each."""
-        return [*self.recorder_arguments(), *record_keeping.flight_arguments(self._given())]
-
-
-_NO_ENDS: dict[str, Any] = {
-    "max_events": None,
-    "max_size": None,
-    "rotate": (),
-    "max_cpu": None,
-    "pausing": None,
-}
-
-
-@click.command()
-@click.option(
-    "--listen",
-    type=AddressType(),
-    default=DEFAULT,
-    metavar="ADDRESS:PORT",
-    show_default=True,
-    help="Where to serve: a loopback address. Port 0: a free one, which is printed.",
-)
-@device_option
-@click.option(
-    "--events",
-    type=click.Choice(EVENT_SETS),
-    help="Take figures from the model, by this event set; light costs the least. With --keep: what "
-    "the flight recorder records.  [default: the kernel adds up; with --keep: lifecycle]",
-)
-@click.option(
-    "--by",
-    type=click.Choice(["unit", "container", "pod", "namespace"]),
-    help="With --events: also label figures with what the charged cgroup is. The first 128 names "
-    "and the first 128 groups are kept apart; further ones are 'other'.",
-)
-@blame_option("With --events: also serve who waited for whom (biotrail_blame_seconds_total)")
-@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
-@click.option("--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record.")
-@duration_option()
-@record_keeping.flight_options
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="FILE",
-    type=click.Path(),
-    help="With --keep: where its logs go; their names get a time and a number.",
-)
-@filter_options
+@click.command(cls=RecordingCommand)
 @gathered(Wanted, "wanted")
-def command(wanted: Wanted, filters: Filters) -> int:
+def command(wanted: Wanted) -> int:
     """Serve figures of the I/O that goes on, to Prometheus and what else reads OpenMetrics.
 
     By device and operation: I/Os, bytes, errors, I/O in flight, and histograms of the latency and
@@ -182,23 +153,21 @@ def command(wanted: Wanted, filters: Filters) -> int:
     sudo biotrail metrics --keep 30s --trigger slow=500ms -o /var/log/biotrail/host.biotrail
     curl -s http://127.0.0.1:9477/metrics | grep biotrail_ios_total
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    wanted.check(filters)
+    wanted.check()
+    ctx = click.get_current_context()
     try:
         from biotrail.cli.measuring.running import Asked, Flight, serve_model, serve_sums
     except ImportError as error:
         raise OutputError(
             f"metrics needs the extra metrics ({error}): pip install 'biotrail[metrics]'"
         ) from error
-    if wanted.events is not None and not wanted.keep:
-        arguments = [*wanted.recorder_arguments(), *filter_arguments(filters)]
-        if wanted.duration is not None:
-            arguments.append(f"--duration={units.as_option(wanted.duration)}")
+    if wanted.events is not None and not wanted.flight.keep:
         only = Asked(wanted.listen, None)
-        return serve_model(only, arguments, wanted.events, wanted.by, wanted.blame)
+        return serve_model(only, given(ctx, _NOT_PASSED_ON), wanted.events, wanted.by, wanted.blame)
     asked = Asked(wanted.listen, wanted.duration, _disks(wanted.devices))
     flight = None
-    if wanted.keep and wanted.target is not None:
-        flight = Flight(wanted.flight_arguments(), wanted.target)
+    if wanted.flight.keep and wanted.target is not None:
+        flight = Flight(given(ctx, {*_NOT_PASSED_ON, "duration"}), wanted.target)
     return serve_sums(asked, flight)
 
 

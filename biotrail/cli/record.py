@@ -8,16 +8,15 @@ import shutil
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
 from biotrail import __version__
-from biotrail.cli.options import record_arguments, record_keeping, record_print
-from biotrail.cli.options.gathering import gathered
-from biotrail.cli.options.record_arguments import RecordArguments
+from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.record_arguments import RecordArguments, RecordingCommand, given
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.cli.options.record_print import RecordCommand
+from biotrail.cli.options.record_keeping import Keeping
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.pausing import held, suspects
 from biotrail.recorder.pausing.guard import Pausing
@@ -32,17 +31,40 @@ from biotrail.text.record.following import followed_lines
 from biotrail.text.record.left_out import left_out_text, let_pass_text
 
 LOG_SUFFIX = ".biotrail"
+NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
+"""Options that the printing process handles itself."""
 
 
-@click.command(cls=RecordCommand, context_settings={"allow_interspersed_args": False})
-@record_arguments.options
-@record_print.options
-@record_keeping.options
-@click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+@dataclass(frozen=True)
+class PrintOptions:
+    """Whether to print I/Os as they end."""
+
+    print_ios: bool = option(
+        "--print",
+        is_flag=True,
+        help="Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
+        "given. See docs/print.md.",
+    )
+    as_json: bool = option(
+        "--json", is_flag=True, help="With --print: print a JSON object per line."
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of `biotrail record`."""
+
+    what: RecordArguments = added(gathered(RecordArguments, "what"))
+    printing: PrintOptions = added(gathered(PrintOptions, "printing"))
+    keeping: Keeping = added(gathered(Keeping, "keeping"))
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+    filters: Filters = added(filter_options)
+
+
+@click.command(cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
-@filter_options
-@gathered(RecordArguments, "asked")
-def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
+@gathered(Asked, "asked")
+def command(command: tuple[str, ...], asked: Asked) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
@@ -77,45 +99,30 @@ def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    return _record(command, filters, **given)
-
-
-def _record(
-    command: tuple[str, ...],
-    filters: Filters,
-    asked: RecordArguments,
-    print_ios: bool,
-    as_json: bool,
-    quiet: bool,
-    **keeping: Any,
-) -> int:
-    """Record until the recording ends; return the exit status of `biotrail record`.
-
-    command: run while recording; empty: none. keeping: the values of record_keeping's options.
-    Raises click.UsageError for options that contradict each other, TraceError.
-    """
-    if keeping["resume"]:
+    what, keeping = asked.what, asked.keeping
+    if keeping.resume:
         return _resume()
-    if keeping["dry_run"]:
-        return _dry_run(keeping["pausing"], filters)
-    record_print.check(print_ios, as_json, asked.output, keeping)
-    path = asked.output or default_name(record_keeping.several_files(keeping))
+    if keeping.dry_run:
+        return _dry_run(keeping.pausing, asked.filters)
+    check_print(asked.printing, what.output, keeping)
+    path = what.output or default_name(keeping.several_files)
     log = None if path == "-" else path
     if log is None and sys.stdout.isatty():
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
-    asked.check()
+    what.check()
     options = RecordOptions(
         created_by=f"biotrail {__version__}",
         argv=["biotrail", *sys.argv[1:]],
         output=log,
-        filters=filters,
+        filters=asked.filters,
         command=command,
         give_up_rights=True,
-        **asked.record_options(),
-        **record_keeping.chosen(keeping, log),
+        **what.record_options(),
+        **keeping.record_options(log),
     )
-    if print_ios:
-        return _print(options, asked.output, as_json, quiet)
+    quiet = asked.quiet
+    if asked.printing.print_ios:
+        return _print(options, what.output, asked.printing.as_json, quiet)
     if not quiet:
         _say("biotrail: starting")  # compiling (bcc) or listing thousands of devices takes seconds
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
@@ -124,6 +131,20 @@ def _record(
     finally:
         line.clear()
     return _finish(options, summary, quiet)
+
+
+def check_print(asked: PrintOptions, output: str | None, keeping: Keeping) -> None:
+    """Raise click.UsageError if --print or --json contradicts other options.
+
+    output: the value of -o.
+    """
+    if asked.as_json and not asked.print_ios:
+        raise click.UsageError("--json needs --print: give both")
+    if asked.print_ios and output == "-":
+        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
+    flight = keeping.flight
+    if asked.print_ios and (keeping.several_files or flight.max_files or flight.triggers):
+        raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 def _resume() -> int:
@@ -160,14 +181,14 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
     # Not an import statement: recording alone does not need the reader of logs.
     printer = importlib.import_module("biotrail.cli.live.print_ios")
     status: int = printer.run(
-        record_print.Printing(
+        printer.Printing(
             what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
             target=kept,
             force=options.force,
             as_json=as_json,
             quiet=quiet,
             filters=options.filters,
-            arguments=record_print.given(click.get_current_context()),
+            arguments=given(click.get_current_context(), NOT_PASSED_ON),
             command=options.command,
         )
     )

@@ -12,16 +12,15 @@ import click
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming, check_blame
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, Opened
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import (
+from biotrail.cli.options.recordings import (
     Given,
     Lined,
     lined_up,
+    logs_argument,
     names_beside,
     of_each,
     recordings,
@@ -52,39 +51,61 @@ LEAST_INTERVAL = 1e-6
 class Asked:
     """What the options say about the report's groups and form."""
 
-    by: str | None
+    cut: Cut = added(cut_options)
+    by: str | None = option(
+        "--by",
+        type=click.Choice(list(KEYS)),
+        help="Group I/O by this, with all stages; file: by path, even if several inodes had it; "
+        "call: by the system call that queued it; writer: by the task that dirtied the page "
+        "written back; unit, container, pod, namespace: by what the charged cgroup is.",
+    )
     """A key of KEYS by which I/O is grouped; None: no such groups."""
-    interval: float | None
+    interval: float | None = option(
+        "--interval",
+        type=Duration(LEAST_INTERVAL),
+        help="Add a time series with intervals this long: 1s, 100ms.",
+    )
     """Seconds of each interval of the time series; None: no time series."""
-    order: Order | None
-    limit: int | None
+    order: Order | None = added(sort_option("count"))
+    limit: int | None = added(limit_option("15; --json and --csv have all"))
     """Rows of each table; 0: all; None: the usual number as text, all as JSON and CSV."""
-    page: str | None
+    reading: Reading = added(reading_options(labels=True))
+    guest: GuestOf = added(guest_options)
+    page: str | None = option(
+        "--html",
+        metavar="OUT",
+        type=click.Path(),
+        help="Write the report as an HTML page with charts, which needs no network.",
+    )
     """Path of the HTML page; None: the report is printed."""
-    force: bool
-    as_json: bool
-    as_csv: bool
-    blame: str | None
-    """What victims and culprits are; None: nobody is blamed."""
-    guard: bool
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="With --html: replace OUT if it exists."
+    )
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+    as_csv: bool = option("--csv", is_flag=True, help="Print a line for each stage of each group.")
+    guard: bool = added(guard_option)
     """Whether to guard CSV cells that a spreadsheet would take for formulas."""
+    blame: str | None = added(
+        blame_option("Also show who waited for whom (docs/blame.md): victims and culprits")
+    )
+    """What victims and culprits are; None: nobody is blamed."""
 
     @property
     def interval_ns(self) -> int:
         """Length of each interval in ns; 0: no time series."""
         return round((self.interval or 0) * 1e9)
 
-    def check(self, cut: Cut) -> None:
-        """Raise click.UsageError if options contradict each other, or --html the cut's choice."""
+    def check(self) -> None:
+        """Raise click.UsageError if options contradict each other, or --html the choice."""
         if self.as_json and self.as_csv:
             raise click.UsageError("--json and --csv: give one of them")
         if self.as_csv and self.blame is not None:
             raise click.UsageError("--blame has no lines in CSV: use --json")
-        check_blame(self.blame, cut)
+        check_blame(self.blame, self.cut)
         if self.page is not None:
-            self._check_page(cut)
+            self._check_page()
 
-    def _check_page(self, cut: Cut) -> None:
+    def _check_page(self) -> None:
         """Raise click.UsageError for options that --html cannot have, or a choice by outcome.
 
         Outcomes are how long an I/O took and whether it failed (`cut.wish`).
@@ -101,7 +122,7 @@ class Asked:
                 "--html has all groups, and intervals of its own: leave out --by, --interval, "
                 "--sort, --limit, --json and --csv"
             )
-        if cut.wish != Wish():
+        if self.cut.wish != Wish():
             raise click.UsageError(
                 "--html reports all I/O, however it went: leave out --slower-than, --slowest, "
                 "--failed"
@@ -110,39 +131,8 @@ class Asked:
 
 @click.command(cls=WithBlame)
 @logs_argument
-@cut_options
-@click.option(
-    "--by",
-    type=click.Choice(list(KEYS)),
-    help="Group I/O by this, with all stages; file: by path, even if several inodes had it; call: "
-    "by the system call that queued it; writer: by the task that dirtied the page written back; "
-    "unit, container, pod, namespace: by what the charged cgroup is.",
-)
-@click.option(
-    "--interval",
-    type=Duration(LEAST_INTERVAL),
-    help="Add a time series with intervals this long: 1s, 100ms.",
-)
-@sort_option("count")
-@limit_option("15; --json and --csv have all")
-@reading_options(labels=True)
-@guest_options
-@click.option(
-    "--html",
-    "page",
-    metavar="OUT",
-    type=click.Path(),
-    help="Write the report as an HTML page with charts, which needs no network.",
-)
-@click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
-@guard_option
-@blame_option("Also show who waited for whom (docs/blame.md): victims and culprits")
 @gathered(Asked, "asked")
-def command(
-    logs: tuple[str, ...], cut: Cut, reading: Reading, guest: GuestOf, asked: Asked
-) -> None:
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Show where I/O time goes, by device, operation and process.
 
     For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
@@ -167,18 +157,20 @@ def command(
     biotrail report db1.biotrail db2.biotrail        # hosts beside each other
     biotrail report guest.biotrail host.biotrail --guest-of qemu-system-x86
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    asked.check(cut)
-    guest.check()
+    asked.check()
+    asked.guest.check()
     if asked.page is not None:
-        _write_pages(logs, reading, cut, guest, asked)
+        _write_pages(logs, asked)
         return
-    twice = cut.needs_file() or asked.blame is not None
-    with recordings(logs, reading, twice=twice) as given:
-        joined = joined_guest(guest, given, reading)
+    twice = asked.cut.needs_file() or asked.blame is not None
+    with recordings(logs, asked.reading, twice=twice) as given:
+        joined = joined_guest(asked.guest, given, asked.reading)
         lined = lined_up(given, None if joined is None else joined.agreement.fit.line)
-        answers = of_each(given, lambda one: _read(one, cut, asked))
+        answers = of_each(given, lambda one: _read(one, asked))
     reported = [
-        Reported(one, source, arranged(report, asked.order), report_scope.facts(source.trace, cut))
+        Reported(
+            one, source, arranged(report, asked.order), report_scope.facts(source.trace, asked.cut)
+        )
         for one, (source, report) in answers
     ]
     if asked.as_json:
@@ -224,10 +216,10 @@ class Reported:
     """The report's scope, from report_scope.facts."""
 
 
-def _read(one: Given, cut: Cut, asked: Asked) -> tuple[Opened, Report]:
+def _read(one: Given, asked: Asked) -> tuple[Opened, Report]:
     """Read a recording and make its report; with --blame read it twice."""
-    source = one.opened(cut)
-    blaming = Blaming.by(one.again, cut, asked.blame) if asked.blame is not None else None
+    source = one.opened(asked.cut)
+    blaming = Blaming.by(one.again, asked.cut, asked.blame) if asked.blame is not None else None
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
         every = windows if blaming is None else blaming.learn(source.trace, windows)
         report = make_report(source.trace, source.chosen(every), asked.interval_ns, asked.by)
@@ -291,9 +283,7 @@ def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
     return {**facts, **({"left_out": more} if more else {})}
 
 
-def _write_pages(
-    logs: tuple[str, ...], reading: Reading, cut: Cut, guest: GuestOf, asked: Asked
-) -> None:
+def _write_pages(logs: tuple[str, ...], asked: Asked) -> None:
     """Write a page for each recording; of several, each page's name gets the label.
 
     Prints a line for each. A guest's page has its figures on the host. Without `asked.force`
@@ -305,15 +295,15 @@ def _write_pages(
     target, force = asked.page or "", asked.force
     if len(logs) == 1:  # before a pipe is read
         output.ensure_free(target, force)
-    with recordings(logs, reading, twice=True) as found:
+    with recordings(logs, asked.reading, twice=True) as found:
         targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
         for name in targets.values():
             output.ensure_free(name, force)
-        joined = joined_guest(guest, found, reading)
+        joined = joined_guest(asked.guest, found, asked.reading)
 
         def write(one: Given) -> Path:
             of_guest = None if joined is None or one is not found[0] else _figures(joined)
-            return page_file.write(one, cut, targets[one.label], force, of_guest)
+            return page_file.write(one, asked.cut, targets[one.label], force, of_guest)
 
         for _, path in of_each(found, write):
             size = units.size(path.stat().st_size)

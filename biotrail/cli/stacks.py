@@ -7,13 +7,11 @@ from pathlib import Path
 
 import click
 
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, Opened
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.ending import terminated_as_interrupted
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
-from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
 from biotrail.converters.analysis.stacks.stacks import StackTable, Weight, folded, grouped
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -33,17 +31,38 @@ MOST_STACKS = 10
 class Asked:
     """What the options say about the stacks' weights and the output's form."""
 
-    as_folded: bool
-    as_json: bool
-    by_bytes: bool
-    by_latency: bool
-    flame: str | None
+    cut: Cut = added(cut_options)
+    as_folded: bool = option(
+        "--folded",
+        is_flag=True,
+        help="Print a line per stack in the folded format, for flame graphs.",
+    )
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+    by_bytes: bool = option("--bytes", is_flag=True, help="Weight stacks by bytes, not by bios.")
+    by_latency: bool = option(
+        "--latency",
+        is_flag=True,
+        help="Weight stacks by their bios' total time from queue to completion.",
+    )
+    flame: str | None = option(
+        "--flame",
+        metavar="OUT",
+        type=click.Path(),
+        help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
+    )
     """Path of a flame graph; None: the stacks are printed."""
-    force: bool
-    offsets: bool
-    order: Order | None
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
+    )
+    offsets: bool = option(
+        "--offsets",
+        is_flag=True,
+        help="Keep stacks apart that differ only in the offsets within functions.",
+    )
+    reading: Reading = added(reading_options())
+    order: Order | None = added(sort_option("the weight"))
     """None: the heaviest stack first."""
-    limit: int | None
+    limit: int | None = added(limit_option("10; --json and --folded have all", "--top"))
     """Number of stacks; 0: all; None: MOST_STACKS as text, else all."""
 
     @property
@@ -72,38 +91,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@cut_options
-@click.option(
-    "--folded",
-    "as_folded",
-    is_flag=True,
-    help="Print a line per stack in the folded format, for flame graphs.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--bytes", "by_bytes", is_flag=True, help="Weight stacks by bytes, not by bios.")
-@click.option(
-    "--latency",
-    "by_latency",
-    is_flag=True,
-    help="Weight stacks by their bios' total time from queue to completion.",
-)
-@click.option(
-    "--flame",
-    metavar="OUT",
-    type=click.Path(),
-    help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
-)
-@click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
-@click.option(
-    "--offsets",
-    is_flag=True,
-    help="Keep stacks apart that differ only in the offsets within functions.",
-)
-@reading_options()
-@sort_option("the weight")
-@limit_option("10; --json and --folded have all", "--top")
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, reading: Reading, asked: Asked) -> None:
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Show which call stacks and tasks queued the I/O in LOGs, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, including those merged into
@@ -121,10 +110,11 @@ def command(logs: tuple[str, ...], cut: Cut, reading: Reading, asked: Asked) -> 
     biotrail stacks disk.biotrail --folded > disk.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
-    with terminated_as_interrupted(), recordings(logs, reading, twice=cut.needs_file()) as given:
+    twice = asked.cut.needs_file()
+    with terminated_as_interrupted(), recordings(logs, asked.reading, twice=twice) as given:
         several = len(given) > 1
         percentiles = asked.order == Order.P99
-        tables = of_each(given, lambda one: _read(one, cut, percentiles=percentiles))
+        tables = of_each(given, lambda one: _read(one, asked.cut, percentiles=percentiles))
     if asked.as_json:
         _print_json(tables, asked, several=several)
     elif asked.flame is not None:

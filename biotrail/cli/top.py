@@ -1,68 +1,253 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail top`: a live view of block I/O."""
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, filter_arguments, stopping
-from biotrail.cli.live.watch import Lines, Shown, Watch
+from biotrail.cli.children.recorder_process import Recorder, Tee, stopping
 from biotrail.cli.options.blaming import blame_option
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
-from biotrail.cli.options.record_arguments import EVENT_SETS, PathParts
+from biotrail.cli.options.record_arguments import (
+    EVENT_SETS,
+    PathParts,
+    RecordingCommand,
+    device_option,
+    duration_option,
+    force_option,
+    given,
+)
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.cli.options.recording_options import device_option, duration_option, force_option
-from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.live.live import Live, LiveTrace
+from biotrail.converters.analysis.live.tree import Snapshot
+from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units, values
-from biotrail.text.printing import relay
+from biotrail.text.printing import relay, say_json
+from biotrail.text.report.verdict import as_dicts, of_snapshot
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.top.screen import screen
+from biotrail.text.top.top import Cost, arranged, shortened
+
+
+class Shown(Protocol):
+    """A display of snapshots: the screen, or lines of JSON."""
+
+    def show(self, snapshot: Snapshot, cost: Cost) -> None:
+        """Show a snapshot."""
+
+
+class Watch:
+    """Shows snapshots until the recording ends, or `count` of them and then stops the recorder."""
+
+    def __init__(
+        self,
+        source: LiveSource,
+        recorder: Recorder,
+        shown: Shown,
+        interval: int,
+        count: int | None,
+        *,
+        include_ambiguous: bool = False,
+        blame: str | None = None,
+        every_call: bool = False,
+    ) -> None:
+        """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
+
+        recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
+        count: number of snapshots; None: as many as there are until the recording ends.
+        include_ambiguous: as for LiveTrace. blame, every_call: as for Live.
+        """
+        self._source, self._recorder, self._shown = source, recorder, shown
+        self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
+        self._live = Live(self._trace.context, interval, blame, every_call)
+        self._meter = _Meter(recorder)
+        self._left = count
+        self._end = 0
+        source.on_idle = self._idle
+
+    def run(self) -> None:
+        """Show snapshots until the end; a last one for the rest unless `count` was reached."""
+        for window in self._trace.windows():
+            self._live.add(window)
+            self._end = max(window.end, self._end)
+            self._show_if_ready()
+            if self._left == 0:
+                return
+        if self._left != 0:
+            self._show(last=True)
+
+    def _idle(self) -> None:
+        """Advance the time while the source has no events, so that snapshots go on."""
+        now = time.monotonic_ns()
+        self._live.idle(now)
+        self._end = max(self._end, now - QUIET_NS)
+        self._show_if_ready()
+
+    def _show_if_ready(self) -> None:
+        """Show a snapshot if an interval is over; stop the recorder after the last of `count`.
+
+        Counts down `_left`; does nothing once that is 0.
+        """
+        if self._left != 0 and self._live.ready():
+            self._show()
+            if self._left is not None:
+                self._left -= 1
+            if self._left == 0:
+                self._recorder.stop()
+
+    def _show(self, last: bool = False) -> None:
+        snapshot = self._live.snapshot(self._source, last)
+        self._shown.show(snapshot, self._meter.cost(self._end))
+
+
+class _Meter:
+    """Measures the CPU time of the recorder and this process between snapshots."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._last = self._read()
+
+    def _read(self) -> tuple[float, float, float]:
+        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
+
+    def cost(self, shown_ns: int) -> Cost:
+        """Return the cost since the last call or, the first time, since this object was made.
+
+        shown_ns: CLOCK_MONOTONIC (ns) of the newest event that is shown.
+        """
+        before, self._last = self._last, self._read()
+        passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
+        passed = max(passed, 1e-3)
+        behind = max(time.monotonic_ns() - shown_ns, 0)
+        return Cost(max(recorder, 0.0) / passed, own / passed, behind)
+
+
+class Lines:
+    """Prints each snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
+
+    def __init__(self, limit: int = 0, order: Order | None = None) -> None:
+        self._limit, self._order = limit, order
+
+    def show(self, snapshot: Snapshot, cost: Cost) -> None:
+        """Print the snapshot."""
+        if self._order is not None:
+            snapshot = arranged(snapshot, self._order)
+        facts = as_dict(shortened(snapshot, self._limit))
+        facts["verdict"] = as_dicts(of_snapshot(snapshot.report))
+        facts["cost"] = {
+            "recorder_cpu_share": round(cost.recorder, 6),
+            "top_cpu_share": round(cost.top, 6),
+            "behind_ns": cost.behind_ns,
+        }
+        say_json(facts)
+
 
 LEAST_INTERVAL = 1.0
 """Shortest --interval in seconds: the recorder writes a chunk once a second."""
+
+_NOT_PASSED_ON = frozenset(
+    {"interval", "count", "order", "limit", "target", "force"}
+    | {"all_calls", "blame", "include_ambiguous", "as_json"}
+)
+"""Options that the recorder process does not get."""
 
 
 @dataclass(frozen=True)
 class Asked:
     """What the options say about the recording and its snapshots."""
 
-    devices: tuple[str, ...]
-    interval: float
+    devices: tuple[str, ...] = added(device_option)
+    interval: float = option(
+        "--interval",
+        type=units.Duration(LEAST_INTERVAL),
+        default="1s",
+        show_default=True,
+        help="Time between snapshots, at least 1s.",
+    )
     """Seconds between snapshots."""
-    count: int | None
+    count: int | None = option(
+        "--count", type=units.Count(), help="Stop after this many snapshots."
+    )
     """Snapshots until the end; None: until the recording ends otherwise."""
-    order: Order | None
-    limit: int | None
+    order: Order | None = added(sort_option("count"))
+    limit: int | None = added(
+        limit_option("what there is room for; 10 without a terminal; --json has all")
+    )
     """Rows of each table; 0: all; None: what there is room for, in JSON all."""
-    duration: float | None
+    duration: float | None = added(duration_option())
     """Seconds of recording; None: until a signal."""
-    target: str | None
+    target: str | None = option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=click.Path(),
+        help="Keep the log in FILE. Default: no log is kept.",
+    )
     """Path of the log that is kept; None: no log is kept."""
-    force: bool
-    events: str
+    force: bool = added(force_option)
+    events: str = option(
+        "--events",
+        type=click.Choice(EVENT_SETS),
+        default="lifecycle",
+        show_default=True,
+        help="See biotrail record; light costs the least.",
+    )
     """One of EVENT_SETS."""
-    backend: str
-    buffer_size: int | None
+    backend: str = option(
+        "--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record."
+    )
+    buffer_size: int | None = option(
+        "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
+    )
     """Bytes of each CPU's ring; None: the recorder chooses."""
-    path: frozenset[str] | None
+    path: frozenset[str] | None = option(
+        "--path",
+        type=PathParts(),
+        is_flag=False,
+        flag_value="all",
+        metavar="[=PARTS]",
+        help="Record the path, too, as biotrail record does: shows system calls and the slowest "
+        "ones.",
+    )
     """Parts of the path; None: none."""
-    call_over: float
+    call_over: float = option(
+        "--call-over",
+        type=units.Duration(),
+        metavar="TIME",
+        default="1ms",
+        show_default=True,
+        help="See biotrail record.",
+    )
     """Seconds."""
-    all_calls: bool
+    all_calls: bool = option(
+        "--all-calls",
+        is_flag=True,
+        help="Also among the slowest: calls that neither queued I/O nor waited for it.",
+    )
     """Whether calls without I/O are among the slowest, too."""
-    call_budget: float
+    call_budget: float = option(
+        "--call-budget",
+        type=values.Percent(),
+        metavar="PERCENT",
+        default=5.0,
+        show_default=True,
+        help="See biotrail record.",
+    )
     """Per cent of a CPU; 0: no limit."""
-    include_ambiguous: bool
-    blame: str | None
+    blame: str | None = added(blame_option("Also show who waited for whom: victims and culprits"))
     """What victims and culprits are; None: nobody is blamed."""
-    as_json: bool
+    include_ambiguous: bool = added(include_ambiguous_option)
+    as_json: bool = option("--json", is_flag=True, help="Print each snapshot as a line of JSON.")
+    filters: Filters = added(filter_options)
 
     def check(self) -> None:
         """Raise click.UsageError if -o is standard output."""
@@ -71,94 +256,10 @@ class Asked:
                 "-o takes a file: biotrail record -o - writes to standard output"
             )
 
-    def recorder_arguments(self, filters: Filters) -> list[str]:
-        """Return the options of the recorder process, `biotrail record`, one word each."""
-        found = [f"--device={device}" for device in self.devices]
-        found += [
-            f"--events={self.events}",
-            f"--backend={self.backend}",
-            *filter_arguments(filters),
-        ]
-        if self.duration is not None:
-            found.append(f"--duration={units.as_option(self.duration)}")
-        if self.buffer_size is not None:
-            found.append(f"--buffer-size={self.buffer_size}")
-        if self.path:
-            found.append(f"--path={','.join(sorted(self.path))}")
-            found += [
-                f"--call-over={units.as_option(self.call_over)}",
-                f"--call-budget={self.call_budget}",
-            ]
-        return found
 
-
-@click.command()
-@device_option
-@click.option(
-    "--interval",
-    type=units.Duration(LEAST_INTERVAL),
-    default="1s",
-    show_default=True,
-    help="Time between snapshots, at least 1s.",
-)
-@click.option("--count", type=units.Count(), help="Stop after this many snapshots.")
-@sort_option("count")
-@limit_option("what there is room for; 10 without a terminal; --json has all")
-@duration_option()
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="FILE",
-    type=click.Path(),
-    help="Keep the log in FILE. Default: no log is kept.",
-)
-@force_option
-@click.option(
-    "--events",
-    type=click.Choice(EVENT_SETS),
-    default="lifecycle",
-    show_default=True,
-    help="See biotrail record; light costs the least.",
-)
-@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
-@click.option("--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record.")
-@click.option(
-    "--path",
-    "path",
-    type=PathParts(),
-    is_flag=False,
-    flag_value="all",
-    metavar="[=PARTS]",
-    help="Record the path, too, as biotrail record does: shows system calls and the slowest ones.",
-)
-@click.option(
-    "--call-over",
-    type=units.Duration(),
-    metavar="TIME",
-    default="1ms",
-    show_default=True,
-    help="See biotrail record.",
-)
-@click.option(
-    "--all-calls",
-    is_flag=True,
-    help="Also among the slowest: calls that neither queued I/O nor waited for it.",
-)
-@click.option(
-    "--call-budget",
-    type=values.Percent(),
-    metavar="PERCENT",
-    default=5.0,
-    show_default=True,
-    help="See biotrail record.",
-)
-@blame_option("Also show who waited for whom: victims and culprits")
-@include_ambiguous_option
-@click.option("--json", "as_json", is_flag=True, help="Print each snapshot as a line of JSON.")
-@filter_options
+@click.command(cls=RecordingCommand)
 @gathered(Asked, "asked")
-def command(asked: Asked, filters: Filters) -> int:
+def command(asked: Asked) -> int:
     """Watch block I/O live: devices, stages, processes, I/O in flight and the slowest I/Os.
 
     Records as `biotrail record` does and shows the figures of `biotrail report` for the last
@@ -181,7 +282,7 @@ def command(asked: Asked, filters: Filters) -> int:
         if asked.target:
             kept = output.NewFile(asked.target, force=asked.force)
             stack.callback(kept.close)
-        recorder = stack.enter_context(Recorder(asked.recorder_arguments(filters)))
+        recorder = stack.enter_context(Recorder(given(click.get_current_context(), _NOT_PASSED_ON)))
         stack.enter_context(stopping(recorder))
         log = None if kept is None else kept.stream
         tee = Tee(recorder.stream, log, asked.target or "the recorder's log")

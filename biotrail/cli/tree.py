@@ -1,30 +1,178 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail tree`: which functions followed objects passed, and where their time went."""
 
+import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from biotrail.cli.options.cut_options import nanoseconds, time_options
-from biotrail.cli.options.cuts import Cut
-from biotrail.cli.options.gathering import gathered
-from biotrail.cli.options.recordings import logs_argument
-from biotrail.cli.options.several import Given, of_each, recordings
-from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.cli.reporting.trees import Chosen, Found, find, folded, write_flame
+from biotrail.cli.options.cuts import Cut, Opened, nanoseconds, time_options
+from biotrail.cli.options.ending import terminated_as_interrupted
+from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.converters.analysis.lives.functions import Functions
+from biotrail.converters.analysis.lives.merged import Merged
+from biotrail.converters.analysis.stacks.flame import Flame, Side, flame_of
+from biotrail.converters.analysis.stacks.stacks import Weight
+from biotrail.converters.analysis.stacks.svg import svg
+from biotrail.converters.sites.followed import LifeReader, read_lives
+from biotrail.converters.sites.hits import Following, follows
+from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.trees import Life
 from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import tallies, units, values
 from biotrail.text.columns import console
 from biotrail.text.printing import say, say_all, say_json
+from biotrail.text.progress import progress
 from biotrail.text.rows import left_out, limit_option
 from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
 from biotrail.text.sites.functions import functions_table
 from biotrail.text.sites.merged import merged_lines
 from biotrail.text.sites.names import tally_lines
 from biotrail.text.sites.tree import life_lines
+
+_TOLD = {
+    Weight.LATENCY: units.duration,
+    Weight.COUNT: lambda calls: units.plural(int(calls), "call"),
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which lives are asked for."""
+
+    lives: frozenset[int] = frozenset()
+    """Their numbers; empty: any. Likewise `objects` (addresses), `details`, `comms`."""
+    objects: frozenset[int] = frozenset()
+    details: frozenset[int] = frozenset()
+    comms: frozenset[str] = frozenset()
+    """Names of threads; `NAME*` matches a beginning."""
+    slower: int = 0
+    """ns that a life took at least, as far as is known."""
+    slowest: int = 0
+    """How many of the slowest; 0: all."""
+
+    def holds(self, life: Life) -> bool:
+        """Return whether a life is asked for, but for `slowest`."""
+        if self.details and life.detail not in self.details:
+            return False
+        if life.span < self.slower:
+            return False
+        return not self.comms or any(self._named(run.comm) for run in life.contexts)
+
+    def _named(self, comm: str) -> bool:
+        return any(
+            comm.startswith(name[:-1]) if name.endswith("*") else comm == name
+            for name in self.comms
+        )
+
+
+@dataclass
+class Found:
+    """What one recording has of the lives that are asked for."""
+
+    source: Opened
+    reader: LifeReader
+    merged: Merged
+    functions: Functions
+    kept: list[Life] = field(default_factory=list)
+    """The slowest, or the first, of the lives."""
+    count: int = 0
+    """Number of all lives that are asked for."""
+
+    @property
+    def following(self) -> Following:
+        """What the log followed."""
+        return self.reader.following
+
+
+def find(source: Opened, chosen: Chosen, most: int) -> Found:
+    """Read a recording to its end and return its lives.
+
+    most: how many lives are kept whole, 0: all. Raises ConversionError: the log followed no
+    objects.
+    """
+    context = source.trace.context
+    if not follows(context.header):
+        raise ConversionError(
+            "this log follows no objects: record with biotrail follow TYPE -o LOG"
+        )
+    reader = LifeReader(context, Wanted(chosen.lives, chosen.objects))
+    found = Found(source, reader, Merged(), Functions(reader.following.has_functions))
+    heap: list[tuple[int, int, Life]] = []
+    with progress(source.trace, "reading") as windows:
+        for one in read_lives(windows, reader):
+            life = one.life
+            if not chosen.holds(life):
+                continue
+            found.count += 1
+            if chosen.slowest:
+                heapq.heappush(heap, (life.span, -life.number, life))
+                if len(heap) > chosen.slowest:
+                    heapq.heappop(heap)
+                continue
+            _add(found, life, most)
+    for _, _, life in sorted(heap, key=lambda row: (-row[0], -row[1])):
+        _add(found, life, most)
+    return found
+
+
+def _add(found: Found, life: Life, most: int) -> None:
+    """Add a life's figures, and the life itself while there are fewer than `most`."""
+    found.merged.add(life)
+    found.functions.add(life)
+    if not most or len(found.kept) < most:
+        found.kept.append(life)
+
+
+def folded(functions: Functions, type_name: str, label: str = "") -> list[str]:
+    """Return lines `TYPE;context;outermost;…;innermost NS`, one per stack, as flame graphs take.
+
+    label: of the recording, the outermost frame; "": there is only one. Stacks without time of
+    their own are left out.
+    """
+    above = [*([label] if label else []), type_name]
+    return [
+        ";".join(name.replace(";", ":").replace("\n", " ") or "?" for name in (*above, *names))
+        + f" {time}"
+        for names, _, time in functions.stacks()
+        if time
+    ]
+
+
+def flame(functions: Functions, type_name: str) -> Flame:
+    """Return the functions of lives as a flame graph."""
+    return flame_of(
+        ([(type_name, Side.RECORDING), (names[0], Side.COMMAND), *_frames(names[1:])], calls, time)
+        for names, calls, time in functions.stacks()
+    )
+
+
+def _frames(names: tuple[str, ...]) -> list[tuple[str, Side]]:
+    return [(name, Side.KERNEL) for name in names]
+
+
+def write_flame(target: str, found: Found, name: str, notes: list[str], force: bool) -> Path:
+    """Write the flame graph of a recording's lives as an SVG, and return its path.
+
+    name: of the log, for the title. Raises OutputError.
+    """
+    type_name = found.following.type
+    what = "time in each function itself"
+    if not found.functions.has_functions:
+        what = "time until the next tracepoint"
+    lives = units.plural(found.merged.lives, "life", "lives")
+    lines = [f"{lives}; width: {what}", *notes]
+    title = f"{name}: where each {type_name} was"
+    made = svg(flame(found.functions, type_name), Weight.LATENCY, title, lines, _TOLD)
+    with output.replacing(target, force=force) as stream:
+        stream.write(made.encode("utf-8", "replace"))
+    return Path(target)
+
 
 MOST_TREES = 10
 """Lives printed one by one without --limit."""
@@ -61,22 +209,72 @@ class _Number(_IntType):
 class Asked:
     """What the options say about which lives, and how to show them."""
 
-    lives: tuple[int, ...]
-    objects: tuple[int, ...]
-    details: tuple[int, ...]
-    comms: tuple[str, ...]
-    slower: float | None
+    lives: tuple[int, ...] = option(
+        "--life",
+        multiple=True,
+        type=units.Count(),
+        metavar="N",
+        help="Only the life of this number. Can be repeated.",
+    )
+    objects: tuple[int, ...] = option(
+        "--object",
+        multiple=True,
+        type=_Number(),
+        metavar="ADDR",
+        help="Only lives of the object at this address. Can be repeated.",
+    )
+    details: tuple[int, ...] = option(
+        "--sector",
+        "--detail",
+        multiple=True,
+        type=_Number(),
+        metavar="N",
+        help="Only lives with this sector, or what else the type's declaration shows. Can be "
+        "repeated.",
+    )
+    comms: tuple[str, ...] = option(
+        "--comm",
+        multiple=True,
+        type=values.Name(),
+        metavar="NAME",
+        help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be "
+        "repeated.",
+    )
+    slower: float | None = option(
+        "--slower-than",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Only lives that took at least this long.",
+    )
     """Seconds; None: any time."""
-    slowest: int | None
-    merge: bool
-    functions: bool
-    as_folded: bool
-    flame: str | None
+    slowest: int | None = option(
+        "--slowest",
+        type=units.Count(1, 10_000),
+        metavar="K",
+        help="Only the K slowest of the lives that the other options choose.",
+    )
+    merge: bool = option("--merged", is_flag=True, help="Show the lives as one tree.")
+    functions: bool = option(
+        "--functions",
+        is_flag=True,
+        help="Show a table of functions, those with the most time first.",
+    )
+    as_folded: bool = option(
+        "--folded",
+        is_flag=True,
+        help="Print a line per stack with its own time in ns, for flame graphs.",
+    )
+    flame: str | None = option(
+        "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
+    )
     """Path of a flame graph; None: text is printed."""
-    as_json: bool
-    force: bool
-    limit: int | None
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+    force: bool = option(
+        "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
+    )
+    limit: int | None = added(limit_option("10 lives, 40 functions; --json has all functions"))
     """Lives, or rows of functions; 0: all; None: as many as is usual."""
+    cut: Cut = added(time_options)
 
     @property
     def chosen(self) -> Chosen:
@@ -118,71 +316,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@click.option(
-    "--life",
-    "lives",
-    multiple=True,
-    type=units.Count(),
-    metavar="N",
-    help="Only the life of this number. Can be repeated.",
-)
-@click.option(
-    "--object",
-    "objects",
-    multiple=True,
-    type=_Number(),
-    metavar="ADDR",
-    help="Only lives of the object at this address. Can be repeated.",
-)
-@click.option(
-    "--sector",
-    "--detail",
-    "details",
-    multiple=True,
-    type=_Number(),
-    metavar="N",
-    help="Only lives with this sector, or what else the type's declaration shows. Can be repeated.",
-)
-@click.option(
-    "--comm",
-    "comms",
-    multiple=True,
-    type=values.Name(),
-    metavar="NAME",
-    help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be repeated.",
-)
-@click.option(
-    "--slower-than",
-    "slower",
-    type=units.Duration(),
-    metavar="TIME",
-    help="Only lives that took at least this long.",
-)
-@click.option(
-    "--slowest",
-    type=units.Count(1, 10_000),
-    metavar="K",
-    help="Only the K slowest of the lives that the other options choose.",
-)
-@click.option("--merged", "merge", is_flag=True, help="Show the lives as one tree.")
-@click.option(
-    "--functions", is_flag=True, help="Show a table of functions, those with the most time first."
-)
-@click.option(
-    "--folded",
-    "as_folded",
-    is_flag=True,
-    help="Print a line per stack with its own time in ns, for flame graphs.",
-)
-@click.option(
-    "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
-@limit_option("10 lives, 40 functions; --json has all functions")
-@time_options
 @gathered(Asked, "asked")
-def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Show which functions followed objects passed, and where their time went.
 
     LOG must have been made with biotrail follow. A life is shown as a tree: what each thread,
@@ -204,11 +339,11 @@ def command(logs: tuple[str, ...], cut: Cut, asked: Asked) -> None:
     biotrail tree --folded rq.biotrail > rq.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
-    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as given:
+    with terminated_as_interrupted(), recordings(logs, twice=asked.cut.needs_file()) as given:
         several = len(given) > 1
         if several and asked.flame is not None:
             raise click.UsageError("--flame draws one recording: give them one by one")
-        found = of_each(given, lambda one: find(one.opened(cut), asked.chosen, asked.trees))
+        found = of_each(given, lambda one: find(one.opened(asked.cut), asked.chosen, asked.trees))
     if asked.as_json:
         made = [one.marked(_facts(each, asked)) for one, each in found] if several else []
         say_json({"recordings": made} if several else _facts(found[0][1], asked))

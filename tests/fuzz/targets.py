@@ -24,7 +24,7 @@ from biotrail.cli.measuring.server import guarded
 from biotrail.cli.reporting import flame_graph
 from biotrail.cli.reporting import page as report_page
 from biotrail.cli.reporting.slowest import Findings, look_around
-from biotrail.cli.serving.connection import MOST_HEAD_BYTES, Connection
+from biotrail.cli.serving.loopback_server import MOST_HEAD_BYTES, Connection
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
 from biotrail.converters.analysis.page import html

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Reading, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, bucket_of
-from biotrail.cli.measuring.kernel_counts import Counts
+from biotrail.cli.measuring.kernel import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 
 SLOW_NS = 5_000_000

@@ -19,7 +19,7 @@ from perfetto.common.query_result_iterator import QueryResultIterator
 from perfetto.trace_processor.platform import PlatformDelegate
 from perfetto.trace_processor.protos import ProtoFactory
 
-from biotrail.cli.serving.packaged_ui import packaged_ui
+from biotrail.cli.serving.trace_server import packaged_ui
 
 _LOADER = Path(__file__).with_suffix(".js")
 _PIECE = 16 << 20

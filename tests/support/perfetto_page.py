@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.cli.options.perfetto_ui import address, view_of
-from biotrail.cli.serving.packaged_ui import packaged_ui
-from biotrail.cli.serving.ui_server import UiServer
+from biotrail.cli.serving.trace_server import UiServer, packaged_ui
 from tests.support.browser import Page, browser
 
 WIDTH, HEIGHT = 1280, 1000

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import BinaryIO, Self, cast
 
-from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output.explaining import explain
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
@@ -30,26 +29,6 @@ The kernel then removes its programs.
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.05
-
-
-def filter_arguments(filters: Filters) -> list[str]:
-    """Return the filters as options of `biotrail record`, one word each."""
-    found = [f"--pid={pid}" for pid in filters.pids] + [f"--tid={tid}" for tid in filters.tids]
-    found += [f"--comm={name}" for name in filters.comms]
-    found += [f"--cgroup={path}" for path in filters.cgroups]
-    found += [f"--unit={name}" for name in filters.units]
-    found += [f"--container={name}" for name in filters.containers]
-    found += [f"--pod={name}" for name in filters.pods]
-    found += [f"--file={path}" for path in filters.files]
-    found += [f"--dir={path}" for path in filters.dirs]
-    found += [f"--op={op}" for op in filters.ops]
-    found += [f"--flags={'+'.join(flags)}" for flags in filters.flags]
-    found += [f"--sectors={first}-{last}" for first, last in filters.sectors]
-    found += [f"--{name}" for name in ("children", "below") if getattr(filters, name)]
-    found += ["--own-io"] if filters.own_io else []
-    if filters.min_bytes:
-        found.append(f"--min-size={filters.min_bytes}")
-    return [*found, f"--max-in-flight={filters.max_followed}"]
 
 
 def _begin_with(parent: int) -> Callable[[], None]:

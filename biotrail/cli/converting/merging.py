@@ -7,12 +7,13 @@ The timeline is that of one of them, or of another program's trace that they are
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from biotrail.cli.converting.crossing import crossings
-from biotrail.cli.converting.perfetto import blamed
-from biotrail.cli.converting.result import Result, open_lines, to_stdout
+import numpy as np
+
+from biotrail.cli.converting.perfetto import Result, blamed, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording
@@ -21,7 +22,7 @@ from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
 from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.converters.outputs.perfetto.tracks.crossing import Crossing
+from biotrail.converters.outputs.perfetto.tracks.crossing import Arrows, Crossing
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
 from biotrail.text import tallies, units
@@ -29,8 +30,24 @@ from biotrail.text.alignment import alignment_lines
 from biotrail.text.guests import guest_lines
 from biotrail.text.progress import progress
 
-if TYPE_CHECKING:  # imported where another trace is given
+if TYPE_CHECKING:
     from biotrail.cli.converting.beside import Beside
+    from biotrail.converters.analysis.guests.guest import Guest
+
+
+def crossings(guest: "Guest") -> tuple[Crossing, Crossing]:
+    """Return (the guest's, the host's): an arrow for each link, and the stages of requests."""
+    requests = np.concatenate([d.asked.number[d.links.edges.request] for d in guest.disks])
+    bios = np.concatenate([d.served.number[d.links.edges.bio] for d in guest.disks])
+    text = f"{guest.guest.log_id} on {guest.host.log_id}"
+    base = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+    ids = np.arange(len(bios), dtype=np.uint64) + np.uint64(base)  # modulo 2**64
+    ids[ids == 0] = 1
+    number = np.concatenate([d.asked.number[d.links.timed] for d in guest.disks])
+    stages = np.concatenate([d.links.stages[d.links.timed] for d in guest.disks])
+    order = np.argsort(number)
+    mine = Crossing(requests=Arrows(requests, ids), timed=number[order], stages=stages[order])
+    return mine, Crossing(bios=Arrows(bios, ids))
 
 
 @dataclass

@@ -1,28 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion to Perfetto: one file, several parts, or standard output."""
+"""Conversion to Perfetto: one file, several parts, or standard output; what was written."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from biotrail.cli.converting.expecting import announced
-from biotrail.cli.converting.result import Result, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Opened
 from biotrail.cli.options.drawing import Drawing
+from biotrail.cli.options.perfetto_ui import UI, address
 from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail
-from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.converters.outputs.perfetto.sizes import expected
+from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
+from biotrail.text.printing import say
+from biotrail.text.progress import StatusLine
 
-if TYPE_CHECKING:  # imported where another trace is given
+if TYPE_CHECKING:
     from biotrail.cli.converting.beside import Beside
+
+
+@dataclass(frozen=True)
+class Result:
+    """The output of a conversion."""
+
+    path: Path | None
+    """The file or directory, or the first of several parts; None: standard output."""
+    bytes: int
+    """Size of all files; 0 for standard output."""
+    warning: str | None = None
+    parts: int = 0
+    """Number of files, if the trace was split (--max-size); else 0."""
+    notes: tuple[str, ...] = ()
+    """Further lines for the user."""
+    view: View | None = None
+    """The part of a Perfetto trace to show first; None: no such part, or several files."""
+
+
+def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
+    """Call `write` with standard output; its result is the Result's warning.
+
+    Raises OutputError, and BrokenPipeError if the reader has gone.
+    """
+    try:
+        return Result(None, 0, write(sys.stdout.buffer))
+    except OutputError as error:
+        if isinstance(error.__cause__, BrokenPipeError):
+            raise error.__cause__ from error
+        raise
+
+
+def open_lines(where: str, result: Result) -> list[str]:
+    """Return lines that say how to open a Perfetto trace, with the UI's address."""
+    return [
+        f"open it: biotrail view {where}, or drop it here (it stays in the browser):",
+        f"  {address(UI, view=result.view)}",
+    ]
+
+
+def announced(
+    source: Opened, lifecycles: Iterator[Lifecycles], drawing: Drawing
+) -> Iterator[Lifecycles]:
+    """Return the windows; first say on standard error if their trace becomes large.
+
+    Reads the first window with I/O. source: the trace that `lifecycles` are windows of. Of a pipe,
+    whose length is not known, nothing is said.
+    """
+    seen: list[Lifecycles] = []
+    for window in lifecycles:
+        seen.append(window)
+        if expected(window, Detail.FULL):
+            part = share_read(source, window)
+            lines = [] if part is None else large_lines(window, part, drawing.detail)
+            if lines:
+                StatusLine().clear()
+            for line in lines:
+                say(line, err=True)
+            break
+    return _again(seen, lifecycles)
+
+
+def _again(seen: list[Lifecycles], lifecycles: Iterator[Lifecycles]) -> Iterator[Lifecycles]:
+    """Yield what is in `seen`, which is emptied, then the rest; keep none of it in memory."""
+    while seen:
+        yield seen.pop(0)
+    yield from lifecycles
+
+
+def share_read(source: Opened, window: Lifecycles) -> float | None:
+    """Return which share of all that is to be converted was read when `window` came; None: unknown.
+
+    window: the first with I/O. The share is that of the chunks, or in a cut of time that of the
+    time.
+    """
+    trace, reader = source.trace, source.trace.reader
+    if not isinstance(reader, Indexed):
+        return None
+    bounds = reader.bounds()
+    if trace.span is None or bounds is None:
+        return min(reader.parts_read / reader.parts_total, 1) if reader.parts_total > 0 else None
+    begin, end = max(trace.span.begin, bounds[0]), min(trace.span.end, bounds[1] + 1)
+    return min((window.end - begin) / (end - begin), 1) if window.end > begin < end else None
+
+
+def large_lines(window: Lifecycles, share: float, detail: Detail) -> list[str]:
+    """Return lines that say how large a trace becomes, and what makes it smaller.
+
+    Empty where a browser opens it comfortably. window: the first; share: its share (0 to 1, above
+    0) of all windows. detail: that is drawn.
+    """
+    total = expected(window, detail) / share
+    if total < LARGE:
+        return []
+    less = list(Detail)[list(Detail).index(detail) + 1 :]
+    sizes = [f"--detail {one} about {_size(expected(window, one) / share)}" for one in less]
+    parts = -(-int(total) // LARGE)
+    return [
+        f"This trace will have about {_size(total)}; a browser opens {_size(LARGE)} comfortably.",
+        *([f"  smaller: {', '.join(sizes)}"] if sizes else []),
+        f"  or a cut: 1/{parts} of the time (--from, --to, --around), a device (-d), what was slow",
+        "  (--slower-than, --slowest); or --max-size 500M: in parts that open one by one",
+    ]
+
+
+def _size(count: float) -> str:
+    """Return bytes as `1.2 GB`, `340 MB` or `50 kB`."""
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 def write(

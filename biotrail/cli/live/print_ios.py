@@ -8,23 +8,41 @@ Either way this process never makes the recorder wait.
 
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
 
 from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, stopping
-from biotrail.cli.options.record_print import Printing
 from biotrail.converters.analysis.live.live import LiveTrace
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
 from biotrail.text.printing import say
 from biotrail.text.record.lines import Json, Text, ended
+
+
+@dataclass(frozen=True)
+class Printing:
+    """How `record --print` prints, and what it records."""
+
+    what: str
+    """A sentence for the user: which devices are recorded, and until when."""
+    target: str | None
+    """Path of the log that is kept; None: no log is kept."""
+    force: bool
+    as_json: bool
+    quiet: bool
+    filters: Filters
+    arguments: Sequence[str]
+    """Options for the recorder process, as `given` returns them."""
+    command: Sequence[str]
 
 
 def run(printing: Printing) -> int:

@@ -1,19 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application that answers scrapes, in the format that each asks for."""
+"""The application that answers scrapes, in the format that each asks for: text, or protobuf.
+
+prometheus_client writes text alone, and only protobuf has native histograms. Classic buckets whose
+ends are powers of the square root of 2 (BOUNDS_NS) are the buckets of a native histogram, too: the
+same counts are written as both. Names and numbers of the messages are those of metrics.proto in
+https://github.com/prometheus/client_model.
+"""
 
 import gzip
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
+from itertools import groupby
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from prometheus_client import CollectorRegistry, Metric
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto, timestamp_pb2
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar, Sample
 
-from biotrail.cli.measuring.protobuf_format import CONTENT_TYPE, MEDIA_TYPE, generate
-from biotrail.cli.measuring.protobuf_messages import FAMILY
 from biotrail.cli.measuring.server import Application
 from biotrail.cli.serving.exchange import Request, Response
+from biotrail.recorder.schema.measure_structs import FIRST_BOUND, SCHEMA
+
+PACKAGE = "io.prometheus.client"
+FAMILY = f"{PACKAGE}.MetricFamily"
+"""Name of the message that a scrape has one of for each family."""
+COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
+"""Values of the enum MetricType, which is an int32 to the format."""
+_TIMESTAMP = timestamp_pb2.Timestamp.DESCRIPTOR
+_MESSAGES = {
+    "LabelPair": ("1 name string", "2 value string"),
+    "Gauge": ("1 value double",),
+    "Counter": ("1 value double", "2 exemplar Exemplar"),
+    "Histogram": (
+        "1 sample_count uint64",
+        "2 sample_sum double",
+        "3 bucket Bucket*",
+        "5 schema sint32",
+        "6 zero_threshold double",
+        "7 zero_count uint64",
+        "12 positive_span BucketSpan*",
+        "13 positive_delta sint64*",
+        "16 exemplars Exemplar*",
+    ),
+    "Bucket": ("1 cumulative_count uint64", "2 upper_bound double", "3 exemplar Exemplar"),
+    "BucketSpan": ("1 offset sint32", "2 length uint32"),
+    "Exemplar": ("1 label LabelPair*", "2 value double", "3 timestamp Timestamp"),
+    "Metric": (
+        "1 label LabelPair*",
+        "2 gauge Gauge",
+        "3 counter Counter",
+        "7 histogram Histogram",
+    ),
+    "MetricFamily": ("1 name string", "2 help string", "3 type int32", "4 metric Metric*"),
+}
+"""Message → its fields: number, name and type; a star: repeated."""
+
+
+def _described() -> descriptor_pb2.FileDescriptorProto:
+    """Return _MESSAGES as a file of protobuf's descriptions."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="biotrail/metrics.proto", package=PACKAGE, dependency=[_TIMESTAMP.file.name]
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for text in fields:
+            number, field_name, kind = text.split()
+            _add_field(message, int(number), field_name, kind)
+    return file
+
+
+def _add_field(message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: str) -> None:
+    """Add a field to a message's description. kind: a type as in _MESSAGES."""
+    field = message.field.add(name=name, number=number)
+    field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+    kind = kind.removesuffix("*")
+    if kind in _MESSAGES or kind == _TIMESTAMP.name:
+        field.type = field.TYPE_MESSAGE
+        package = PACKAGE if kind in _MESSAGES else _TIMESTAMP.file.package
+        field.type_name = f".{package}.{kind}"
+    else:
+        field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
+
+
+def _classes() -> dict[str, Any]:
+    """Return the class of each message, in a pool of its own: the process' may have the package."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(_TIMESTAMP.file.serialized_pb)
+    pool.AddSerializedFile(_described().SerializeToString())
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in _MESSAGES
+    }
+
+
+_CLASSES = _classes()
+MetricFamily: Any = _CLASSES["MetricFamily"]
+"""Class of a family with its metrics, as Prometheus reads them."""
+
+MEDIA_TYPE = "application/vnd.google.protobuf"
+CONTENT_TYPE = f"{MEDIA_TYPE}; proto={FAMILY}; encoding=delimited"
+ZERO_THRESHOLD = 2 ** (FIRST_BOUND / 2)
+"""Seconds: what is not longer is in the native zero bucket, as it is in the first classic one."""
+_TYPES = {"counter": COUNTER, "gauge": GAUGE, "info": GAUGE, "histogram": HISTOGRAM}
+
+
+def generate(families: Iterable[Metric]) -> bytes:
+    """Return families in the protobuf format, each with its length before it; empty ones left out.
+
+    families: of the types in _TYPES.
+    """
+    out = io.BytesIO()
+    for family in families:
+        if family.samples:
+            proto.serialize_length_prefixed(_family(family), out)
+    return out.getvalue()
+
+
+def _family(family: Metric) -> Any:
+    """Return a family as MetricFamily, named as its samples; a histogram without their endings."""
+    kind = _TYPES[family.type]
+    if kind == HISTOGRAM:
+        return _histograms(family)
+    found = MetricFamily(name=family.samples[0].name, help=family.documentation, type=kind)
+    for sample in family.samples:
+        metric = found.metric.add()
+        _add_labels(metric.label, sample.labels)
+        value = metric.counter if kind == COUNTER else metric.gauge
+        value.value = sample.value
+        if sample.exemplar:
+            _fill_exemplar(value.exemplar, sample.exemplar)
+    return found
+
+
+def _histograms(family: Metric) -> Any:
+    """Return a family of histograms: samples of one are one after the other, buckets first."""
+    found = MetricFamily(name=family.name, help=family.documentation, type=HISTOGRAM)
+    for labels, same in groupby(family.samples, key=_labels_of_histogram):
+        metric = found.metric.add()
+        _add_labels(metric.label, dict(labels))
+        by_part: dict[str, list[Sample]] = {"_bucket": [], "_count": [], "_sum": []}
+        for sample in same:
+            by_part[sample.name.removeprefix(family.name)].append(sample)
+        metric.histogram.sample_count = int(by_part["_count"][0].value)
+        metric.histogram.sample_sum = by_part["_sum"][0].value
+        _add_buckets(metric.histogram, by_part["_bucket"])
+    return found
+
+
+def _labels_of_histogram(sample: Sample) -> tuple[tuple[str, str], ...]:
+    """Return a sample's labels without its bucket's."""
+    return tuple(one for one in sample.labels.items() if one[0] != "le")
+
+
+def _add_buckets(histogram: Any, samples: list[Sample]) -> None:
+    """Add buckets in both manners. samples: of each bucket, ascending, cumulative counts."""
+    counts, before = [], 0
+    for sample in samples:
+        total = int(sample.value)
+        bucket = histogram.bucket.add(
+            cumulative_count=total, upper_bound=float(sample.labels["le"])
+        )
+        counts.append(total - before)
+        before = total
+        if sample.exemplar:
+            _fill_exemplar(bucket.exemplar, sample.exemplar)
+            _fill_exemplar(histogram.exemplars.add(), sample.exemplar)
+    _add_native(histogram, counts)
+
+
+def _add_native(histogram: Any, counts: list[int]) -> None:
+    """Add the native buckets. counts: number of values in each classic bucket.
+
+    The first has the values up to the zero bucket's threshold. The last, which has no end, becomes
+    the native bucket behind the last bound.
+    """
+    histogram.schema = SCHEMA
+    histogram.zero_threshold = ZERO_THRESHOLD
+    histogram.zero_count = counts[0]
+    end, last = FIRST_BOUND, 0
+    for at, count in enumerate(counts[1:], FIRST_BOUND + 1):
+        if not count:
+            continue
+        if histogram.positive_span and at == end:
+            histogram.positive_span[-1].length += 1
+        else:
+            offset = at - end if histogram.positive_span else at
+            histogram.positive_span.add(offset=offset, length=1)
+        histogram.positive_delta.append(count - last)
+        end, last = at + 1, count
+
+
+def _add_labels(into: Any, labels: dict[str, str]) -> None:
+    """Add labels to a repeated LabelPair."""
+    for name, value in labels.items():
+        into.add(name=name, value=value)
+
+
+def _fill_exemplar(into: Any, exemplar: Exemplar) -> None:
+    """Fill an Exemplar; its time is in ns since 1970."""
+    _add_labels(into.label, exemplar.labels)
+    into.value = exemplar.value
+    if exemplar.timestamp is not None:
+        into.timestamp.FromNanoseconds(round(float(exemplar.timestamp) * 1e9))
+
 
 _METHODS = [("Allow", "GET, HEAD, OPTIONS")]
 

@@ -16,7 +16,7 @@ from prometheus_client.samples import Exemplar
 
 from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Source, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO
-from biotrail.cli.measuring.kernel_counts import Counts
+from biotrail.cli.measuring.kernel import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 from biotrail.recorder.schema.measure_structs import FIRST_BOUND
 

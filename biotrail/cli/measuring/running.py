@@ -13,10 +13,9 @@ from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.figures import Reading, Source
 from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs
-from biotrail.cli.measuring.kernel_counts import kernel_counts
-from biotrail.cli.measuring.kernel_sums import KernelSums
+from biotrail.cli.measuring.kernel import KernelSums, kernel_counts
 from biotrail.cli.measuring.server import Address, MetricsServer
-from biotrail.cli.options.terminating import stopped_by_signals
+from biotrail.cli.options.ending import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text.printing import relay, say

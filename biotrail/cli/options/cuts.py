@@ -1,22 +1,198 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a log: the times, devices and I/Os that the options of `cut_options` choose."""
+"""A part of a log: its times, devices and I/Os; the options that choose it (docs/cuts.md)."""
 
+import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
 
-from biotrail.cli.options.moments import Times
+import click
+
+from biotrail.cli.options.gathering import Command, Decorator, with_options
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
+from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import Choice, Who
 from biotrail.converters.analysis.choosing.outcomes import ANY, Finder, Outcome, Wish
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
-from biotrail.converters.lifecycles.cutting import Span
+from biotrail.converters.lifecycles.cutting import ENDLESS, Span, outside
 from biotrail.converters.pipeline import Trace
-from biotrail.text import units
+from biotrail.recorder.schema.cgroup_names import NamedCgroups
+from biotrail.recorder.schema.errors import ConversionError
+from biotrail.recorder.schema.kernel_names import OPS
+from biotrail.text import units, values
 from biotrail.text.progress import progress
+from biotrail.text.units import Duration
+
+_EXAMPLES = '2.5s, "last 5s", 14:03:05 or 2026-01-31T14:03:05Z'
+_BEFORE_END = re.compile(r"\s*(?:last\s+|-)(.+)")
+_TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?")
+_LOOKS = 3
+"""Clock readings that `_monotonic` tries, each one nearer to the time than the one before."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time as the user wrote it (`text`). Exactly one other attribute is not None.
+
+    offset: ns since recording began; before_end: ns before the log's end; wall: a date and time;
+    daytime: a time of day in UTC.
+    """
+
+    text: str
+    offset: int | None = None
+    before_end: int | None = None
+    wall: datetime | None = None
+    daytime: time | None = None
+
+
+def parse(text: str) -> Moment:
+    """Parse `2.5s`, `last 5s`, `-5s`, `14:03[:05[.5]]` or ISO 8601 (UTC if it has no offset).
+
+    Raises ValueError.
+    """
+    if match := _BEFORE_END.fullmatch(text):
+        return Moment(text, before_end=_ns(match[1]))
+    if _TIME.fullmatch(text.strip()):
+        clock_time = text.strip().zfill(5) if text.strip().count(":") == 1 else text.strip()
+        hour, rest = clock_time.split(":", 1)
+        return Moment(text, daytime=time.fromisoformat(f"{hour:0>2}:{rest}"))
+    if "-" in text or "T" in text:
+        found = datetime.fromisoformat(text.strip())
+        return Moment(text, wall=found if found.tzinfo else found.replace(tzinfo=UTC))
+    return Moment(text, offset=_ns(text))
+
+
+def _ns(text: str) -> int:
+    """Return a duration in ns. Raises ValueError."""
+    try:
+        return round(Duration().convert(text, None, None) * 1e9)
+    except click.UsageError as error:
+        raise ValueError(text) from error
+
+
+if TYPE_CHECKING:  # generic in click 8.2 and later only
+    _MomentType = click.ParamType[Moment]
+else:
+    _MomentType = click.ParamType
+
+
+class MomentType(_MomentType):
+    """The type of an option whose value is a Moment: `2.5s`, `last 5s`, `14:03:05`, ISO 8601."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        """Return the Moment. Raises click.UsageError for anything that is no time."""
+        if isinstance(value, Moment):
+            return value
+        try:
+            return parse(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time: write {_EXAMPLES}", param, ctx)
+
+
+@dataclass(frozen=True)
+class Times:
+    """A part of a log's time: from `begin` (None: the log's begin) to before `end` (None: its end).
+
+    If `around` is given, `window` ns around it instead.
+    """
+
+    begin: Moment | None = None
+    end: Moment | None = None
+    around: Moment | None = None
+    window: int = 0
+
+    @property
+    def all(self) -> bool:
+        """Whether it is the whole log."""
+        return self == Times()
+
+    @property
+    def by_end(self) -> bool:
+        """Whether a time counts back from the log's end, which must be known then."""
+        given = (self.begin, self.end, self.around)
+        return any(moment is not None and moment.before_end is not None for moment in given)
+
+    def span(self, trace: Trace) -> Span:
+        """Return this part in the trace's clock (ns of CLOCK_MONOTONIC), clipped to the log.
+
+        Raises ConversionError if it is outside of the log, if its end is not after its begin, or
+        if the log lacks what a time needs (a wall clock; for `last 5s`, a known end).
+        """
+        bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
+        first, last = bounds or (trace.start, ENDLESS - 1)
+        if self.around is not None:
+            middle = _resolved(self.around, trace, first, last)
+            begin, end = middle - self.window // 2, middle + self.window - self.window // 2
+        else:
+            begin = first if self.begin is None else _resolved(self.begin, trace, first, last)
+            end = last + 1 if self.end is None else _resolved(self.end, trace, first, last)
+        if begin > last or end <= first:
+            shown = ENDLESS if self.end is None and self.around is None else min(end, ENDLESS)
+            raise outside(Span(begin, shown), first, last, trace.context)
+        if end <= begin:
+            words = [moment.text for moment in (self.begin, self.end) if moment is not None]
+            raise ConversionError(f"there is no time between {' and '.join(words)} in this log")
+        return Span(max(begin, first), min(end, last + 1))
+
+
+def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
+    """Return a moment in ns of CLOCK_MONOTONIC. first, last: ns of the log's first and last event.
+
+    A time of day is that of the day on which the log begins or, if it is before the log's begin
+    and the log lasts as long, of the next day. Raises ConversionError.
+    """
+    if moment.offset is not None:
+        return trace.start + moment.offset
+    if moment.before_end is not None:
+        if last >= ENDLESS - 1:
+            raise ConversionError(
+                f"{moment.text!r} counts back from the end of the log, which is not known for this "
+                "input: give an offset (2.5s)"
+            )
+        return last - moment.before_end + 1
+    if not trace.context.clocks:
+        raise ConversionError(
+            f"{moment.text} is a wall-clock time, and the log has no wall clock; give offsets "
+            "(2.5s)"
+        )
+    if moment.wall is not None:
+        return _monotonic(trace, _epoch_ns(moment.wall))
+    assert moment.daytime is not None
+    first_reading = trace.context.clocks[0]
+    realtime = int(first_reading["realtime"]) + first - int(first_reading["monotonic"])
+    day = date(1970, 1, 1) + timedelta(days=realtime // (86400 * 10**9))
+    found = _epoch_ns(datetime.combine(day, moment.daytime, UTC))
+    later = _monotonic(trace, found + 86400 * 10**9)
+    return later if found < realtime and later <= last else _monotonic(trace, found)
+
+
+def _epoch_ns(moment: datetime) -> int:
+    """Return ns since 1970, exactly: datetime.timestamp() would round."""
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+
+def _monotonic(trace: Trace, realtime: int) -> int:
+    """Convert CLOCK_REALTIME (ns since 1970) to CLOCK_MONOTONIC by the nearest clock reading."""
+    reading = trace.context.clocks[0]
+    for _ in range(_LOOKS):
+        at = int(reading["monotonic"]) + realtime - int(reading["realtime"])
+        near = trace.reader.clock_near(at) if isinstance(trace.reader, Indexed) else None
+        if near is None or near == reading:
+            break
+        reading = near
+    return int(reading["monotonic"]) + realtime - int(reading["realtime"])
+
 
 EVERYBODY, ANYHOW, ALWAYS = Who(), Wish(), Times()
 
@@ -207,3 +383,198 @@ def _find(cut: Cut, trace: Trace) -> Outcome:
         for _ in windows:
             pass
     return finder.found()
+
+
+OPERATIONS = sorted({name.lower() for name in OPS})
+WINDOW = "2s"
+
+
+_TIMES: tuple[Decorator, ...] = (
+    click.option(
+        "--from",
+        "cut_from",
+        type=MomentType(),
+        metavar="TIME",
+        help="Start of the part of the log to use: 2.5s after the start of recording, "
+        '"last 5s", 14:03:05 (UTC), or ISO 8601.',
+    ),
+    click.option(
+        "--to",
+        "cut_to",
+        type=MomentType(),
+        metavar="TIME",
+        help="End of that part, not included; written as --from.",
+    ),
+    click.option(
+        "--around",
+        "cut_around",
+        type=MomentType(),
+        metavar="TIME",
+        help="Use the part of the log around this time; see --window.",
+    ),
+    click.option(
+        "--window",
+        "cut_window",
+        type=units.Duration(units.ABOVE_ZERO),
+        metavar="TIME",
+        help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
+    ),
+)
+_DEVICE: Decorator = click.option(
+    "-d",
+    "--device",
+    "cut_devices",
+    multiple=True,
+    type=values.Name(),
+    metavar="DEV",
+    help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
+)
+_IOS: tuple[Decorator, ...] = (
+    click.option(
+        "--op",
+        "cut_ops",
+        multiple=True,
+        type=click.Choice(OPERATIONS),
+        metavar="OP",
+        help="Only this operation (read, write, flush, discard, …). Can be repeated.",
+    ),
+    click.option(
+        "--pid",
+        "cut_pids",
+        multiple=True,
+        type=units.Count(1, (1 << 31) - 1),
+        metavar="PID",
+        help="Only I/O queued by this process. Can be repeated.",
+    ),
+    click.option(
+        "--comm",
+        "cut_comms",
+        multiple=True,
+        type=values.Name(),
+        metavar="NAME",
+        help="Only I/O queued by threads of this name; NAME* matches a prefix. Can be repeated.",
+    ),
+    click.option(
+        "--cgroup",
+        "cut_cgroups",
+        multiple=True,
+        type=values.Name(),
+        metavar="PATH",
+        help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
+    ),
+    *named_options("cut_", "I/O of", "Can be repeated, and with --cgroup: of either."),
+)
+_FILE: Decorator = click.option(
+    "--file",
+    "cut_files",
+    multiple=True,
+    type=values.Name(),
+    metavar="PATTERN",
+    help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
+    "record --files. Can be repeated.",
+)
+_OUTCOMES: tuple[Decorator, ...] = (
+    click.option(
+        "--slower-than",
+        "cut_slower",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Only I/Os that took at least this long.",
+    ),
+    click.option(
+        "--slowest",
+        "cut_slowest",
+        type=units.Count(),
+        metavar="N",
+        help="Only the N slowest of the I/Os that the other options choose.",
+    ),
+    click.option("--failed", "cut_failed", is_flag=True, help="Only I/Os that ended in an error."),
+)
+
+
+def cut_options(command: Command) -> Command:
+    """Add all options that choose a part of a log; pass them to the command as `cut`: a Cut."""
+    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES))
+
+
+def choice_options(command: Command) -> Command:
+    """Add the options of `cut_options` but those of outcomes.
+
+    Commands that use it have their own --slower-than, --slowest and --failed.
+    """
+    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE))
+
+
+def record_options(command: Command) -> Command:
+    """Add the options of times and devices, as `cut_options` does: all that records have."""
+    return _with(command, (*_TIMES, _DEVICE))
+
+
+def time_options(command: Command) -> Command:
+    """Add the options of times, as `cut_options` does."""
+    return _with(command, _TIMES)
+
+
+def _with(command: Command, options: tuple[Decorator, ...]) -> Command:
+    """Add the options, whose values (`cut_…`) become the command's argument `cut`: a Cut.
+
+    Values that contradict each other raise click.UsageError when the command is called.
+    """
+
+    @functools.wraps(command)
+    def called(*arguments: Any, **given: Any) -> Any:
+        ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
+        return command(*arguments, cut=_cut(ours), **given)
+
+    return with_options(*options)(called)
+
+
+def _cut(given: dict[str, Any]) -> Cut:
+    """Return the options' values (`cut_…`) as a Cut. Raises click.UsageError."""
+    return Cut(
+        _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
+        _read(given, "cut_devices"),
+        tuple(given.get("cut_ops", ())),
+        Who(
+            frozenset(given.get("cut_pids", ())),
+            frozenset(_read(given, "cut_comms")),
+            frozenset(_read(given, "cut_cgroups")),
+            NamedCgroups(*(_read(given, f"cut_{one}") for one in ("unit", "container", "pod"))),
+        ),
+        Wish(
+            nanoseconds(given.get("cut_slower") or 0),
+            given.get("cut_slowest") or 0,
+            bool(given.get("cut_failed")),
+        ),
+        _read(given, "cut_files"),
+    )
+
+
+def _read(given: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return the names of an option as names that are read look; none: the command lacks it."""
+    return tuple(map(values.as_read, given.get(name, ())))
+
+
+def _times(
+    begin: Moment | None, end: Moment | None, around: Moment | None, window: float | None
+) -> Times:
+    """Return the chosen part of the log's time. window: seconds; None: not given.
+
+    Raises click.UsageError if the options contradict each other.
+    """
+    if around is None:
+        if window is not None:
+            raise click.UsageError("--window is the length around a time: give --around TIME, too")
+        offsets = [m.offset for m in (begin, end) if m is not None and m.offset is not None]
+        if begin and end and len(offsets) == 2 and offsets[1] <= offsets[0]:
+            raise click.UsageError(f"--to {end.text} is not after --from {begin.text}")
+        return Times(begin, end)
+    if begin is not None or end is not None:
+        raise click.UsageError("--around needs no other time: leave out --from and --to")
+    length = units.Duration().convert(WINDOW, None, None) if window is None else window
+    return Times(around=around, window=nanoseconds(length))
+
+
+def nanoseconds(seconds: float) -> int:
+    """Convert seconds to nanoseconds."""
+    return round(seconds * 1e9)

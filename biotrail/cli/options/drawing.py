@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that say how a Perfetto trace is written: size of its files, detail, colours."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.gathering import gathered, option
 from biotrail.converters.outputs.perfetto.names import Colour, Detail
 from biotrail.converters.pipeline import WINDOW_EVENTS
 from biotrail.text import units
 
-Command = Callable[..., Any]
 LEAST_PART = 256 << 10
 """Smallest --max-size in bytes: each part repeats the packets that describe the trace."""
 _WINDOWS_PER_PART = 16
@@ -24,12 +22,56 @@ _BYTES_PER_EVENT = 100
 class Drawing:
     """How a Perfetto trace is written. max_size: bytes of each part; None: a single file."""
 
-    max_size: int | None = None
-    detail: Detail = Detail.STANDARD
-    colour: Colour = Colour.AUTO
-    flows: bool = False
-    all_calls: bool = False
-    ftrace: bool = False
+    max_size: int | None = option(
+        "--max-size",
+        usual=None,
+        type=units.Size(),
+        metavar="SIZE",
+        help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
+        "OUT-2.pftrace, …",
+    )
+    detail: Detail = option(
+        "--detail",
+        usual=Detail.STANDARD,
+        type=click.Choice([str(detail) for detail in Detail]),
+        default=str(Detail.STANDARD),
+        show_default=True,
+        callback=lambda _context, _option, value: Detail(value),
+        help="What a Perfetto trace holds. full: everything; standard: everything of the slowest "
+        "I/Os, of others no arguments; stages: no arguments and no requests; bios: no stages "
+        "either.",
+    )
+    colour: Colour = option(
+        "--colour",
+        usual=Colour.AUTO,
+        type=click.Choice([str(colour) for colour in Colour]),
+        default=str(Colour.AUTO),
+        show_default=True,
+        callback=lambda _context, _option, value: Colour(value),
+        help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
+        "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
+        "devices.",
+    )
+    flows: bool = option(
+        "--flows",
+        usual=False,
+        is_flag=True,
+        help="Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone.",
+    )
+    all_calls: bool = option(
+        "--all-calls",
+        usual=False,
+        is_flag=True,
+        help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
+        "pipe.",
+    )
+    ftrace: bool = option(
+        "--ftrace",
+        usual=False,
+        is_flag=True,
+        help="Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
+        "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",
+    )
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -51,57 +93,5 @@ class Drawing:
         return min(max(wanted, 100), WINDOW_EVENTS)
 
 
-_OPTIONS = (
-    click.option(
-        "--max-size",
-        type=units.Size(),
-        metavar="SIZE",
-        help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
-        "OUT-2.pftrace, …",
-    ),
-    click.option(
-        "--detail",
-        type=click.Choice([str(detail) for detail in Detail]),
-        default=str(Detail.STANDARD),
-        show_default=True,
-        callback=lambda _context, _option, value: Detail(value),
-        help="What a Perfetto trace holds. full: everything; standard: everything of the slowest "
-        "I/Os, of others no arguments; stages: no arguments and no requests; bios: no stages "
-        "either.",
-    ),
-    click.option(
-        "--colour",
-        type=click.Choice([str(colour) for colour in Colour]),
-        default=str(Colour.AUTO),
-        show_default=True,
-        callback=lambda _context, _option, value: Colour(value),
-        help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
-        "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
-        "devices.",
-    ),
-    click.option(
-        "--flows",
-        is_flag=True,
-        help="Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone.",
-    ),
-    click.option(
-        "--all-calls",
-        is_flag=True,
-        help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
-        "pipe.",
-    ),
-    click.option(
-        "--ftrace",
-        is_flag=True,
-        help="Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
-        "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",
-    ),
-)
-
-
-def drawing_options(command: Command) -> Command:
-    """Add --max-size and the other options; pass their values to the command as `drawing`."""
-    command = gathered(Drawing, "drawing")(command)
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+drawing_options = gathered(Drawing, "drawing")
+"""Adds the options to a command, which gets `drawing`."""

@@ -1,32 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathering of a command's parameters into one dataclass."""
+"""A command's options as one dataclass: each field is an option, or a group of options."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, field, fields
 from typing import Any
 
+import click
+
 Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+_OPTION = "option"
 
 
-def gathered(kind: type[Any], name: str) -> Callable[[Command], Command]:
-    """Return a decorator for a command that takes one dataclass in place of many parameters.
+def option(*words: str, usual: Any = MISSING, **attributes: Any) -> Any:
+    """Return a dataclass field that is an option of the command line.
 
-    kind: a dataclass. The parameters (from click) that have the names of its fields are passed to
-    the command as one keyword argument `name`: a `kind` with their values; a field without a
-    parameter has its default. All other arguments are passed on unchanged. Stands below every
-    decorator that itself reads one of these parameters.
+    words, attributes: of click.option; the option's value has the field's name. usual: the
+    field's value where the dataclass is made without the command line.
     """
-    names = [one.name for one in fields(kind)]
+    return _field(lambda name: click.option(*words, name, **attributes), usual)
+
+
+def added(decorator: Decorator, usual: Any = MISSING) -> Any:
+    """Return a dataclass field whose value comes from `decorator`, which adds the options for it.
+
+    The decorator passes the value to the command by the field's name. usual: as for `option`.
+    """
+    return _field(lambda _name: decorator, usual)
+
+
+def _field(decorator_of: Callable[[str], Decorator], usual: Any) -> Any:
+    return field(default=usual, metadata={_OPTION: decorator_of})
+
+
+def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> Decorator:
+    """Return a decorator for a command: adds the options that the fields of `kind` are.
+
+    The command gets one keyword argument `name`: a `kind` with the options' values. They are in
+    the help in the order of the fields. without: fields that are no options of this command, and
+    have their defaults.
+    """
+    decorators = {
+        one.name: one.metadata[_OPTION](one.name) for one in fields(kind) if one.name not in without
+    }
 
     def decorate(command: Command) -> Command:
-        """Return `command` with the fields of `kind` gathered; click's options of it are kept."""
-
         @functools.wraps(command)
         def called(*arguments: Any, **given: Any) -> Any:
-            values = {field: given.pop(field) for field in names if field in given}
+            values = {field: given.pop(field) for field in decorators}
             return command(*arguments, **{name: kind(**values)}, **given)
 
-        return called
+        return with_options(*decorators.values())(called)
+
+    return decorate
+
+
+def with_options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command, in this order in its help."""
+
+    def decorate(command: Command) -> Command:
+        for one in reversed(options):
+            command = one(command)
+        return command
 
     return decorate

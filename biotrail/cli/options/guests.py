@@ -3,14 +3,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.gathering import gathered, option
 from biotrail.cli.options.opening import Reading
-from biotrail.cli.options.recordings import Recording, open_recordings
-from biotrail.cli.options.several import Given
+from biotrail.cli.options.recordings import Given, open_recordings
 from biotrail.text import values
 
 if TYPE_CHECKING:  # imported where a guest is asked for
@@ -22,9 +21,24 @@ if TYPE_CHECKING:  # imported where a guest is asked for
 class GuestOf:
     """Whether two logs are a guest's and its host's, and how they belong together."""
 
-    guest_of: str | None = None
+    guest_of: str | None = option(
+        "--guest-of",
+        usual=None,
+        type=values.Name(),
+        metavar="PID|NAME",
+        help="The first LOG is a guest's, the second its host's, where this process was the "
+        "virtual machine: link the guest's requests with the host's I/O.",
+    )
     """Id or name of the virtual machine's process on the host; None: not asked for."""
-    image: tuple[str, ...] = ()
+    image: tuple[str, ...] = option(
+        "--image",
+        usual=(),
+        multiple=True,
+        metavar="MAP",
+        type=click.Path(),
+        help="With --guest-of: where the disk's image is on the host, the output of qemu-img map "
+        "--output=json IMAGE or filefrag -v IMAGE (docs/guests.md). Can be given twice.",
+    )
     """Paths of maps of the image."""
 
     def check(self, refused: bool = False, why: str = "") -> None:
@@ -49,7 +63,7 @@ class GuestOf:
         if len(recordings) != 2:
             raise click.UsageError("--guest-of joins two recordings: GUEST.biotrail HOST.biotrail")
         mapping = read_mapping(self.image)
-        guest, host = (_opened(paths, reading).trace for paths in recordings)
+        guest, host = (open_recordings(list(paths), reading)[0].trace for paths in recordings)
         return join(guest, host, values.as_read(self.guest_of or ""), mapping)
 
 
@@ -83,26 +97,5 @@ def sides_of(asked: GuestOf, given: Sequence[Given], reading: Reading) -> NameSi
     return name_side
 
 
-def _opened(paths: Sequence[str], reading: Reading) -> Recording:
-    """Open the files of one recording."""
-    return open_recordings(list(paths), reading)[0]
-
-
-def guest_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --guest-of and --image; the command gets `guest`, a GuestOf."""
-    command = gathered(GuestOf, "guest")(command)
-    command = click.option(
-        "--image",
-        multiple=True,
-        metavar="MAP",
-        type=click.Path(),
-        help="With --guest-of: where the disk's image is on the host, the output of qemu-img map "
-        "--output=json IMAGE or filefrag -v IMAGE (docs/guests.md). Can be given twice.",
-    )(command)
-    return click.option(
-        "--guest-of",
-        type=values.Name(),
-        metavar="PID|NAME",
-        help="The first LOG is a guest's, the second its host's, where this process was the "
-        "virtual machine: link the guest's requests with the host's I/O.",
-    )(command)
+guest_options = gathered(GuestOf, "guest")
+"""Adds --guest-of and --image to a command, which gets `guest`."""

@@ -1,34 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening of a command's log: a path, or - for standard input."""
+"""Opening of a command's log: a path, or - for standard input; options on how it is read."""
 
+import csv
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click.shell_completion import CompletionItem
 
-from biotrail.cli.options.gathering import Command, gathered
-from biotrail.cli.options.labels import LabelsFile
+from biotrail.cli.options.gathering import Decorator, added, gathered, option
 from biotrail.converters.events.labels import Labels
 from biotrail.converters.inputs.beginning import is_pipe, open_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError
+
+if TYPE_CHECKING:  # generic in click 8.2 and later only
+    _Base = click.ParamType[Labels]
+else:
+    _Base = click.ParamType
+
+
+class LabelsFile(_Base):
+    """The type of an option whose value is a CSV file of patterns and labels."""
+
+    name = "labels"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Labels:
+        """Return the labels in a file. Raises ConversionError."""
+        return value if isinstance(value, Labels) else read_labels(str(value))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Have the shell complete a file's name."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+def read_labels(path: str) -> Labels:
+    """Return the labels in a CSV file with a pattern and a label in each line.
+
+    Empty lines are skipped. Raises ConversionError: it cannot be read, or a line has not these two.
+    """
+    pairs: list[tuple[str, str]] = []
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            lines = csv.reader(stream)
+            for line in lines:
+                cells = [cell.strip() for cell in line]
+                if not any(cells):
+                    continue
+                if len(cells) != 2 or not all(cells):
+                    raise ConversionError(
+                        f"{path}:{lines.line_num}: a line of labels has a pattern of paths, a "
+                        f"comma and a label; this one has {line!r}"
+                    )
+                pairs.append((cells[0], cells[1]))
+    except (OSError, UnicodeError, csv.Error) as error:
+        what = getattr(error, "strerror", None) or error
+        raise ConversionError(f"{path}: the labels cannot be read: {what}") from error
+    return Labels(pairs)
+
 
 log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=click.Path())
 """The argument LOG. Its type click.Path lets shells complete file names."""
+
+
+include_ambiguous_option: Decorator = click.option(
+    "--include-ambiguous",
+    is_flag=True,
+    help="Count latencies that are in doubt, as several I/Os fit one completion, as known. "
+    "Default: leave them out of all figures and say how many they are.",
+)
 
 
 @dataclass(frozen=True)
 class Reading:
     """How a log's bios and requests are read; the fields are parameters of Trace."""
 
-    associate: str = "auto"
-    own_io: bool = False
-    include_ambiguous: bool = False
-    labels: Labels | None = None
+    associate: str = option(
+        "--associate",
+        usual="auto",
+        type=click.Choice(["auto", "identity", "intervals"]),
+        default="auto",
+        show_default=True,
+        help="How to match bios with the requests that served them: identity, by kernel pointers; "
+        "intervals, by sectors alone; auto, by pointers where the log has them.",
+    )
+    own_io: bool = option(
+        "--own-io",
+        usual=False,
+        is_flag=True,
+        help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
+    )
+    include_ambiguous: bool = added(include_ambiguous_option, usual=False)
+    labels: Labels | None = option(
+        "--labels",
+        usual=None,
+        type=LabelsFile(),
+        metavar="FILE",
+        help="Names of files for people: CSV with a pattern of paths and a label in each line, "
+        "such as base/16384/16397,accounts.",
+    )
     """What people call files; no parameter of Trace."""
 
     def trace(self, source: str | BinaryIO | Source) -> Trace:
@@ -48,52 +127,14 @@ class Reading:
 
 USUAL = Reading()
 
-_associate: Callable[[Command], Command] = click.option(
-    "--associate",
-    type=click.Choice(["auto", "identity", "intervals"]),
-    default="auto",
-    show_default=True,
-    help="How to match bios with the requests that served them: identity, by kernel pointers; "
-    "intervals, by sectors alone; auto, by pointers where the log has them.",
-)
 
-_own_io: Callable[[Command], Command] = click.option(
-    "--own-io",
-    is_flag=True,
-    help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
-)
-include_ambiguous_option: Callable[[Command], Command] = click.option(
-    "--include-ambiguous",
-    is_flag=True,
-    help="Count latencies that are in doubt, as several I/Os fit one completion, as known. "
-    "Default: leave them out of all figures and say how many they are.",
-)
-
-
-_labels: Callable[[Command], Command] = click.option(
-    "--labels",
-    type=LabelsFile(),
-    metavar="FILE",
-    help="Names of files for people: CSV with a pattern of paths and a label in each line, such as "
-    "base/16384/16397,accounts.",
-)
-
-
-def reading_options(*, own_io: bool = False, labels: bool = False) -> Callable[[Command], Command]:
+def reading_options(*, own_io: bool = False, labels: bool = False) -> Decorator:
     """Return a decorator that adds --associate and --include-ambiguous.
 
     own_io: --own-io, too; labels: --labels, too. The command gets `reading`, a Reading.
     """
-    options = [_associate, *([_own_io] if own_io else []), include_ambiguous_option]
-    options += [_labels] if labels else []
-
-    def decorate(command: Command) -> Command:
-        command = gathered(Reading, "reading")(command)
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    wanted = {"own_io": own_io, "labels": labels}
+    return gathered(Reading, "reading", without=[one for one, is_in in wanted.items() if not is_in])
 
 
 def open_trace(log: str, reading: Reading = USUAL) -> Trace:

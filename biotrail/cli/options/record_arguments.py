@@ -1,19 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that say what `biotrail record` records, and how. Imports only what recording needs."""
+"""Options that say what is recorded, and how. Imports only what recording needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from biotrail.cli.options.record_follow import FollowValue
-from biotrail.cli.options.recording_options import duration_option, force_option
+from biotrail.cli.options.gathering import added, option
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.wish import FollowWish
+from biotrail.recorder.probes.sites.wish import AUTO, FOLLOWED_IO, FollowWish
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units, values
+
+force_option: Callable[[Any], Any] = click.option(
+    "-f", "--force", is_flag=True, help="Replace FILE if it exists."
+)
+device_option: Callable[[Any], Any] = click.option(
+    "-d",
+    "--device",
+    "devices",
+    multiple=True,
+    type=values.Name(),
+    metavar="DEV",
+    help="Only this device, named as for record. Can be repeated. Default: all devices.",
+)
+"""-d of commands that start a recorder or measure; record's own says how devices are named."""
+
+
+def duration_option(*other_names: str) -> Callable[[Any], Any]:
+    """Return the option --duration, of seconds or None, with other names that it has as well."""
+    return click.option(
+        "--duration",
+        *other_names,
+        "duration",
+        type=units.Duration(units.ABOVE_ZERO),
+        metavar="TIME",
+        help="Stop after 10s, 5min, 2h, …",
+    )
+
+
+MOST_AT_ONCE = 4096
+"""Objects that can be followed at one time."""
+EVERY = (1, (1 << 32) - 1)
+"""Range of each N-th, a u32 of the programs."""
+_NUMBERS = {
+    "every": EVERY,
+    "max": (1, MOST_AT_ONCE),
+    "lives": (0, units.MOST),
+    "max-functions": (1, units.MOST),
+}
+"""Settings that are whole numbers, with the least and largest value of each."""
+_SETTINGS = (*_NUMBERS, "slower", "way")
+
+
+class FollowValue(click.ParamType[FollowWish]):
+    """The value of --follow: `request` or `bio`, then settings, as `request,every=100`."""
+
+    name = "follow"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> FollowWish:
+        """Return what to follow. Fails with a usage error that says what there is."""
+        if isinstance(value, FollowWish):
+            return value
+        struct, *parts = str(value).split(",")
+        if struct not in FOLLOWED_IO:
+            known = " or ".join(FOLLOWED_IO)
+            self.fail(
+                f"{struct!r} is no I/O of the block layer: give {known}; "
+                "biotrail follow follows any struct",
+                param,
+                ctx,
+            )
+        given = {}
+        for part in parts:
+            name, equals, text = part.partition("=")
+            if name not in _SETTINGS or not equals:
+                known = ", ".join(f"{one}=" for one in _SETTINGS)
+                self.fail(f"there is no setting {part!r}: choose of {known}", param, ctx)
+            given[name] = text
+        return _wish(struct, given, lambda message: self.fail(message, param, ctx))
+
+
+def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowWish:
+    """Return what the settings say; `fail` is called with a message on one that is wrong."""
+    from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
+
+    usual = FollowWish(struct)
+    numbers = {name: _number(name, given[name], fail) for name in _NUMBERS if name in given}
+    slower = 0.0
+    if "slower" in given:
+        slower = units.Duration().convert(given["slower"], None, None)
+    way = given.get("way", AUTO)
+    if way not in (AUTO, *WAYS):
+        fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
+    return FollowWish(
+        struct,
+        numbers.get("every", usual.every),
+        numbers.get("max", usual.at_once),
+        numbers.get("lives", usual.lives),
+        round(slower * 1e9),
+        way,
+        numbers.get("max-functions", usual.max_functions),
+    )
+
+
+def _number(name: str, text: str, fail: Callable[[str], Any]) -> int:
+    """Return a whole number; `fail` is called where it is none, or out of range."""
+    least, most = _NUMBERS[name]
+    number = units.whole(text, least, most)
+    if number is None:
+        fail(f"{name}={text}: give a whole number from {least} to {most}")
+        return least
+    return number
 
 
 class PathParts(click.ParamType[frozenset[str]]):
@@ -37,29 +139,36 @@ class PathParts(click.ParamType[frozenset[str]]):
 
 
 EVENT_SETS = ("light", "minimal", "lifecycle", "all")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
+_RAW = "biotrail.cli.recording.arguments"
+"""Key in a context's `meta` under which a RecordingCommand keeps its words."""
+
+
+@dataclass(frozen=True)
+class RecordArguments:
+    """The values of these options, as the user gave them."""
+
+    devices: tuple[str, ...] = option(
         "-d",
         "--device",
-        "devices",
         multiple=True,
         type=values.Name(),
         metavar="DEV",
         help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
         "mount point. Can be repeated. Default: all devices.",
-    ),
-    click.option(
+    )
+    output: str | None = option(
         "-o",
         "--output",
         metavar="FILE",
         type=click.Path(),
         help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail "
         "in the current directory.",
-    ),
-    force_option,
-    duration_option(),
-    click.option(
+    )
+    """Path of the log; `-`: standard output; None: not given."""
+    force: bool = added(force_option)
+    duration: float | None = added(duration_option())
+    """Seconds; None: no end."""
+    events: str = option(
         "--events",
         type=click.Choice(EVENT_SETS),
         default="lifecycle",
@@ -67,38 +176,38 @@ _OPTIONS = (
         help="light: each request at its completion, with the kernel's own times, at the least "
         "cost; minimal: queue, issue and complete, and the events that link them; lifecycle: every "
         "step of a bio and request; all: plugs and all other events too.",
-    ),
-    click.option(
+    )
+    """One of EVENT_SETS."""
+    backend: str = option(
         "--backend",
         type=click.Choice(BACKENDS),
         default="auto",
         show_default=True,
         help="core: precompiled programs, for kernels with type information (BTF); bcc: programs "
         "that bcc compiles here, which record less; auto: core where it can be used, else bcc.",
-    ),
-    click.option(
+    )
+    stacks: bool = option(
         "--stacks",
         is_flag=True,
         help="Record the kernel call stack that queued each bio: see biotrail stacks.",
-    ),
-    click.option(
+    )
+    user_stacks: bool = option(
         "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
-    ),
-    click.option(
+    )
+    files: bool = option(
         "--files",
         is_flag=True,
         help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
         "direct I/O. See biotrail report --by file.",
-    ),
-    click.option(
+    )
+    command_lines: bool = option(
         "--command-lines",
         is_flag=True,
         help="Keep the whole command line of each process, not only the title that it set, or "
         "interpreter and script. It may hold secrets, which are then in the log.",
-    ),
-    click.option(
+    )
+    path: frozenset[str] | None = option(
         "--path",
-        "path",
         type=PathParts(),
         is_flag=False,
         flag_value="all",
@@ -107,16 +216,18 @@ _OPTIONS = (
         "calls with entry and exit (time), every thread's waits for I/O (wait), the interrupt of "
         "each completion (irq), who dirtied the pages of write-back (dirty), what each wait is for "
         "and the commits of journals (fs). All of them, or PARTS with commas.",
-    ),
-    click.option(
+    )
+    """Parts of the path; None: none."""
+    call_over: float = option(
         "--call-over",
         type=units.Duration(),
         metavar="TIME",
         default="1ms",
         show_default=True,
         help="With --path: record calls that took longer than this even if they do no I/O.",
-    ),
-    click.option(
+    )
+    """Seconds."""
+    call_budget: float = option(
         "--call-budget",
         type=values.Percent(),
         metavar="PERCENT",
@@ -124,8 +235,9 @@ _OPTIONS = (
         show_default=True,
         help="With --path: time calls no longer once that takes more than so much of a CPU, and "
         "say so; waits and the call that queues each bio are still recorded. 0: no limit.",
-    ),
-    click.option(
+    )
+    """Per cent of a CPU; 0: no limit."""
+    follow: FollowWish | None = option(
         "--follow",
         type=FollowValue(),
         metavar="WHAT[,SETTINGS]",
@@ -133,63 +245,26 @@ _OPTIONS = (
         "--functions and biotrail tree. Settings: every=N: each N-th; max=N: so many at one time; "
         "lives=N: so many in all; slower=TIME: only those that took longer; way=typed: tracepoints "
         "alone; max-functions=N. See docs/follow.md.",
-    ),
-    click.option(
+    )
+    """Requests or bios to follow; None: none."""
+    buffer_size: int | None = option(
         "--buffer-size",
         type=units.Size(1),
         metavar="SIZE",
         help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
         "depends on the machine.",
-    ),
-    click.option(
+    )
+    """Bytes of each CPU's ring; None: the recorder chooses."""
+    sync: bool = option(
         "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
-    ),
-    click.option(
+    )
+    level: int = option(
         "--level",
         type=units.Count(0, 19),
         default=1,
         show_default=True,
         help="zstd compression level; 0: no compression.",
-    ),
-)
-
-
-def options(command: _Command) -> _Command:
-    """Add the options whose values are the fields of RecordArguments to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-@dataclass(frozen=True)
-class RecordArguments:
-    """The values of these options, as the user gave them."""
-
-    devices: tuple[str, ...]
-    output: str | None
-    """Path of the log; `-`: standard output; None: not given."""
-    force: bool
-    duration: float | None
-    """Seconds; None: no end."""
-    events: str
-    """One of EVENT_SETS."""
-    backend: str
-    stacks: bool
-    user_stacks: bool
-    files: bool
-    command_lines: bool
-    path: frozenset[str] | None
-    """Parts of the path; None: none."""
-    call_over: float
-    """Seconds."""
-    call_budget: float
-    """Per cent of a CPU; 0: no limit."""
-    follow: FollowWish | None
-    """Requests or bios to follow; None: none."""
-    buffer_size: int | None
-    """Bytes of each CPU's ring; None: the recorder chooses."""
-    sync: bool
-    level: int
+    )
 
     def check(self) -> None:
         """Raise click.UsageError if options contradict each other."""
@@ -225,3 +300,36 @@ class RecordArguments:
             "sync": self.sync,
             "level": self.level,
         }
+
+
+class RecordingCommand(click.Command):
+    """A command that stores its unparsed arguments in the context's `meta`, for `given`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Store the arguments and parse them as click does."""
+        ctx.meta[_RAW] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def given(ctx: click.Context, not_passed_on: Collection[str]) -> list[str]:
+    """Return the options that a RecordingCommand was given, `--name=value`, as `record` takes them.
+
+    not_passed_on: names of parameters that are the command's own.
+    """
+    parser = ctx.command.make_parser(ctx)
+    values, _, _ = parser.parse_args(list(ctx.meta[_RAW]))
+    found = []
+    for parameter in ctx.command.get_params(ctx):
+        if not isinstance(parameter, click.Option) or parameter.name in {*not_passed_on, None}:
+            continue
+        if (value := values.get(parameter.name)) is None:
+            continue
+        name = max(parameter.opts, key=len)
+        if parameter.is_flag:
+            found += [name] if value else []
+            continue
+        for one in value if parameter.multiple else [value]:
+            # An option that was given without its value has click's mark in place of text.
+            word = one if isinstance(one, str) else parameter.flag_value
+            found.append(f"{name}={word}")
+    return found

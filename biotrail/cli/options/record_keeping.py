@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`record`'s options for when to stop and what to keep. Imports only what recording needs."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.recorder.filters.triggers import Pressure, Triggers
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.pausing.guard import LEAST_TIMES, MOST_TIMES, SHORTEST, Pausing
@@ -19,7 +21,6 @@ else:
     _AmountType = _TriggerBase = click.ParamType
 
 AFTER, EVERY = 2.0, 60.0
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Amount(_AmountType):
@@ -156,46 +157,26 @@ class PauseType(click.ParamType):  # type: ignore[type-arg]  # generic in click 
         return Pausing(name, number, seconds)
 
 
-_ENDS = (
-    click.option(
-        "--max-events",
-        type=units.Count(),
-        metavar="N",
-        help="Stop when about N events have been recorded.",
-    ),
-    click.option(
-        "--max-size",
-        type=units.Size(1),
-        metavar="SIZE",
-        help="Stop when the log has reached about this size, e.g. 1G.",
-    ),
-    click.option(
-        "--rotate",
-        type=Amount(),
-        multiple=True,
-        metavar="SIZE|TIME",
-        help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
-        "comes first. Each file can be read by itself.",
-    ),
-)
-_FLIGHT = (
-    click.option(
+@dataclass(frozen=True)
+class FlightOptions:
+    """How a flight recorder keeps and writes the newest events. Times in seconds."""
+
+    max_files: int | None = option(
         "--max-files",
         type=units.Count(),
         metavar="N",
         help="With --rotate or --keep: keep the newest N files of this run, delete older ones.",
-    ),
-    click.option(
+    )
+    keep: tuple[int | float, ...] = option(
         "--keep",
         type=Amount(),
         multiple=True,
         metavar="SIZE|TIME",
         help="Flight recorder: keep the newest events, e.g. 30s or 512M of them, in memory, and "
         "write them to a file on SIGUSR1, at the end, and on a --trigger.",
-    ),
-    click.option(
+    )
+    triggers: tuple[Triggers, ...] = option(
         "--trigger",
-        "triggers",
         type=TriggerType(),
         multiple=True,
         metavar="WHAT",
@@ -203,113 +184,111 @@ _FLIGHT = (
         "this many requests are in flight on a device (depth=128), a device with I/O in flight "
         "completes none (stuck=10s), or tasks wait for I/O (pressure=[some-|full-]io:150ms/1s, "
         "@CGROUP behind it for one of cgroup v2). Can be repeated.",
-    ),
-    click.option(
+    )
+    after: float | None = option(
         "--after",
         type=units.Duration(),
         metavar="TIME",
         help="Continue recording this long after a trigger, then write.  [default: 2s]",
-    ),
-    click.option(
+    )
+    every: float | None = option(
         "--every",
         type=units.Duration(),
         metavar="TIME",
         help="Ignore further triggers for this long after one.  [default: 60s]",
-    ),
-)
-_EXPERIMENT = (
-    click.option(
+    )
+
+    def check(self, rotate: bool = False) -> None:
+        """Raise click.UsageError if options contradict each other. rotate: --rotate is given."""
+        if self.max_files is not None and not (rotate or self.keep):
+            raise click.UsageError("--max-files needs --rotate or --keep")
+        if self.triggers and not self.keep:
+            raise click.UsageError("--trigger needs --keep")
+        for name in ("after", "every"):
+            if getattr(self, name) is not None and not self.triggers:
+                raise click.UsageError(f"--{name} needs --trigger")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """When to stop, and what to keep."""
+
+    max_events: int | None = option(
+        "--max-events",
+        type=units.Count(),
+        metavar="N",
+        help="Stop when about N events have been recorded.",
+    )
+    max_size: int | None = option(
+        "--max-size",
+        type=units.Size(1),
+        metavar="SIZE",
+        help="Stop when the log has reached about this size, e.g. 1G.",
+    )
+    rotate: tuple[int | float, ...] = option(
+        "--rotate",
+        type=Amount(),
+        multiple=True,
+        metavar="SIZE|TIME",
+        help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
+        "comes first. Each file can be read by itself.",
+    )
+    flight: FlightOptions = added(gathered(FlightOptions, "flight"))
+    pausing: Pausing | None = option(
         "--pause",
-        "pausing",
         type=PauseType(),
         metavar="NAME=8x1s",
         help="The experiment for `biotrail blame`: stop NAME (a process's number or name, a "
         "cgroup's path, a unit, a container) eight times for about a second each, and let it "
         "run in between. Whatever happens to the recorder, it goes on.",
-    ),
-    click.option(
+    )
+    dry_run: bool = option(
         "--dry-run",
         is_flag=True,
         help="With --pause: say what would be stopped, stop and record nothing.",
-    ),
-    click.option(
+    )
+    resume: bool = option(
         "--resume",
         is_flag=True,
         help="Let go on what an experiment has left stopped, and record nothing.",
-    ),
-)
-_COST = (
-    click.option(
+    )
+    max_cpu: float | None = option(
         "--max-cpu",
         type=values.Percent(values.LEAST_PER_CENT),
         metavar="PERCENT",
         help="Warn when recording takes more than this share of one core.",
-    ),
-)
+    )
 
+    @property
+    def several_files(self) -> bool:
+        """Whether there can be more than one file."""
+        return bool(self.rotate or self.flight.keep)
 
-def options(command: _Command) -> _Command:
-    """Add the options for when to stop and what to keep to a command."""
-    for option in reversed((*_ENDS, *_FLIGHT, *_EXPERIMENT, *_COST)):
-        command = option(command)
-    return command
+    def record_options(self, output: str | None) -> dict[str, Any]:
+        """Return these values as keyword arguments of RecordOptions.
 
-
-def flight_options(command: _Command) -> _Command:
-    """Add the options of a flight recorder alone to a command."""
-    for option in reversed(_FLIGHT):
-        command = option(command)
-    return command
-
-
-def flight_arguments(given: dict[str, Any]) -> list[str]:
-    """Return the values (from click) of `flight_options` as options of `biotrail record`."""
-    found = [
-        f"--keep={f'{one}B' if isinstance(one, int) else units.as_option(one)}"
-        for one in given["keep"]
-    ]
-    triggers = together(given["triggers"])
-    found += [f"--trigger=slow={triggers.slow_ns}ns"] if triggers.slow_ns else []
-    found += ["--trigger=failed"] if triggers.failed else []
-    found += [f"--trigger=depth={triggers.depth}"] if triggers.depth else []
-    found += [f"--trigger=stuck={triggers.stuck_ns}ns"] if triggers.stuck_ns else []
-    found += [f"--trigger=pressure={one}" for one in triggers.pressure]
-    for name in ("after", "every"):
-        found += [f"--{name}={units.as_option(given[name])}"] if given[name] is not None else []
-    return [*found, *([f"--max-files={given['max_files']}"] if given["max_files"] else [])]
-
-
-def several_files(given: dict[str, Any]) -> bool:
-    """Return whether the options' values (from click) can make more than one file."""
-    return bool(given["rotate"] or given["keep"])
-
-
-def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
-    """Convert the options' values (from click) to keyword arguments of RecordOptions.
-
-    output: the log's path; None: standard output. Raises click.UsageError if options contradict
-    each other or the output.
-    """
-    if given["rotate"] and given["keep"]:
-        raise click.UsageError("--rotate writes everything, --keep the newest: give one of them")
-    if given["max_files"] is not None and not several_files(given):
-        raise click.UsageError("--max-files needs --rotate or --keep")
-    if given["triggers"] and not given["keep"]:
-        raise click.UsageError("--trigger needs --keep")
-    for name in ("after", "every"):
-        if given[name] is not None and not given["triggers"]:
-            raise click.UsageError(f"--{name} needs --trigger")
-    if several_files(given) and output is None:
-        raise click.UsageError("-o - takes one log: give -o FILE, from which the files are named")
-    return {
-        "max_events": given["max_events"],
-        "max_bytes": given["max_size"],
-        "rotate": limit(given["rotate"]),
-        "max_files": given["max_files"],
-        "max_cpu": given["max_cpu"],
-        "keep": limit(given["keep"]),
-        "triggers": together(given["triggers"]),
-        "pausing": given["pausing"],
-        "after": AFTER if given["after"] is None else given["after"],
-        "every": EVERY if given["every"] is None else given["every"],
-    }
+        output: the log's path; None: standard output. Raises click.UsageError if options contradict
+        each other or the output.
+        """
+        flight = self.flight
+        if self.rotate and flight.keep:
+            raise click.UsageError(
+                "--rotate writes everything, --keep the newest: give one of them"
+            )
+        flight.check(bool(self.rotate))
+        if self.several_files and output is None:
+            raise click.UsageError(
+                "-o - takes one log: give -o FILE, from which the files are named"
+            )
+        return {
+            "max_events": self.max_events,
+            "max_bytes": self.max_size,
+            "rotate": limit(self.rotate),
+            "max_files": flight.max_files,
+            "max_cpu": self.max_cpu,
+            "keep": limit(flight.keep),
+            "triggers": together(flight.triggers),
+            "pausing": self.pausing,
+            "after": AFTER if flight.after is None else flight.after,
+            "every": EVERY if flight.every is None else flight.every,
+        }

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouping of logs into recordings: the rotated files of one run are one recording."""
+"""The recordings that a command was given: rotated files are one; several have labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from biotrail.cli.options.opening import USUAL, Reading, open_trace
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.series import run_of
 from biotrail.converters.inputs.series_indexed import series_of
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.errors import ConversionError, LogFormatError
+from biotrail.text import units
+from biotrail.text.printing import say
+
+if TYPE_CHECKING:
+    from biotrail.cli.options.cuts import Cut, Opened
+    from biotrail.converters.clocks.alignment import Alignment, Clocks
+    from biotrail.converters.clocks.corridor import Line
 
 LOG_ENDINGS = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
 
@@ -109,3 +117,194 @@ def without_log_ending(log: str) -> str:
     for suffix in LOG_ENDINGS:
         log = log.rstrip("/").removesuffix(suffix)
     return log
+
+
+Answer = TypeVar("Answer")
+_HEAD = 80
+"""Width, in characters, of the heading above a recording's part of the output."""
+
+
+@dataclass
+class Given:
+    """A recording that the command was given."""
+
+    label: str
+    """Distinguishes the recording from the others (host, …); empty if there are no others."""
+    paths: list[str]
+    again: Callable[[], Trace]
+    """Opens the trace from its beginning. Standard input can be opened only once unless
+    `recordings` was called with `twice`."""
+
+    @property
+    def name(self) -> str:
+        """The log's path as the user gave it; of several files: `PATH and 2 more files`."""
+        more = len(self.paths) - 1
+        return self.paths[0] + (f" and {units.plural(more, 'more file')}" if more else "")
+
+    @property
+    def title(self) -> str:
+        """Label and name: `db1: a.biotrail`."""
+        return f"{self.label}: {self.name}"
+
+    def head(self) -> list[str]:
+        """Return the heading above the recording's part of the output; empty if it has no label."""
+        return [f"{self.title} ──".ljust(_HEAD, "─")] if self.label else []
+
+    def marked(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return `facts` for JSON with the recording's label and paths added."""
+        return {"recording": self.label, "logs": self.paths, **facts}
+
+    def opened(self, cut: "Cut") -> "Opened":
+        """Open the chosen part of the trace. Raises ConversionError if it is not in the log."""
+        from biotrail.cli.options.cuts import cut_of
+
+        return cut_of(self.again, cut)
+
+
+@contextmanager
+def recordings(
+    logs: Sequence[str], reading: Reading = USUAL, *, twice: bool = False
+) -> Iterator[list[Given]]:
+    """Yield the recordings in the logs, in the order of each one's first log.
+
+    twice: whether the command calls `again` more than once for a recording. Raises
+    LogFormatError, click.UsageError.
+    """
+    logs = meant(logs)
+    if len(logs) == 1 and twice:
+        with readable_twice(logs[0]) as source:
+            yield [Given("", list(logs), lambda: open_again(source, reading))]
+    elif len(logs) == 1:
+        yield [Given("", list(logs), lambda: open_trace(logs[0], reading))]
+    else:
+        found = open_recordings(logs, reading)
+        labels = labels_of(found) if len(found) > 1 else [""]
+        yield [
+            Given(label, one.paths, _again(one, reading))
+            for label, one in zip(labels, found, strict=True)
+        ]
+
+
+def _again(one: Recording, reading: Reading) -> Callable[[], Trace]:
+    """Return a function that returns `one.trace` the first time, then opens the recording anew."""
+    unread = [one.trace]
+
+    def again() -> Trace:
+        if unread:
+            return unread.pop()
+        return open_recordings(one.paths, reading)[0].trace
+
+    return again
+
+
+def labels_of(found: Sequence[Recording]) -> list[str]:
+    """Return a label for each recording: its host, with boot and file name where needed.
+
+    They are added where hosts, or hosts and boots, are equal. Labels are the same as in traces
+    of `biotrail convert` (docs/hosts.md).
+    """
+    from biotrail.converters.outputs.perfetto.tracks.merged import Named, places
+
+    named = []
+    for one in found:
+        context = one.trace.context
+        boot = str(context.header.get("host", {}).get("boot_id", ""))
+        named.append(Named(context.log_id, context.host, boot, one.name, aligned=False))
+    return [place.host for place in places(named)]
+
+
+def of_each(
+    found: Sequence[Given], answer: Callable[[Given], Answer]
+) -> list[tuple[Given, Answer]]:
+    """Call `answer` for each recording and return pairs (recording, answer).
+
+    Of several recordings, those for which `answer` raises ConversionError (no such device or
+    time) are left out, with a message on standard error. Raises ConversionError if all fail.
+    """
+    if len(found) == 1:
+        return [(found[0], answer(found[0]))]
+    answers: list[tuple[Given, Answer]] = []
+    refused: list[tuple[Given, ConversionError]] = []
+    for one in found:
+        try:
+            answers.append((one, answer(one)))
+        except ConversionError as error:
+            refused.append((one, error))
+    if not answers:
+        raise refused[0][1]
+    for one, why in refused:
+        say(f"biotrail: {one.title}: left out: {why}", err=True)
+    return answers
+
+
+@dataclass
+class Lined:
+    """One of several recordings, with its position on the common timeline."""
+
+    label: str
+    clocks: "Clocks"
+    alignment: "Alignment"
+    reference: bool
+    """Whether the common timeline is that of this recording."""
+
+    def learn(self, trace: Trace) -> None:
+        """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
+        self.clocks.compare(trace.context.clocks)
+
+
+def lined_up(found: Sequence[Given], line: "Line | None" = None) -> list[Lined]:
+    """Align the recordings on one timeline: CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
+
+    line: of two recordings, the second one's clock by the first one's, where their requests give
+    it; the timeline is the second one's then. None: the wall clocks align them.
+
+    Returns them in the order given; empty if there is only one recording, or if any of them has
+    no clock readings.
+    """
+    from biotrail.converters.clocks.alignment import Clocks, choose_reference
+    from biotrail.converters.clocks.by_requests import ByRequests
+
+    if len(found) < 2:
+        return []
+    try:
+        clocks = [Clocks.from_trace(one.paths[0], one.again()) for one in found]
+    except ConversionError:
+        return []
+    if line is not None:
+        guest, host = clocks
+        by_requests = ByRequests.on(host, line)
+        return [
+            Lined(found[0].label, guest, by_requests, reference=False),
+            Lined(found[1].label, host, host.align_to(host), reference=True),
+        ]
+    first = choose_reference(clocks)
+    return [
+        Lined(one.label, own, own.align_to(clocks[first]), place == first)
+        for place, (one, own) in enumerate(zip(found, clocks, strict=True))
+    ]
+
+
+def timeline_lines(lined: Sequence[Lined]) -> list[str]:
+    """Return sentences that say how the recordings were aligned; empty if none was."""
+    from biotrail.text.alignment import alignment_lines
+
+    if not lined:
+        return []
+    logs = [(one.label, one.clocks, None if one.reference else one.alignment) for one in lined]
+    return alignment_lines(logs)
+
+
+def names_beside(target: str, found: Sequence[Given]) -> list[str]:
+    """Return a distinct output path for each recording.
+
+    One without a label gets `target` (`all.html`), one labelled db1 gets `all-db1.html`.
+    """
+    path = Path(target)
+    names: list[str] = []
+    for one in found:
+        word = "".join(c if c.isalnum() or c in "._-" else "-" for c in one.label)
+        name = f"{path.stem}-{word}" if word else path.stem
+        while (beside := str(path.with_name(name + path.suffix))) in names:
+            name += "-2"
+        names.append(beside if word else target)
+    return names

@@ -10,8 +10,8 @@ from biotrail import __version__
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, limiting
-from biotrail.cli.options.several import Given
-from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.options.ending import terminated_as_interrupted
+from biotrail.cli.options.recordings import Given
 from biotrail.cli.reporting.slowest import Findings, as_dict, look_around
 from biotrail.converters.analysis.blame.parties import OWNER
 from biotrail.converters.analysis.choosing.select import Selection

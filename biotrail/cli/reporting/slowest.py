@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slowest I/Os of a trace, found in two passes, and the JSON of them."""
+"""The slowest I/Os and calls of traces, found in two passes; the slowest pairs; JSON of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from biotrail.cli.options.cuts import Opened
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.excerpt import around, excerpt
-from biotrail.converters.analysis.slow.slow import Slowest, SlowIO
+from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls, check_timed
+from biotrail.converters.analysis.slow.pairs import SlowestPairs
+from biotrail.converters.analysis.slow.slow import Slowest
 from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
@@ -18,6 +21,7 @@ from biotrail.converters.sites.followed import LifeReader, read_lives
 from biotrail.converters.sites.hits import Following, follows
 from biotrail.converters.sites.joining import JOINED_TYPES
 from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.pair_names import pairs_in
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import tallies
@@ -29,29 +33,32 @@ FORMAT = 1
 
 @dataclass
 class Findings:
-    """The slowest I/Os of a trace."""
+    """The slowest I/Os, or system calls, of a trace."""
 
     trace: Trace
-    wanted: WantedIOs
-    slowest: Slowest
+    wanted: Any
+    """WantedIOs, or WantedCalls."""
+    slowest: Any
+    """Slowest, or SlowestCalls."""
 
     @property
-    def ios(self) -> list[SlowIO]:
-        """The I/Os found, the slowest first."""
-        return self.slowest.found
+    def found(self) -> list[Any]:
+        """Those found (SlowIO, or SlowCall), the slowest first."""
+        return cast(list[Any], self.slowest.found)
 
 
-def keep_slowest(found: Sequence[Findings], top: int) -> None:
-    """Remove from each recording's findings all but the slowest `top` I/Os of all recordings.
+def keep_slowest(every: Sequence[Findings], top: int, rank: Callable[[Any], Any]) -> None:
+    """Remove from each recording's findings all but the slowest `top` of all recordings.
 
-    Changes each one's `ios` in place; does nothing for a single recording.
+    rank: of one found, the least for the slowest. Changes each one's `found` in place; does nothing
+    for a single recording.
     """
-    if len(found) < 2:
+    if len(every) < 2:
         return
-    every = sorted((slow.io.rank, at) for at, one in enumerate(found) for slow in one.ios)
-    kept = Counter(at for _, at in every[:top])
-    for at, one in enumerate(found):
-        del one.ios[kept[at] :]
+    ranked = sorted((rank(slow), at) for at, one in enumerate(every) for slow in one.found)
+    kept = Counter(at for _, at in ranked[:top])
+    for at, one in enumerate(every):
+        del one.found[kept[at] :]
 
 
 def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Findings:
@@ -80,19 +87,19 @@ def look_around(
     is given and I/Os were found, also write a Perfetto trace of the time within `margin` (ns) of
     each I/O, and return its path; else None.
     """
-    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
-    near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
+    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.found}
+    near = Neighbourhood(second.context, [slow.io for slow in found.found], mates)
     windows = second.lifecycles() if given is None else given
     path = None
-    if target is not None and found.ios:
-        spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]
+    if target is not None and found.found:
+        spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.found]
         path = write_around(second, near.add, spans, target, margin, force)
     else:
         for window in windows:
             if near.add(window):
                 break
     near.finish()
-    for slow in found.ios:
+    for slow in found.found:
         slow.surroundings = near.of(slow.io)
     return path
 
@@ -108,7 +115,7 @@ def read_functions(found: Findings, third: Trace) -> None:
         raise ConversionError(
             f"--functions: the log {what}; record with --follow request or --follow bio"
         )
-    lives = frozenset(one.life for slow in found.ios for one in slow.followed)
+    lives = frozenset(one.life for slow in found.found for one in slow.followed)
     found.slowest.lives = {}
     if lives:
         reader = LifeReader(third.context, Wanted(lives))
@@ -146,11 +153,11 @@ def write_around(
 
 
 def as_dict(found: Findings) -> dict[str, Any]:
-    """Return the findings for JSON; docs/slow.md describes every key."""
+    """Return the I/Os found for JSON; docs/slow.md describes every key."""
     trace, wanted, lives = found.trace, found.wanted, found.slowest.lives
     key = Following(trace.context.header).type
     ios = []
-    for slow in found.ios:
+    for slow in found.found:
         row = asdict(slow)
         row["time"] = trace.context.wall_clock(slow.begin_ns)
         if lives is not None:
@@ -159,11 +166,111 @@ def as_dict(found: Findings) -> dict[str, Any]:
         for io in [row["io"], *row["mates"], *row["parents"], *row["children"]]:
             del io["dev"], io["part"]
         ios.append(row)
+    chosen = {"top": wanted.top, "over_ns": wanted.over, "failed": wanted.failed}
+    return _facts(found, chosen, {"ios": ios})
+
+
+def _facts(found: Findings, wanted: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "log_id": trace.context.log_id,
-        "wanted": {"top": wanted.top, "over_ns": wanted.over, "failed": wanted.failed},
+        "log_id": found.trace.context.log_id,
+        "wanted": wanted,
         "counts": asdict(found.slowest.counts),
-        "ios": ios,
-        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
+        **rows,
+        **_missing(found.trace),
+    }
+
+
+def _missing(trace: Trace) -> dict[str, Any]:
+    return {k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")}
+
+
+def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
+    """Read the chosen part of a trace to its end (first pass); return the slowest calls in it.
+
+    Raises ConversionError if the log has neither timed calls nor waits, or not a chosen device.
+    """
+    check_timed(opened.trace.context)
+    slowest = SlowestCalls(wanted)
+    for window in opened.chosen(opened.trace.lifecycles()):
+        slowest.add(window, opened.trace.context)
+    return Findings(opened.trace, wanted, slowest)
+
+
+def gather_calls(
+    found: Findings, second: Trace, target: str | None, margin: int, force: bool
+) -> Path | None:
+    """Read the trace again (second pass), and add to each call its waits and bios.
+
+    second: the trace, opened again. If `target` is given and calls were found, also write a
+    Perfetto trace of the time within `margin` (ns) of each call, and return its path; else None.
+    """
+
+    def add(window: Lifecycles) -> None:
+        found.slowest.gather(window, second)
+
+    written = None
+    if target is None or not found.found:
+        for window in second.lifecycles():
+            add(window)
+    else:
+        calls = [slow.call for slow in found.found]
+        spans = [(call.entry_ns, call.entry_ns + call.duration_ns) for call in calls]
+        written = write_around(second, add, spans, target, margin, force)
+    found.slowest.finish()
+    return written
+
+
+def calls_as_dict(found: Findings) -> dict[str, Any]:
+    """Return the findings for JSON; docs/slow.md describes every key."""
+    trace, wanted = found.trace, found.wanted
+    calls = []
+    for slow in found.found:
+        row = asdict(slow)
+        row["time"] = trace.context.wall_clock(slow.call.entry_ns)
+        for io in (*row["bios"], *row["journal"]):
+            del io["dev"], io["part"]
+        calls.append(row)
+    chosen = {
+        "top": wanted.top,
+        "over_ns": wanted.over,
+        "failed": wanted.failed,
+        "all_calls": wanted.every,
+    }
+    until = trace.context.calls_timed_until
+    return _facts(found, chosen, {"calls_until_ns": until, "calls": calls})
+
+
+PairFindings = tuple[Trace, SlowestPairs]
+
+
+def find_pairs(opened: Opened, top: int, over_ns: int) -> PairFindings:
+    """Read a log to its end; return its slowest pairs. Raises ConversionError: it has no pairs."""
+    trace = opened.trace
+    if not pairs_in(trace.context.header):
+        raise ConversionError(
+            "the log has no pairs of events: record them with biotrail pairs NAME -o LOG"
+        )
+    slowest = SlowestPairs(trace.context, top, over_ns)
+    for window in opened.chosen(trace.lifecycles()):
+        slowest.add(window)
+    return trace, slowest
+
+
+def pairs_as_dict(found: Sequence[tuple[str, PairFindings]], top: int) -> dict[str, Any]:
+    """Return the slowest pairs of all recordings for JSON, the slowest first.
+
+    found: label ("": the only one) and findings of each.
+    """
+    rows = [
+        {**({"recording": label} if label else {}), **asdict(one), "latency_ns": one.latency_ns}
+        for label, (_, slow) in found
+        for one in slow.found()
+    ]
+    rows.sort(key=lambda row: -int(row["latency_ns"]))
+    return {
+        "format": FORMAT,
+        "pairs": sum(slow.count for _, (_, slow) in found),
+        "slowest": rows[:top],
+        "missing": [_missing(trace) for _, (trace, _) in found],
     }

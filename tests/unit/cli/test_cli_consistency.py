@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
-from biotrail.cli import main
+from biotrail.cli import main, metrics, record, top
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
@@ -104,3 +105,19 @@ def test_bash_completes_names_of_files(line: str, tmp_path: Path) -> None:
 def test_bash_completes_subcommands(tmp_path: Path) -> None:
     # GIVEN the beginning of a subcommand  WHEN bash asks  THEN that is what it gets
     assert "report" in completed("biotrail rep", tmp_path)
+
+
+@pytest.mark.parametrize("module", [top, metrics])
+def test_what_a_recorder_process_gets_record_takes(module: ModuleType) -> None:
+    # GIVEN the options of a command that starts a recorder process
+    taken = {option: one for one in record.command.params for option in one.opts}
+    ours = [one for one in module.command.params if one.name not in module._NOT_PASSED_ON]
+    # THEN those that it passes on as they are written, record has, of the same type
+    for one in ours:
+        same = taken[max(one.opts, key=len)]
+        assert (type(same.type), same.multiple) == (type(one.type), one.multiple), one.opts
+        # AND the same default, for one that is not given is not passed on
+        assert (
+            one.opts == ["--events"]
+            or one.to_info_dict()["default"] == same.to_info_dict()["default"]
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.converting import expecting
+from biotrail.cli.converting import perfetto
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import Detail
 from biotrail.converters.outputs.perfetto.sizes import expected
@@ -41,7 +41,7 @@ def test_a_large_trace_is_announced(
     cli: Cli, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a limit that the trace exceeds / WHEN it is converted
-    monkeypatch.setattr(expecting, "LARGE", 50_000)
+    monkeypatch.setattr(perfetto, "LARGE", 50_000)
     done = cli("convert", log, "-o", tmp_path / "a.pftrace")
     # THEN it is said how large it will be, and what makes it smaller, and it is written
     assert done.status == 0
@@ -61,7 +61,7 @@ def test_a_cut_is_reckoned_as_a_cut(
     cli: Cli, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a log / WHEN a tenth of its time is converted
-    monkeypatch.setattr(expecting, "LARGE", 1_000)
+    monkeypatch.setattr(perfetto, "LARGE", 1_000)
     whole = cli("convert", log, "-o", tmp_path / "a.pftrace")
     tenth = cli("convert", "--from", "60s", "--to", "90s", log, "-o", tmp_path / "b.pftrace")
     # THEN its trace is expected to be about a tenth
@@ -84,7 +84,7 @@ def test_of_a_pipe_nothing_is_said(log: Path) -> None:
 
     source = cut_of(lambda: Trace(io.BufferedReader(Pipe())), Cut())
     window = next(w for w in source.trace.lifecycles() if len(w.bios))
-    assert expecting.share_read(source, window) is None
+    assert perfetto.share_read(source, window) is None
 
 
 @pytest.mark.parametrize("detail", list(Detail))

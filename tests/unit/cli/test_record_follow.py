@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from biotrail.cli.options.record_follow import FollowValue
+from biotrail.cli.options.record_arguments import FollowValue
 from biotrail.recorder.probes.sites.wish import FollowWish
 from biotrail.text.record.following import followed_lines
 from tests.support.cli_runner import Cli

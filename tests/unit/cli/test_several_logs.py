@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from biotrail.cli.options.several import Given, names_beside
+from biotrail.cli.options.recordings import Given, names_beside
 from biotrail.converters import pipeline as trace
 from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment

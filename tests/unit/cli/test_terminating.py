@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.cli.main import main
-from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.options.ending import terminated_as_interrupted
 from tests.support import captures
 
 WRITERS = {

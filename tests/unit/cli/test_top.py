@@ -7,13 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from biotrail.cli.children.recorder_process import Tee, filter_arguments
-from biotrail.cli.options import record_filters
+from biotrail.cli.children.recorder_process import Tee
 from biotrail.cli.top import command as top_command
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.live import MOST_SLOW, LiveTrace
@@ -21,7 +19,6 @@ from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.inputs import backlog
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text.top.top import parts
@@ -183,34 +180,6 @@ def test_the_tee_keeps_the_log_as_it_is() -> None:
     assert kept.getvalue() == SAMPLE.read_bytes()
 
 
-def test_filters_reach_the_recorder() -> None:
-    # GIVEN filters of every kind
-    filters = Filters(
-        pids=(12, 34),
-        children=True,
-        tids=(5,),
-        comms=("a,b", "fio*"),
-        cgroups=("/x", "-y"),
-        ops=("read", "write"),
-        flags=(("sync", "meta"), ("fua",)),
-        min_bytes=65536,
-        sectors=((0, 9), (20, 20)),
-        below=True,
-        max_followed=1000,
-    )
-    told: list[Filters] = []
-
-    @click.command()
-    @click.option("-d", "devices", multiple=True)
-    @record_filters.filter_options
-    def command(devices: tuple[str, ...], filters: Filters) -> None:
-        told.append(filters)
-
-    # WHEN they are written as options THEN record reads the same
-    command.main(["-d", "vda", *filter_arguments(filters)], standalone_mode=False)
-    assert told == [filters]
-
-
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("height", [None, 24, 60])
 def test_the_text_has_the_figures(height: int | None) -> None:
@@ -284,7 +253,7 @@ def test_options_of_the_path_reach_the_recorder(monkeypatch: pytest.MonkeyPatch)
     top = ["--path=call,time", "--call-over", "20ms", "--call-budget", "0"]
     CliRunner().invoke(top_command, top)
     # THEN it has them as its own
-    assert {"--path=call,time", "--call-over=20ms", "--call-budget=0.0"} <= set(given)
+    assert {"--path=call,time", "--call-over=20ms", "--call-budget=0"} <= set(given)
     # AND without --path it has none
     given.clear()
     CliRunner().invoke(top_command, [])

@@ -23,8 +23,7 @@ from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.perfetto_ui import address
 from biotrail.cli.serving.exchange import Response, plain
 from biotrail.cli.serving.loopback_server import LoopbackServer
-from biotrail.cli.serving.packaged_ui import packaged_ui
-from biotrail.cli.serving.trace_server import TraceServer
+from biotrail.cli.serving.trace_server import TraceServer, packaged_ui
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import captures
 from tests.support.cli_runner import Cli

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.converting import expecting
+from biotrail.cli.converting import perfetto
 from biotrail.cli.options.cuts import Opened
 from biotrail.cli.options.drawing import Drawing
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -57,7 +57,7 @@ def reported(trace: Trace, windows: Iterator[Lifecycles], _: Path) -> None:
 
 def drawn(trace: Trace, windows: Iterator[Lifecycles], _: Path) -> None:
     opened = Opened(trace, Selection(Choice(trace.context)))
-    to_perfetto(expecting.announced(opened, windows, Drawing()), trace.context, BytesIO())
+    to_perfetto(perfetto.announced(opened, windows, Drawing()), trace.context, BytesIO())
 
 
 def as_otf2(trace: Trace, windows: Iterator[Lifecycles], directory: Path) -> None:

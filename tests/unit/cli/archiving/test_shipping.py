@@ -60,7 +60,7 @@ def test_finished_logs_are_archived_and_go(place: Place) -> None:
 
 
 def shipping_folder() -> str:
-    from biotrail.cli.archiving.staging import STAGING
+    from biotrail.cli.archiving.watched import STAGING
 
     return STAGING
 

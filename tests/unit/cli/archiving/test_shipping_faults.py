@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.archiving import destination, finished, watching
-from biotrail.cli.archiving.uploads import credentials
+from biotrail.cli.archiving import destination, shipping, watched
+from biotrail.cli.archiving.destination import credentials
 from biotrail.recorder.schema.errors import OutputError
 from tests.support.cli_runner import Cli, Done
 from tests.support.record_command import wait_until
@@ -84,14 +84,14 @@ def test_a_log_that_cannot_be_read_is_its_own_fault(
     # GIVEN a log that may not be opened
     place.log("a", 1)
     place.log("b", 2)
-    real = finished.folders.open_regular
+    real = watched.folders.open_regular
 
     def refuse(at: int, name: str, shown: str) -> object:
         if name.startswith("a."):
             raise PermissionError(13, "Permission denied")
         return real(at, name, shown)
 
-    monkeypatch.setattr(finished.folders, "open_regular", refuse)
+    monkeypatch.setattr(watched.folders, "open_regular", refuse)
     # WHEN the directory is shipped THEN that one stays, and is told
     done = place.ship()
     assert done.status == 1
@@ -147,17 +147,17 @@ def test_a_refused_log_is_tried_again_behind_the_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # GIVEN a watcher, and a destination that refuses one of the logs for a while
-    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(shipping, "LOOK_SECONDS", 0.01)
     place.log("a", 1)
     place.log("b", 2)
     refusing.add("a")
     stop = threading.Event()
-    asked = watching.Shipping(str(place.logs), str(place.to), 1, False, False, False, False)
-    logs = watching.hold_logs(asked.directory)
-    with watching.locked(logs) as staging:
+    asked = shipping.Shipping(str(place.logs), str(place.to), 1, False, False, False, False)
+    logs = shipping.hold_logs(asked.directory)
+    with shipping.locked(logs) as staging:
         to = destination.destination(asked.to)
-        shipper = watching.Shipper(logs, staging, to, 1, False, False)
-        watcher = watching._Watching(asked, logs, shipper, stop)
+        shipper = shipping.Shipper(logs, staging, to, 1, False, False)
+        watcher = shipping._Watching(asked, logs, shipper, stop)
         thread = threading.Thread(target=watcher.go_on)
         thread.start()
         try:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.archiving import watching
-from biotrail.cli.archiving.finished import FoundLog, Writer, writer_of
+from biotrail.cli.archiving import shipping
+from biotrail.cli.archiving.watched import FoundLog, Writer, writer_of
 from biotrail.recorder.output.held_directory import HeldDirectory
 from tests.support.cli_runner import Cli, Done
 from tests.support.hostile_places import (
@@ -147,7 +147,7 @@ def test_a_log_that_is_replaced_between_check_and_use_is_left(
             put(log, how, other)
         return answer
 
-    monkeypatch.setattr(watching, "writer_of", replaced)
+    monkeypatch.setattr(shipping, "writer_of", replaced)
     # WHEN it is shipped THEN nothing was read or deleted
     done = place.ship()
     assert os.path.lexists(log)

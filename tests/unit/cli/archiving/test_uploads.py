@@ -11,7 +11,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from biotrail.cli.archiving.uploads import abort_uploads
+from biotrail.cli.archiving.destination import abort_uploads
 from biotrail.converters.inputs.parquet import locations
 from tests.support.cli_runner import Cli
 from tests.support.lossy_proxy import lossy_proxy

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.fleets.finding import find
-from biotrail.cli.fleets.tasks import look
+from biotrail.cli.cluster import look
+from biotrail.cli.fleet import find
 from biotrail.converters.analysis.fleet.tree import LeftOut
 from biotrail.recorder.schema.errors import ConversionError
 from tests.support.cli_runner import Cli

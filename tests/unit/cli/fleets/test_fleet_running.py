@@ -14,11 +14,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 from rich.console import Console
 
-from biotrail.cli.fleets import running, tasks
-from biotrail.cli.fleets.analysing import analyse, hosts_of
-from biotrail.cli.fleets.finding import find
-from biotrail.cli.fleets.running import client_of
-from biotrail.cli.fleets.tasks import Asked, Seen
+from biotrail.cli import cluster
+from biotrail.cli.cluster import Asked, Seen, analyse, client_of, hosts_of
+from biotrail.cli.fleet import find
 from biotrail.converters.analysis.fleet.closing import make_report
 from biotrail.converters.analysis.fleet.json import as_dict
 from biotrail.converters.analysis.fleet.part import Part
@@ -41,14 +39,14 @@ def no_columns(host: str) -> dict[str, str]:
 def here(files: list[str], asked: Asked) -> Part:
     """What the workers would do, in this process."""
     seen, left_out = [], []
-    for one in map(tasks.look, files):
+    for one in map(cluster.look, files):
         (seen if isinstance(one, Seen) else left_out).append(one)
     hosts, double = hosts_of(seen)
     parts = [
-        tasks.close([tasks.read(files, {}, asked) for files in host.recordings], asked)
+        cluster.close([cluster.read(files, {}, asked) for files in host.recordings], asked)
         for host in hosts.values()
     ]
-    part = tasks.add_up(parts)
+    part = cluster.add_up(parts)
     part.left_out += [*left_out, *double]
     return part
 
@@ -175,8 +173,7 @@ def test_a_host_without_the_chosen_time_is_left_out(tmp_path: Path) -> None:
             range(begin + 1000, begin + SECOND, 7_000_000),
             span=(begin, begin + SECOND),
         )
-    from biotrail.cli.options.cuts import Cut
-    from biotrail.cli.options.moments import Times, parse
+    from biotrail.cli.options.cuts import Cut, Times, parse
 
     times = Times(parse("2026-09-21T14:13:20Z"), parse("2026-09-21T14:13:21Z"))
     part = here(find([str(tmp_path / "set")]), Asked("host", Cut(times)))
@@ -189,7 +186,7 @@ def test_no_scheduler_is_one_message(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a port at which nothing listens
-    monkeypatch.setattr(running, "_PATIENCE", 1)
+    monkeypatch.setattr(cluster, "_PATIENCE", 1)
     path = host_archive(tmp_path, "db1")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

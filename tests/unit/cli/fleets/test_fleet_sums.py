@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.cli.fleets import tasks
-from biotrail.cli.fleets.tasks import Asked
+from biotrail.cli import cluster
+from biotrail.cli.cluster import Asked
 from biotrail.converters.analysis.fleet.closing import make_report
 from biotrail.converters.analysis.fleet.json import as_dict, group
 from biotrail.converters.analysis.fleet.part import Part
@@ -25,15 +25,15 @@ RATES = ("ios_per_s", "bytes_per_s", "depth")
 
 
 def closed(path: Path, asked: Asked, columns: dict[str, str] | None = None) -> Part:
-    part = tasks.read([str(path)], columns or {}, asked)
+    part = cluster.read([str(path)], columns or {}, asked)
     assert not part.left_out
-    return pickle.loads(pickle.dumps(tasks.close([pickle.loads(pickle.dumps(part))], asked)))
+    return pickle.loads(pickle.dumps(cluster.close([pickle.loads(pickle.dumps(part))], asked)))
 
 
 def reported(paths: list[Path], by: str = "host", columns: Any = None) -> FleetReport:
     asked = Asked(by)
     parts = [closed(path, asked, (columns or {}).get(path.stem)) for path in paths]
-    return make_report(tasks.add_up(parts), by, 0.95)
+    return make_report(cluster.add_up(parts), by, 0.95)
 
 
 def without_rates(value: Any) -> Any:
@@ -90,8 +90,8 @@ def test_parts_add_up_to_the_same_in_any_order(tmp_path: Path) -> None:
     asked = Asked("model")
     parts = [closed(path, asked) for path in paths]
     # WHEN they are added up one after the other, and in pairs the other way round
-    one = tasks.add_up(parts)
-    two = tasks.add_up([tasks.add_up(parts[:1:-1]), tasks.add_up(parts[1::-1])])
+    one = cluster.add_up(parts)
+    two = cluster.add_up([cluster.add_up(parts[:1:-1]), cluster.add_up(parts[1::-1])])
     # THEN the reports are equal
     first, second = (json.dumps(as_dict(make_report(p, "model", 0.95))) for p in (one, two))
     assert first == second
@@ -153,7 +153,7 @@ def test_recordings_of_one_host_are_one_host(tmp_path: Path) -> None:
     ]
     asked = Asked("host")
     # WHEN the host is closed
-    part = tasks.close([tasks.read([str(path)], {}, asked) for path in paths], asked)
+    part = cluster.close([cluster.read([str(path)], {}, asked) for path in paths], asked)
     # THEN it is one group and one host of two recordings, whose lengths add up
     found = make_report(part, "host", 0.95)
     (one,) = found.groups

@@ -15,7 +15,9 @@ import pytest
 from biotrail.cli import record
 from biotrail.cli.children.recorder_process import Tail
 from biotrail.cli.live import print_ios
-from biotrail.cli.options.record_print import Printing, given
+from biotrail.cli.live.print_ios import Printing
+from biotrail.cli.options.record_arguments import given
+from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import backlog
@@ -249,7 +251,7 @@ def test_the_recorder_gets_the_options_as_they_were_given(monkeypatch: pytest.Mo
     arguments += " --min-size 64k --children --pid 1 --max-size 1G -- cmd --json -d x"
 
     def take(**values: Any) -> int:
-        found.update(values, given=given(click.get_current_context()))
+        found.update(values, given=given(click.get_current_context(), NOT_PASSED_ON))
         return 0
 
     monkeypatch.setattr(record.command, "callback", take)

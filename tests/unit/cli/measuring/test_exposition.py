@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 from biotrail.cli.measuring.exposition import LES
 from biotrail.cli.measuring.figures import by_name
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO, bucket_of
-from biotrail.cli.measuring.kernel_counts import kernel_counts
+from biotrail.cli.measuring.kernel import kernel_counts
 from biotrail.cli.measuring.live_model import blamed, times
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution

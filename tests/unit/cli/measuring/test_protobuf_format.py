@@ -12,11 +12,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.samples import Exemplar
 
-from biotrail.cli.measuring.application import application, wants_protobuf
+from biotrail.cli.measuring.application import (
+    CONTENT_TYPE,
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    MetricFamily,
+    application,
+    generate,
+    wants_protobuf,
+)
 from biotrail.cli.measuring.exposition import LES
 from biotrail.cli.measuring.flight_logs import bucket_of
-from biotrail.cli.measuring.protobuf_format import CONTENT_TYPE, generate
-from biotrail.cli.measuring.protobuf_messages import COUNTER, GAUGE, HISTOGRAM, MetricFamily
 from biotrail.cli.serving.exchange import Request
 from tests.support.measured_figures import exposed, spread
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from biotrail.cli.options.beside import beside
-from biotrail.cli.options.compressing import compressed
+from biotrail.cli.options.compressing import beside, compressed
 from tests.support.cli_runner import Cli
 from tests.support.paths import SAMPLE
 

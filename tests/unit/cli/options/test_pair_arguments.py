@@ -6,13 +6,14 @@ from dataclasses import replace
 import click
 import pytest
 
-from biotrail.cli.options.pair_arguments import PairArguments
+from biotrail.cli.pairs import PairArguments
+from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.sites.declarations import READY_MADE, read
 
 NOTHING = PairArguments(
-    key=None, by=None, where=(), devices=(), device_field=None, pid=(), tid=(), comm=(),
-    cgroup=(), unit=(), container=(), pod=(), interval=None, duration=None, as_json=False,
+    key=None, by=None, where=(), devices=(), device_field=None,
+    filters=Filters(), interval=None, duration=None, as_json=False,
     output=None, force=False,
     buffer_size=None, max_open=64, by_values=64, max_cpu=None, quiet=False,
 )  # fmt: skip

@@ -8,16 +8,14 @@ from pathlib import Path
 import click
 import pytest
 
-from biotrail.cli.children.recorder_process import filter_arguments
 from biotrail.cli.dump import Kinds
 from biotrail.cli.metrics import AddressType
-from biotrail.cli.options.labels import LabelsFile
-from biotrail.cli.options.moments import MomentType
-from biotrail.cli.options.record_follow import FollowValue
+from biotrail.cli.options.cuts import MomentType
+from biotrail.cli.options.opening import LabelsFile
+from biotrail.cli.options.record_arguments import FollowValue, given
 from biotrail.cli.options.record_keeping import TriggerType
-from biotrail.cli.options.record_print import given
+from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.cli.record import command as record
-from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.maps import admission
 from biotrail.text import units
 from biotrail.text.values import Name, Percent, Text, as_read
@@ -134,21 +132,6 @@ def test_durations_become_options_that_read_the_same(ns: int) -> None:
     assert round(units.Duration().convert(word, None, None) * 1e9) == ns
 
 
-def test_every_filter_reaches_a_recorder_process() -> None:
-    # GIVEN a value for each filter WHEN they are written as options THEN each is among them
-    filters = Filters(
-        (1,), True, (2,), ("a\udcff",), ("/c",), ("u",), ("c",), ("p",), ("/f",), ("/d",),
-        ("read",), (("sync",),), 4096, ((1, 2),), True, True, 64,
-    )  # fmt: skip
-    for name, value in vars(filters).items():
-        assert value != getattr(Filters(), name), f"{name}: a value of its own"
-        assert (
-            len(filter_arguments(filters))
-            > len(filter_arguments(Filters(**{**vars(filters), name: getattr(Filters(), name)})))
-            or name == "max_followed"
-        )
-
-
 def test_a_task_name_of_any_bytes_is_compared_as_bytes() -> None:
     # GIVEN a name that is no UTF-8 WHEN it is a filter THEN the programs have its bytes
     assert bytes(admission._comm(os.fsdecode(b"a\xff")))[:3] == b"a\xff\0"
@@ -173,4 +156,4 @@ def test_a_huge_number_in_the_declarations_is_one_message(
 def test_an_option_given_without_its_value_reaches_the_recorder() -> None:
     # GIVEN --path without parts WHEN the printer's recorder gets its words THEN it has all parts
     context = record.make_context("record", ["--print", "--path", "--duration", "5s"])
-    assert given(context) == ["--duration=5s", "--path=all"]
+    assert given(context, NOT_PASSED_ON) == ["--duration=5s", "--path=all"]

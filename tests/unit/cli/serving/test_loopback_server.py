@@ -10,10 +10,15 @@ from http import HTTPStatus
 
 import pytest
 
-from biotrail.cli.serving import connection as connections
-from biotrail.cli.serving.connection import MOST_HEAD_BYTES, REQUEST_SECONDS, Connection
+from biotrail.cli.serving import loopback_server as connections
 from biotrail.cli.serving.exchange import File, Request, Response, parse, plain
-from biotrail.cli.serving.loopback_server import MOST_CONNECTIONS, LoopbackServer
+from biotrail.cli.serving.loopback_server import (
+    MOST_CONNECTIONS,
+    MOST_HEAD_BYTES,
+    REQUEST_SECONDS,
+    Connection,
+    LoopbackServer,
+)
 from biotrail.recorder.schema.errors import OutputError
 
 HEAD = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from biotrail.cli.serving.packaged_ui import PackagedUi, packaged_ui
-from biotrail.cli.serving.ui_server import UiServer
+from biotrail.cli.serving.trace_server import PackagedUi, UiServer, packaged_ui
 from biotrail.recorder.schema.errors import OutputError
 from tests.support.view_requests import TRACE, ask
 

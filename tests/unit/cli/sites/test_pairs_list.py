@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from biotrail.cli.sites.pairs_list import lines
+from biotrail.cli.pairs import lines
 from biotrail.recorder.sites.declarations import load
 from tests.support.named_scopes import kernel_names, scopes_of
 

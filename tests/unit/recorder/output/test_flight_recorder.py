@@ -14,7 +14,6 @@ from biotrail.cli import info
 from biotrail.cli.options.record_keeping import (
     Amount,
     TriggerType,
-    flight_arguments,
     limit,
     together,
 )
@@ -184,8 +183,6 @@ def test_amounts_and_triggers_are_understood() -> None:
         given = TriggerType().convert(f"pressure={text}", None, None)
         assert given == Triggers(pressure=(pressure,))
         assert str(pressure) == text
-    options = {"keep": [1.0], "triggers": [given], "after": None, "every": None, "max_files": None}
-    assert flight_arguments(options)[1:] == [f"--trigger=pressure={text}"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending a command by a signal: no half-written output stays behind."""
+"""How a command ends: exit statuses, and signals, which leave no half-written output behind."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+ERROR_STATUS = 1
+USAGE_STATUS = 2
+INTERRUPTED_STATUS = 130
+PIPE_STATUS = 141
+"""128 + SIGINT and 128 + SIGPIPE, as a shell reports a command that these ended."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that choose by task: its ids, its name, its cgroup by path or by what that is."""
+
+import functools
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, NamedTuple
+
+import click
+
+from biotrail.cli.options.gathering import Command, Decorator, with_options
+from biotrail.text import units, values
+
+_MAX_TASK = (1 << 31) - 1
+
+
+def words_of(given: Iterable[str]) -> tuple[str, ...]:
+    """Split values at commas; drop empty words."""
+    return tuple(word for value in given for word in value.split(",") if word)
+
+
+class TaskIds(click.ParamType[tuple[int, ...]]):
+    """The type of --pid and --tid: a process's or thread's id, or several between commas."""
+
+    name = "ids"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the ids. Raises click.UsageError for anything else than 1 to 2^31 - 1."""
+        if isinstance(value, tuple):
+            return value
+        found = []
+        for word in words_of((value,)):
+            number = units.whole(word, 1, _MAX_TASK)
+            if number is None:
+                self.fail(f"{word!r} is no process or thread id", param, ctx)
+            found.append(number)
+        return tuple(found)
+
+
+class PodName(values.Name):
+    """The type of --pod: NAMESPACE/NAME, or a uid."""
+
+    name = "pod"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the name. Raises click.UsageError for what is no name of a pod."""
+        text = super().convert(value, param, ctx)
+        namespace, slash, name = text.partition("/")
+        if slash and (not namespace or not name or "/" in name):
+            self.fail(f"{text!r} is no pod: write NAMESPACE/NAME, or a uid", param, ctx)
+        return text
+
+
+_NAMED = (
+    (
+        "unit",
+        "NAME",
+        values.Name(),
+        "this systemd unit, wherever it is, or slice: db.service, or db",
+    ),
+    (
+        "container",
+        "NAME",
+        values.Name(),
+        "this container or guest, by name, or by id (12 characters at least)",
+    ),
+    ("pod", "NS/NAME", PodName(), "this pod's containers, by namespace and name, or by uid"),
+)
+
+
+def named_options(prefix: str, what: str, more: str) -> tuple[Decorator, ...]:
+    """Return --unit, --container and --pod; the values' names are theirs behind `prefix`.
+
+    what: what is chosen, such as "I/O of". more: a sentence at the end of each help text.
+    """
+    return tuple(
+        click.option(
+            f"--{name}",
+            f"{prefix}{name}",
+            multiple=True,
+            type=kind,
+            metavar=metavar,
+            help=f"Only {what} {meaning}. {more}",
+        )
+        for name, metavar, kind, meaning in _NAMED
+    )
+
+
+class TaskHelp(NamedTuple):
+    """Help texts of the options of `task_options`."""
+
+    pid: str
+    tid: str
+    comm: str
+    cgroup: str
+    named: tuple[str, str]
+    """`what` and `more` of `named_options`."""
+    children: str = ""
+    """Of --children; empty: there is no such option."""
+
+
+def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
+    """Return a decorator for a command that gets `filters`, a Filters by task.
+
+    short_pid: the short name of --pid, if it has one.
+    """
+    ids = functools.partial(click.option, multiple=True, type=TaskIds())
+    names = functools.partial(click.option, multiple=True, type=values.Name())
+    children = click.option("--children", is_flag=True, help=texts.children)
+    options = with_options(
+        ids(*short_pid, "--pid", metavar="PID", help=texts.pid),
+        *([children] if texts.children else []),
+        ids("--tid", metavar="TID", help=texts.tid),
+        names("--comm", metavar="NAME", help=texts.comm),
+        names("--cgroup", metavar="PATH", help=texts.cgroup),
+        *named_options("", *texts.named),
+    )
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            from biotrail.recorder.filters.filters import Filters  # not for reading logs
+
+            filters = Filters(
+                pids=tuple(chain.from_iterable(given.pop("pid"))),
+                children=given.pop("children", False),
+                tids=tuple(chain.from_iterable(given.pop("tid"))),
+                comms=given.pop("comm"),
+                cgroups=given.pop("cgroup"),
+                units=given.pop("unit"),
+                containers=given.pop("container"),
+                pods=given.pop("pod"),
+            )
+            if filters.children and not filters.pids:
+                raise click.UsageError("--children needs --pid: whose children?")
+            return command(filters=filters, **given)
+
+        return options(called)
+
+    return decorate
