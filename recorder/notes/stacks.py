@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.output.stack_notes import split_into_notes
+from biotrail.recorder.output.series import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, FreshStacks, Stacks

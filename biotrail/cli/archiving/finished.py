@@ -12,7 +12,7 @@ from enum import Enum
 from typing import BinaryIO
 
 from biotrail.recorder.output import folders
-from biotrail.recorder.output.held_directory import FileId, HeldDirectory
+from biotrail.recorder.output.folders import FileId, HeldDirectory
 from biotrail.recorder.output.series import SUFFIX
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError, OutputError
 

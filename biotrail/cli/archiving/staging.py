@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.output import folders, output
-from biotrail.recorder.output.explaining import explain
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.folders import HeldDirectory, explain
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.strings import shown as as_shown
 

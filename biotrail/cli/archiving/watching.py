@@ -22,7 +22,7 @@ from biotrail.cli.options.exit_status import ERROR_STATUS
 from biotrail.cli.options.shipping import Shipping
 from biotrail.cli.options.terminating import stopped_by_signals
 from biotrail.converters.inputs.parquet.locations import LocationError
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.schema.errors import LogNotFoundError, OutputError, TraceError
 from biotrail.text import units
 from biotrail.text.printing import say

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from biotrail.recorder.notes.cgroup_look import CgroupLook
+from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.pairs import PairProbes, PairReading
 from biotrail.recorder.schema.errors import ProbeError

@@ -8,7 +8,7 @@ import pytest
 
 from biotrail.cli.archiving import watching
 from biotrail.cli.archiving.finished import FoundLog, Writer, writer_of
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.folders import HeldDirectory
 from tests.support.cli_runner import Cli, Done
 from tests.support.hostile_places import (
     KINDS,
