@@ -19,8 +19,8 @@ from biotrail.cli.sites.following import (
     unseen_lines,
 )
 from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS
 from biotrail.recorder.probes.sites.planning import WAYS, planned
-from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS
 from biotrail.text import units, values
 from biotrail.text.printing import say_all
 

@@ -13,7 +13,7 @@ from biotrail.cli.sites import pairs_list, pairs_live, pairs_record
 from biotrail.recorder.host import devices as host_devices
 from biotrail.recorder.probes.sites.pairs import PairConfig, PairProbes
 from biotrail.recorder.sites import declarations
-from biotrail.recorder.sites.declared import Declarations
+from biotrail.recorder.sites.declarations import Declarations
 from biotrail.text import values
 from biotrail.text.printing import say
 

@@ -23,8 +23,7 @@ from biotrail.text.rows import left_out, limit_option
 from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
 from biotrail.text.sites.functions import functions_table
 from biotrail.text.sites.merged import merged_lines
-from biotrail.text.sites.names import tally_lines
-from biotrail.text.sites.tree import life_lines
+from biotrail.text.sites.tree import life_lines, tally_lines
 
 MOST_TREES = 10
 """Lives printed one by one without --limit."""

@@ -21,7 +21,7 @@ _NO_MEMORY = (
     "there was not enough memory to write the log: what was written before reads back as an "
     "interrupted log; free some, or record less (-d, a smaller --buffer-size or --keep)"
 )
-_FELL_OVER = (
+_WRITER_CRASHED = (
     "what writes the log ended unexpectedly (the lines above say where): what was written before "
     "reads back as an interrupted log; please report it"
 )
@@ -114,7 +114,7 @@ class WriterThread:
             self._ended = True
         finally:
             if not self._ended:  # an unexpected exception: threading prints its traceback
-                self.error = self.error or OutputError(_FELL_OVER)
+                self.error = self.error or OutputError(_WRITER_CRASHED)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
         """Return a job that writes the segments as a chunk; more than 8 MiB become several.

@@ -17,7 +17,7 @@ from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.perfetto.names import Detail
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
 from biotrail.text import units
 

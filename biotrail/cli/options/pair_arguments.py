@@ -14,7 +14,7 @@ from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.sites.pairs import BY_VALUES, MAX_OPEN
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.sites.declared import Declarations, Event, Pair, Variant
+from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Variant
 from biotrail.text import units, values
 
 _DEVICE = "dev"

@@ -11,7 +11,7 @@ from biotrail.cli.options.record_follow import FollowValue
 from biotrail.cli.options.recording_options import duration_option, force_option
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.wish import FollowWish
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units, values
 
@@ -184,7 +184,7 @@ class RecordArguments:
     """Seconds."""
     call_budget: float
     """Per cent of a CPU; 0: no limit."""
-    follow: FollowWish | None
+    follow: FollowOptions | None
     """Requests or bios to follow; None: none."""
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""

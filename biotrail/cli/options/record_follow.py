@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from biotrail.recorder.probes.sites.wish import AUTO, FOLLOWED_IO, FollowWish
+from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, FollowOptions
 from biotrail.text import units
 
 MOST_AT_ONCE = 4096
@@ -23,16 +23,16 @@ _NUMBERS = {
 _SETTINGS = (*_NUMBERS, "slower", "way")
 
 
-class FollowValue(click.ParamType[FollowWish]):
+class FollowValue(click.ParamType[FollowOptions]):
     """The value of --follow: `request` or `bio`, then settings, as `request,every=100`."""
 
     name = "follow"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> FollowWish:
+    ) -> FollowOptions:
         """Return what to follow. Fails with a usage error that says what there is."""
-        if isinstance(value, FollowWish):
+        if isinstance(value, FollowOptions):
             return value
         struct, *parts = str(value).split(",")
         if struct not in FOLLOWED_IO:
@@ -50,14 +50,16 @@ class FollowValue(click.ParamType[FollowWish]):
                 known = ", ".join(f"{one}=" for one in _SETTINGS)
                 self.fail(f"there is no setting {part!r}: choose of {known}", param, ctx)
             given[name] = text
-        return _wish(struct, given, lambda message: self.fail(message, param, ctx))
+        return _follow_options(struct, given, lambda message: self.fail(message, param, ctx))
 
 
-def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowWish:
+def _follow_options(
+    struct: str, given: Mapping[str, str], fail: Callable[[str], Any]
+) -> FollowOptions:
     """Return what the settings say; `fail` is called with a message on one that is wrong."""
     from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
 
-    usual = FollowWish(struct)
+    usual = FollowOptions(struct)
     numbers = {name: _number(name, given[name], fail) for name in _NUMBERS if name in given}
     slower = 0.0
     if "slower" in given:
@@ -65,7 +67,7 @@ def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> 
     way = given.get("way", AUTO)
     if way not in (AUTO, *WAYS):
         fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
-    return FollowWish(
+    return FollowOptions(
         struct,
         numbers.get("every", usual.every),
         numbers.get("max", usual.at_once),

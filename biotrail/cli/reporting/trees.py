@@ -11,9 +11,9 @@ from biotrail.converters.analysis.lives.merged import Merged
 from biotrail.converters.analysis.stacks.flame import Flame, Side, flame_of
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
-from biotrail.converters.sites.followed import LifeReader, read_lives
-from biotrail.converters.sites.hits import Following, follows
+from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.tables import Following, follows
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError

@@ -10,10 +10,10 @@ import click
 from biotrail import __version__
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
+from biotrail.recorder.probes.sites.attaching import all_ways
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice
 from biotrail.recorder.probes.sites.planning import Planned
-from biotrail.recorder.probes.sites.ways import all_ways
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units

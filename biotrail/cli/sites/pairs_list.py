@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from biotrail.recorder.probes.sites.tracepoints import Tracepoints
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.sites import declarations
-from biotrail.recorder.sites.declared import Declarations, Pair
+from biotrail.recorder.sites.declarations import Declarations, Pair
 from biotrail.recorder.sites.resolving import Scopes, resolve
 from biotrail.recorder.sites.types import TypeTable
 
