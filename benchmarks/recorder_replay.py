@@ -33,13 +33,13 @@ from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.log.frames import Codec
 from biotrail.recorder.log.packing import Packer
-from biotrail.recorder.output.memory import keep_freed_memory
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.intake import CHUNK_BYTES
-from biotrail.recorder.session.pace import TARGET_FILL
+from biotrail.recorder.session.running import TARGET_FILL
+from biotrail.recorder.session.session import keep_freed_memory
 
 RING_BYTES = 16 << 20
 POLL_BYTES = int(RING_BYTES * TARGET_FILL)

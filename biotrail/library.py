@@ -26,13 +26,14 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.arrow import (
     HIT_SCHEMA,
     LIFE_SCHEMA,
+    PAIR_SCHEMA,
     SPAN_SCHEMA,
     followed_tables,
     hits_table,
     lives_table,
+    pairs_table,
     spans_table,
 )
-from biotrail.converters.sites.arrow_pairs import PAIR_SCHEMA, pairs_table
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 from biotrail.text import tallies

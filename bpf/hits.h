@@ -206,7 +206,7 @@ static __always_inline int on_probe_return(void *ctx, __u64 cookie)
 /*
  * Entry and return by one program: 1 at an entry spares the call's return probe. bt_is_return
  * stands for bpf_session_is_return(), whose declaration differs between kernels: the loader
- * replaces the call (probes/sites/loading.py).
+ * replaces the call (probes/sites/attaching.py).
  */
 static __u64 (*const bt_is_return)(void *ctx) = (void *)BT_SESSION_HELPER;
 

@@ -27,7 +27,7 @@ from biotrail.cli.options.recordings import (
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.perfetto.names import Colour, Detail
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.output import directories
+from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import tallies, units
 from biotrail.text.printing import say_all
@@ -179,7 +179,7 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
     """
     from biotrail.converters.outputs.otf2 import convert as otf2
 
-    with directories.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
+    with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
         summary = otf2.convert(lifecycles, trace.context, part)
     path = Path(target)
     files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -207,7 +207,7 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
         )
     from biotrail.converters.outputs.blktrace import convert as blktrace
 
-    with directories.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
+    with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
         summary = blktrace.write(trace.shown_events(), trace.context, part)
     notes = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
     if summary.left_out:

@@ -18,8 +18,8 @@ from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.host import devices
 from biotrail.recorder.output import output
-from biotrail.recorder.output.directories import make_directory
 from biotrail.recorder.output.folders import others_may_replace
+from biotrail.recorder.output.output import make_directory
 from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.session.session import RecordOptions, Summary, record
 from biotrail.text import tallies, units

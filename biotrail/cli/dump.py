@@ -16,8 +16,8 @@ from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NO_CPU, SECTOR_BYTES, Bool, known_id
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames
+from biotrail.converters.sites.tables import Following
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_SECTOR, NO_TAG, Q_FLAG_OWN, Kind
 from biotrail.recorder.schema.strings import shown

@@ -15,8 +15,8 @@ from biotrail.cli.options.cuts import Cut, Opened, cut_options, opened
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import Reading, log_argument, reading_options
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.sites.hits import follows
 from biotrail.converters.sites.pair_names import PairNames, pairs_in
+from biotrail.converters.sites.tables import follows
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import guarded
 from biotrail.text import tallies, units
@@ -221,7 +221,7 @@ def _tables(
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
     from biotrail.converters.sites import arrow as of_sites
-    from biotrail.converters.sites.arrow_pairs import PAIR_SCHEMA, pairs_table
+    from biotrail.converters.sites.arrow import PAIR_SCHEMA, pairs_table
     from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 
     context = source.trace.context

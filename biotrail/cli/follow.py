@@ -17,11 +17,11 @@ from biotrail.cli.options.record_arguments import EVERY, MOST_AT_ONCE, duration_
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
+from biotrail.recorder.probes.sites.attaching import all_ways
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice
+from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS
 from biotrail.recorder.probes.sites.planning import WAYS, Planned, planned
-from biotrail.recorder.probes.sites.ways import all_ways
-from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values

@@ -9,8 +9,8 @@ import click
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text
+from biotrail.converters.sites.tables import Following
 from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units

@@ -19,7 +19,7 @@ from biotrail.recorder.probes.sites.pairs import BY_VALUES, MAX_OPEN, PairConfig
 from biotrail.recorder.probes.sites.tracepoints import Tracepoints
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.sites import declarations
-from biotrail.recorder.sites.declared import Declarations, Event, Pair, Variant
+from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Variant
 from biotrail.recorder.sites.resolving import Scopes, resolve
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.text import units, values

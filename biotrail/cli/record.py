@@ -20,7 +20,7 @@ from biotrail.cli.options.record_keeping import Keeping
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.pausing import held, suspects
 from biotrail.recorder.pausing.guard import Pausing
-from biotrail.recorder.probes.sites.wish import PART as FOLLOW
+from biotrail.recorder.probes.sites.follow_options import PART as FOLLOW
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record

@@ -18,7 +18,7 @@ from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.submitters import PAGE_KINDS
 from biotrail.converters.match import rules
-from biotrail.converters.sites.hits import follows
+from biotrail.converters.sites.tables import follows
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
 

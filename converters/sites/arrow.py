@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of followed objects as Arrow tables: lives, the spans of functions, hits."""
+"""Records of chosen sites as Arrow tables: pairs; lives, spans of functions, hits."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -11,10 +11,17 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
 from biotrail.converters.lifecycles.arrow.tables import wall_clock
-from biotrail.converters.sites.followed import Followed, LifeReader
-from biotrail.converters.sites.frames import KIND_NAMES
-from biotrail.converters.sites.hits import Following
-from biotrail.converters.sites.trees import ENDING_NAMES, FINISH_NAMES, Life, Node, NodeKind
+from biotrail.converters.sites.building import Followed, LifeReader
+from biotrail.converters.sites.pair_names import PairNames
+from biotrail.converters.sites.tables import Following
+from biotrail.converters.sites.trees import (
+    ENDING_NAMES,
+    FINISH_NAMES,
+    KIND_NAMES,
+    Life,
+    Node,
+    NodeKind,
+)
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Role
 
 _LIFE = Column("life", pa.uint32(), "", "number of the object's life in the recording, from 1 on")
@@ -189,7 +196,6 @@ class _Paths:
         return self._to(node.parent) or None
 
     def _to(self, index: int) -> str:
-        """Return the names down to a node."""
         chain = []
         while index not in self._made:
             chain.append(index)
@@ -202,7 +208,6 @@ class _Paths:
 
 
 def _span(life: Life, index: int, numbers: list[int | None], paths: _Paths) -> dict[str, Any]:
-    """Return the columns of a function's span."""
     node = life.nodes[index]
     known = node.end != NEVER
     return {
@@ -233,7 +238,6 @@ _HIT_FIELDS = ("number", "time", "site", "role", "detail", "value", "flags", "ti
 def _hit(
     life: Life, at: int, values: tuple[Any, ...], numbers: list[int | None], paths: _Paths
 ) -> dict[str, Any]:
-    """Return the columns of a hit, with `site` still a number. values: those of _HIT_FIELDS."""
     number, time, site, role, detail, value, flags, tid, comm, cpu = values
     node = life.nodes[life.node_of[at]]
     return {
@@ -257,7 +261,6 @@ def _hit(
 
 
 def _where(life: Life, node: Node) -> dict[str, Any]:
-    """Return the columns of _WHERE."""
     run = life.contexts[node.context]
     return {
         "context": run.number,
@@ -271,12 +274,10 @@ def _comm(name: bytes) -> str:
 
 
 def _times(values: Iterable[int]) -> list[int | None]:
-    """Return times with None for NEVER."""
     return [None if value == NEVER else value for value in values]
 
 
 def _table(columns: dict[str, Any], to: pa.Schema) -> pa.Table:
-    """Return columns, lists or arrays, as a table of a schema."""
     made = [
         columns[field.name]
         if isinstance(columns[field.name], (pa.Array, pa.ChunkedArray))
@@ -291,3 +292,52 @@ def _array(values: Sequence[Any] | I64, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_dictionary(kind):
         return pa.array(values, kind)
     return pa.array(values, pa.string()).dictionary_encode().cast(kind)
+
+
+PAIRS = (
+    Column("number", pa.int64(), "", "index of the record among the log's events"),
+    Column("pair", NAME, "", "name of the declared pair"),
+    Column("began_time", WALL, "UTC", "first event, by the wall clock"),
+    Column("began_ns", pa.int64(), MONOTONIC, "first event"),
+    Column("ended_ns", pa.int64(), MONOTONIC, "second event"),
+    Column("latency_ns", pa.int64(), "ns", "from the first event to the second"),
+    Column("key", NAME, "", "the key's fields and values as text"),
+    Column("by", NAME, "", "the value of --by as text; null without --by"),
+    Column("key0", pa.uint64(), "", "first field of the key"),
+    Column("key1", pa.uint64(), "", "second field of the key; 0 without one"),
+    Column("by_value", pa.uint64(), "", "the value of --by; 0 without --by"),
+    Column("tid", pa.uint32(), "", "thread of the second event"),
+    Column("comm", NAME, "", "its name"),
+    Column("cpu", pa.uint16(), "", "CPU of the second event"),
+)
+PAIR_SCHEMA = schema(PAIRS)
+
+
+def pairs_table(window: Lifecycles, context: Context, names: PairNames) -> pa.Table:
+    """Return a table of PAIR_SCHEMA with a row per pair that ended in the window, by its end.
+
+    names: those of the log's pairs.
+    """
+    if window.sites is None:
+        return PAIR_SCHEMA.empty_table()
+    pairs = window.sites.pairs
+    numbers = pairs.pair.tolist()
+    keys = zip(numbers, pairs.key0.tolist(), pairs.key1.tolist(), strict=True)
+    by = zip(numbers, pairs.by.tolist(), strict=True)
+    columns = {
+        "number": pairs.number,
+        "pair": [names.name(number) for number in numbers],
+        "began_time": wall_clock(context, pairs.began),
+        "began_ns": pairs.began,
+        "ended_ns": pairs.ended,
+        "latency_ns": pairs.latency,
+        "key": [names.key(*key) for key in keys],
+        "by": [names.by(*value) or None for value in by],
+        "key0": pairs.key0,
+        "key1": pairs.key1,
+        "by_value": pairs.by,
+        "tid": pairs.tid,
+        "comm": [comm.decode(errors="replace") for comm in pairs.comm.tolist()],
+        "cpu": np.asarray(pairs.cpu),
+    }
+    return pa.table({name: columns[name] for name in PAIR_SCHEMA.names}, schema=PAIR_SCHEMA)

@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree of one life, from its hits: spans by entries and returns, frames above by stacks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.frames import LEAVING, ContextKind, Path, rank
-from biotrail.converters.sites.hits import Following, Site
-from biotrail.converters.sites.lives import LifeHits
-from biotrail.converters.sites.trees import ContextRun, Ending, Finish, Life, Node, NodeKind
-from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, Role
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows
+from biotrail.converters.sites.lives import Gatherer, LifeHits, Tally, Wanted
+from biotrail.converters.sites.tables import Following, HitRows, Site
+from biotrail.converters.sites.trees import (
+    LEAVING,
+    ContextKind,
+    ContextRun,
+    Ending,
+    Finish,
+    Life,
+    Node,
+    NodeKind,
+    Path,
+    path_of,
+    rank,
+)
+from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, Kind, Role
 
 PathOf = Callable[[int], Path | None]
 """What a stack says, by its id (`HIT.stack`); None: there is none, or its frames are not known."""
@@ -69,7 +83,6 @@ class _Builder:
     """Builds one life's tree, hit after hit."""
 
     def __init__(self, hits: LifeHits, following: Following, path_of: PathOf, lost: bool) -> None:
-        """Start with a life without nodes."""
         rows = hits.rows
         self._hits, self._sites, self._path_of = hits, following, path_of
         born = rows["time"][(rows["flags"] & HIT_BORN) != 0]
@@ -96,7 +109,6 @@ class _Builder:
         )
 
     def built(self) -> Life:
-        """Add all hits, close what is left open, and return the life."""
         rows = self._hits.rows
         names = ("time", "site", "role", "cpu", "tid", "comm", "value", "stack")
         columns = (rows[name].tolist() for name in names)
@@ -121,7 +133,6 @@ class _Builder:
         return Finish.LOG_ENDED if life.ending == Ending.LOG_ENDED else Finish.MISSING
 
     def _add(self, hit: _Hit, role: int) -> int:
-        """Add a hit; return its node's index."""
         # The idle tasks of all CPUs are thread 0.
         key = hit.tid if hit.tid else -1 - hit.cpu
         thread = self._threads.setdefault(key, _Thread())
@@ -164,7 +175,6 @@ class _Builder:
         return index
 
     def _give_up(self, thread: _Thread, why: Finish) -> None:
-        """Close the innermost open function of a thread without an end."""
         node = self._life.nodes[thread.open.pop()]
         node.finish = why
         self._life.unfinished += 1
@@ -216,7 +226,6 @@ class _Builder:
         return hit.time - context.end < SPLIT_NS or self._has_open(thread, context)
 
     def _has_open(self, thread: _Thread, context: ContextRun) -> bool:
-        """Return whether a function of a context has not returned."""
         return any(self._life.nodes[index].context == context.number for index in thread.open)
 
     def _innermost(self, thread: _Thread, hit: _Hit) -> ContextRun | None:
@@ -263,7 +272,6 @@ class _Builder:
         return self._has_open(thread, run)
 
     def _leave(self, thread: _Thread) -> None:
-        """Give up all open functions of a thread, and end its contexts."""
         while thread.open:
             self._give_up(thread, Finish.MISSING)
         thread.runs = []
@@ -316,7 +324,6 @@ class _Builder:
         return role == Role.ENTRY and node.name == hit.site.name and frames == callers
 
     def _callers(self, node: Node) -> tuple[str, ...]:
-        """Return the names of the stack's frames at a function's entry, outermost first."""
         path = self._path_of(int(self._hits.rows["stack"][node.hit]))
         return () if path is None else path.above(node.name)
 
@@ -339,7 +346,6 @@ class _Builder:
         return above
 
     def _between(self, above: int, hit: _Hit) -> list[tuple[int, str]]:
-        """Return (place in the stack, name) of the functions between a node and a hit."""
         if hit.path is None:
             return []
         frames = list(enumerate(hit.path.above(hit.site.name)))
@@ -393,3 +399,88 @@ class _Builder:
         nodes.append(node)
         (context.roots if above < 0 else nodes[above].below).append(index)
         return index
+
+
+_MOST_LOSSES = 10_000
+"""Loss windows that are kept: lives are long over when so many have followed."""
+
+
+@dataclass
+class Followed:
+    """A life's tree, and the hits that it was made of."""
+
+    life: Life
+    hits: HitRows
+    """Row i is of the node `life.node_of[i]`."""
+    number: int = NEVER
+    """Number of the request or bio that it is; NEVER: none, or not known by its end."""
+
+
+class LifeReader:
+    """Makes trees of the hits of a log, window after window in order."""
+
+    def __init__(self, context: Context, wanted: Wanted | None = None) -> None:
+        """Start before the first window.
+
+        context: the log's, whose stacks grow while it is read. wanted: which lives; None: all.
+        """
+        self.following = Following(context.header)
+        self._context = context
+        self._losses: list[tuple[int, int]] = []
+        """(start, end) in ns of each loss of hits, or of records of unknown kinds."""
+        self._gatherer = Gatherer(self._knows, wanted)
+        self._paths: dict[int, Path] = {}
+        self._numbers: dict[int, int] = {}
+        """Life → request or bio, of lives that are not given out yet."""
+
+    @property
+    def tally(self) -> Tally:
+        """Counts of hits and lives so far."""
+        return self._gatherer.tally
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the log's next window."""
+        self._note_losses(window.loss)
+        joined = None if window.sites is None else window.sites.joined
+        if joined is not None:
+            self._numbers.update(zip(joined.life.tolist(), joined.number.tolist(), strict=True))
+        self._gatherer.add(None if window.sites is None else window.sites.hits, window.end)
+
+    def _note_losses(self, loss: LossWindows) -> None:
+        rows = np.flatnonzero((loss.kind == Kind.HIT) | (loss.kind == 0))
+        times = zip(loss.start[rows].tolist(), loss.end[rows].tolist(), strict=True)
+        self._losses = [*self._losses, *times][-_MOST_LOSSES:]
+
+    def ready(self) -> Iterator[Followed]:
+        """Yield the lives that are over, in the order of their ends; each once."""
+        return map(self._followed, self._gatherer.ready())
+
+    def rest(self) -> Iterator[Followed]:
+        """Yield all other lives, after the last window."""
+        return map(self._followed, self._gatherer.rest())
+
+    def _followed(self, hits: LifeHits) -> Followed:
+        life = build(hits, self.following, self._path, lost=self._lost(hits))
+        return Followed(life, hits.rows, self._numbers.pop(life.number, NEVER))
+
+    def _knows(self, stacks: set[int]) -> bool:
+        return stacks <= self._context.site_stacks.keys()
+
+    def _path(self, stack: int) -> Path | None:
+        """Return what a stack says; None: there is none, or no note with its frames was read."""
+        found = self._paths.get(stack)
+        if found is None and (frames := self._context.site_stacks.get(stack)) is not None:
+            found = self._paths[stack] = path_of(frames)
+        return found
+
+    def _lost(self, hits: LifeHits) -> bool:
+        first, last = int(hits.rows["time"][0]), int(hits.rows["time"][-1])
+        return any(start <= last and end >= first for start, end in self._losses)
+
+
+def read_lives(windows: Iterable[Lifecycles], reader: LifeReader) -> Iterator[Followed]:
+    """Yield the lives of a log's windows, in the order of their ends."""
+    for window in windows:
+        reader.add(window)
+        yield from reader.ready()
+    yield from reader.rest()

@@ -15,8 +15,7 @@ from biotrail.converters.events.site_tables import Hits as HitTable
 from biotrail.converters.events.site_tables import JoinedLives, SiteTables
 from biotrail.converters.events.tables import I64, NEVER, U32, U64, Bool, Table
 from biotrail.converters.lifecycles.account import FollowedCounts
-from biotrail.converters.sites.hits import Following, follows
-from biotrail.converters.sites.tables import no_sites
+from biotrail.converters.sites.tables import Following, follows, no_sites
 from biotrail.recorder.schema.records import HIT_ENDED, Role
 
 if TYPE_CHECKING:
@@ -46,12 +45,10 @@ class _Lives(Table):
 
     @classmethod
     def none(cls) -> "_Lives":
-        """Return a table without rows."""
         return _fresh(np.zeros(0, np.uint32), np.zeros(0, np.uint64), *[np.zeros(0, np.int64)] * 2)
 
 
 def _fresh(life: U32, address: U64, first: I64, last: I64) -> _Lives:
-    """Return lives that have not ended and are not joined."""
     no = np.zeros(len(life), np.bool_)
     return _Lives(life, address, first, last, no, np.full(len(life), NEVER, np.int64), no.copy())
 
@@ -100,7 +97,6 @@ class LifeJoiner:
         return replace(sites or no_sites(), joined=found)
 
     def _count(self, lives: _Lives) -> None:
-        """Add lives that are over to `counts`."""
         self.counts.lives += len(lives)
         self.counts.joined += int((lives.number != NEVER).sum())
         self.counts.several += int(lives.several.sum())

@@ -13,7 +13,7 @@ import numpy as np
 
 from biotrail.converters.events.site_tables import Hits
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.hits import HIT, HitRows, rows_of
+from biotrail.converters.sites.tables import HIT, HitRows, rows_of
 from biotrail.converters.sites.trees import Ending
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED
 
@@ -96,11 +96,9 @@ class _Held:
 
     @property
     def closes(self) -> int:
-        """When the life was over, as far as is known; _FAR: it is not."""
         return self.ended if self.ended != _FAR else self.reused
 
     def add(self, rows: HitRows) -> None:
-        """Add the life's next hits; those beyond MOST_HITS are counted."""
         room = MOST_HITS - self.count
         if len(rows) > room:
             self.left_out += len(rows) - room
@@ -147,7 +145,6 @@ class _Address:
 
 
 def _until(closes: int) -> int:
-    """Return the time up to which hits are a life's that was over at `closes` (ns)."""
     return closes if closes == _FAR else closes + GRACE_NS
 
 
@@ -215,7 +212,6 @@ class Gatherer:
         self._waits = 0
 
     def _has_stacks(self, life: LifeHits) -> bool:
-        """Return whether the frames of all stacks of a life are known."""
         if self._knows is None:
             return True
         stacks = life.rows["stack"]
@@ -243,10 +239,7 @@ class Gatherer:
             beside.born(number, held.born)
 
     def _end_by_others(self, rows: HitRows) -> None:
-        """Note that addresses of open lives were used again by lives that are not wanted.
-
-        rows: a window's hits of all lives.
-        """
+        """Note that addresses of open lives were used again by lives that are not wanted."""
         births = rows[(rows["flags"] & HIT_BORN) != 0]
         addresses = np.fromiter(self._by_object, np.uint64, len(self._by_object))
         births = births[np.isin(births["object"], addresses)]
@@ -255,10 +248,7 @@ class Gatherer:
             self._by_object[address].born(number, time)
 
     def _close(self, held: _Held, ending: Ending) -> None:
-        """Move a life from the open ones to those that wait to be given out.
-
-        Its hits beyond the grace are counted in `after_end`.
-        """
+        """Move a life to those that wait to be given out; count hits beyond the grace."""
         del self._open[held.number]
         beside = self._by_object[held.object]
         del beside.lives[held.number]

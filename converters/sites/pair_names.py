@@ -100,7 +100,6 @@ class PairNames:
         return value_text(value, form, self._device, lambda at: symbols.get(str(at)))
 
     def _device(self, dev: int) -> str:
-        """Return the name of a device (dev_t), or its numbers."""
         return self._context.device_name(dev) or dev_numbers(dev)
 
     def unpaired(self, pair: int) -> dict[str, int]:

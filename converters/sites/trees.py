@@ -1,12 +1,286 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of one life: contexts in order of time, and in each the functions that were passed."""
+"""What a stack says of context and callers, and the tree of one life.
 
-from collections.abc import Iterator
+A tree has contexts in order of time, and in each the functions that were passed.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.frames import ContextKind
+
+TRACING_TOP = (
+    *("bpf_prog_", "bpf_trace_run", "__bpf_", "____bpf_", "bpf_get_stack", "__traceiter_"),
+    *("bpf_test_run", "trace_call_bpf", "perf_trace_", "perf_callchain", "get_perf_callchain"),
+    *("trace_event_raw_event_", "stack_trace_save", "kprobe_multi_link_", "kprobe_multi_fp"),
+    *("fprobe_", "__fprobe_", "rethook_", "function_graph_enter", "ftrace_graph_", "ftrace_ops_"),
+    *("arch_ftrace_ops_list_func", "__ftrace_return_to_handler", "ftrace_return_to_handler"),
+    *("kprobe_ftrace_handler", "kprobe_dispatcher", "kprobe_perf_func", "kretprobe_", "aggr_pre_"),
+    *("__kretprobe_", "optimized_callback", "opt_pre_handler", "kprobe_int3_handler"),
+    *("kprobe_breakpoint_handler", "ftrace_caller", "ftrace_regs_caller", "ftrace_call"),
+    *("ftrace_common", "bpf_dispatcher_"),
+)
+"""Beginnings of the names of functions that run a program at a site. They are the innermost frames
+of its stack: what lies inside the outermost of them is left out with it."""
+TRACING_ANYWHERE = (
+    *("bpf_trampoline_", "arch_rethook_trampoline", "return_to_handler", "ftrace_trampoline"),
+    *("__kretprobe_trampoline", "kretprobe_trampoline", "arch_rethook_"),
+)
+"""Beginnings of the names of functions that stand between a probed function and its caller, at any
+depth: these frames alone are left out."""
+_MOST_TRACING = 24
+"""Innermost frames among which those of TRACING_TOP are looked for."""
+
+SOFTIRQ_ROOTS = frozenset({"__do_softirq", "handle_softirqs", "__softirqentry_text_start"})
+_HARD_ROOTS = frozenset(
+    {
+        *(
+            "asm_common_interrupt",
+            "common_interrupt",
+            "__common_interrupt",
+            "do_IRQ",
+            "ret_from_intr",
+        ),
+        *(
+            "el1h_64_irq",
+            "el0t_64_irq",
+            "el1_irq",
+            "el0_irq",
+            "gic_handle_irq",
+            "handle_domain_irq",
+        ),
+        *("el1_interrupt", "el0_interrupt", "__el1_irq", "__el0_irq_handler_common"),
+        *("el1h_64_irq_handler", "el0t_64_irq_handler", "do_interrupt_handler"),
+        *("generic_handle_domain_irq", "call_on_irq_stack", "handle_arch_irq", "handle_irq_event"),
+    }
+)
+_HARD_PREFIXES = ("asm_sysvec_", "sysvec_", "__sysvec_", "asm_call_", "el0t_64_irq", "el1h_64_irq")
+_NMI_ROOTS = frozenset({"asm_exc_nmi", "exc_nmi", "default_do_nmi", "el1h_64_fiq", "nmi_restore"})
+_LEAVING = frozenset(
+    {
+        *("irqentry_exit_to_user_mode", "irqentry_exit", "raw_irqentry_exit_cond_resched"),
+        *("exit_to_user_mode_loop", "exit_to_user_mode_prepare", "prepare_exit_to_usermode"),
+        *("preempt_schedule_irq", "arm64_preempt_schedule_irq", "do_notify_resume"),
+        *("__irqentry_exit_to_user_mode", "arm64_exit_to_user_mode"),
+    }
+)
+"""Functions at an interrupt's end that do the task's own work, such as its switch to another."""
+LEAVING = "end of an interrupt"
+"""`Path.what` where a task does its own work at an interrupt's end."""
+_SOFTIRQ_GLUE = frozenset(
+    {
+        *(
+            "__do_softirq",
+            "do_softirq",
+            "do_softirq.part.0",
+            "do_softirq_own_stack",
+            "invoke_softirq",
+        ),
+        *("__irq_exit_rcu", "irq_exit_rcu", "irq_exit", "__local_bh_enable_ip", "____do_softirq"),
+        *("__do_softirq_own_stack", "__softirqentry_text_start", "call_on_irq_stack"),
+        *("asm_call_irq_on_stack", "asm_call_on_stack", "handle_softirqs"),
+    }
+)
+"""Functions from an interrupt's end, or from where softirqs are let in, to the softirqs' own."""
+_WORKERS = ("worker_thread", "process_one_work", "rescuer_thread", "io_wq_worker", "bh_worker")
+_IDLE = frozenset(
+    {"do_idle", "cpu_startup_entry", "start_secondary", "secondary_start_kernel", "rest_init"}
+)
+_THREADS = frozenset({"kthread", "ret_from_fork", "ret_from_fork_asm", "kthreadd"})
+_FAULTS = frozenset(
+    {
+        *(
+            "asm_exc_page_fault",
+            "exc_page_fault",
+            "do_user_addr_fault",
+            "asm_exc_general_protection",
+        ),
+        *("el0_da", "el0_ia", "do_mem_abort", "do_page_fault"),
+    }
+)
+_CALLS = frozenset(
+    {
+        *("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64"),
+        *("do_int80_emulation", "asm_int80_emulation", "entry_SYSENTER_compat_after_hwframe"),
+        *("do_fast_syscall_32", "__do_fast_syscall_32", "el0_svc", "do_el0_svc", "invoke_syscall"),
+        *("el0t_64_sync", "el0t_64_sync_handler", "el0_svc_common.constprop.0", "el0_sync"),
+    }
+)
+_CALL_PREFIXES = (
+    *("__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__do_sys_", "__se_sys_", "ksys_", "__sys_"),
+)
+
+
+_HANDLING = frozenset(
+    {
+        *("handle_irq_event_percpu", "__handle_irq_event_percpu", "handle_edge_irq"),
+        *("handle_fasteoi_irq", "handle_level_irq", "handle_simple_irq"),
+    }
+)
+"""Functions from an interrupt's entry to its handler."""
+
+
+class ContextKind(IntEnum):
+    """What the functions of a context run in."""
+
+    TASK = 0
+    """A thread of a program: in a system call or a page fault, or not known where."""
+    WORKER = 1
+    """A worker of the kernel's work queues, or of io_uring."""
+    THREAD = 2
+    """Another thread of the kernel."""
+    IDLE = 3
+    SOFTIRQ = 4
+    INTERRUPT = 5
+    NMI = 6
+
+
+KIND_NAMES = {
+    ContextKind.TASK: "task",
+    ContextKind.WORKER: "worker",
+    ContextKind.THREAD: "kernel thread",
+    ContextKind.IDLE: "idle",
+    ContextKind.SOFTIRQ: "softirq",
+    ContextKind.INTERRUPT: "interrupt",
+    ContextKind.NMI: "NMI",
+}
+"""Names of contexts, in every output."""
+
+
+def rank(kind: ContextKind) -> int:
+    """Return which contexts of a CPU run on top of which: 0 a thread, 1 softirq, 2 hard, 3 NMI."""
+    return max(int(kind) - int(ContextKind.IDLE), 0)
+
+
+class Frame(NamedTuple):
+    """A function of a stack."""
+
+    name: str
+    """`0x…` where no function is known."""
+    module: str
+    """"": the kernel itself, or not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The functions of one context that led to a hit."""
+
+    kind: ContextKind
+    what: str
+    """What the context does: `system call pread64`, `page fault`, `work NAME`; "" not known."""
+    frames: tuple[Frame, ...]
+    """Outermost first; those of a context that it interrupted are left out."""
+    rooted: bool
+    """Whether the outermost frame is where such a context begins, so that none is missing."""
+    names: tuple[str, ...] = field(init=False)
+    """The frames' names."""
+
+    def __post_init__(self) -> None:
+        """Set `names`."""
+        object.__setattr__(self, "names", tuple(frame.name for frame in self.frames))
+
+    def above(self, site: str) -> tuple[str, ...]:
+        """Return the names of the functions above a site, outermost first.
+
+        A function is not above itself: the innermost frame is left out if it has the site's name.
+        """
+        return self.names[:-1] if self.names and self.names[-1] == site else self.names
+
+
+def tells_context(name: str) -> bool:
+    """Return whether a function only says how its context was entered: `do_syscall_64`, `kthread`.
+
+    `Path.kind` and `what` say it, too.
+    """
+    entry = name in (_CALLS | _THREADS | _FAULTS | _HANDLING) or name in _WORKERS
+    return entry or name in SOFTIRQ_ROOTS or _is_hard(name) or name.startswith(_CALL_PREFIXES)
+
+
+def path_of(stack: Sequence[Sequence[object]]) -> Path:
+    """Return what a kernel stack says of its hit's context and callers.
+
+    stack: [function, module, offset] per frame, the innermost first, as a `stacks` note has them.
+    """
+    frames = [Frame(str(f[0]) or f"{_number(f[2]):#x}", str(f[1]) if f[0] else "") for f in stack]
+    frames = without_tracing(frames)
+    kind, cut = _interrupt(frames)
+    inner = tuple(reversed(frames[:cut]))
+    if kind is None:
+        return _of_thread(inner)
+    for at, frame in enumerate(inner):
+        if frame.name in _LEAVING:
+            return Path(ContextKind.TASK, LEAVING, inner[at:], True)
+    return Path(kind, _vector(inner, kind), inner, True)
+
+
+def _number(offset: object) -> int:
+    return offset if isinstance(offset, int) else 0
+
+
+def without_tracing(frames: Sequence[Frame]) -> list[Frame]:
+    """Return the frames, innermost first, without those that ran a program at the site."""
+    top = [at for at, f in enumerate(frames[:_MOST_TRACING]) if f.name.startswith(TRACING_TOP)]
+    inner = frames[top[-1] + 1 :] if top else frames
+    return [frame for frame in inner if not frame.name.startswith(TRACING_ANYWHERE)]
+
+
+def _interrupt(frames: Sequence[Frame]) -> tuple[ContextKind | None, int]:
+    """Return (kind, number of frames that belong to it) of the innermost interrupt of a stack.
+
+    A softirq's are those up to the function that runs softirqs, a hard interrupt's those up to its
+    entry. (None, all): no interrupt.
+    """
+    for at, frame in enumerate(frames):
+        if frame.name in SOFTIRQ_ROOTS:
+            return ContextKind.SOFTIRQ, at + 1
+        if frame.name in _NMI_ROOTS:
+            return ContextKind.NMI, at + 1
+        if _is_hard(frame.name):
+            end = at + 1
+            while end < len(frames) and _is_hard(frames[end].name):
+                end += 1
+            return ContextKind.INTERRUPT, end
+    return None, len(frames)
+
+
+def _is_hard(name: str) -> bool:
+    return name in _HARD_ROOTS or name.startswith(_HARD_PREFIXES)
+
+
+def _vector(frames: Sequence[Frame], kind: ContextKind) -> str:
+    """Return the softirq's action, or the vector of an interrupt of the APIC: `sysvec_…`."""
+    if kind == ContextKind.SOFTIRQ:
+        inside = [f.name for f in frames if f.name not in _SOFTIRQ_GLUE]
+        return inside[0] if inside else ""
+    named = [f.name for f in frames if f.name.startswith("sysvec_")]
+    return named[0].removeprefix("sysvec_") if named else ""
+
+
+def _of_thread(frames: tuple[Frame, ...]) -> Path:
+    """Return the path of a thread's frames, outermost first: what kind of thread, and in what."""
+    names = [frame.name for frame in frames]
+    for at, name in enumerate(names):
+        if name in _WORKERS:
+            run = [n for n in names[at:] if n not in _WORKERS]
+            works = run and (name == "io_wq_worker" or "process_one_work" in names)
+            return Path(ContextKind.WORKER, f"work {run[0]}" if works else "", frames, True)
+        if name in _IDLE:
+            return Path(ContextKind.IDLE, "", frames, True)
+    if any(name in _FAULTS for name in names):
+        return Path(ContextKind.TASK, "page fault", frames, True)
+    for name in names:
+        for prefix in _CALL_PREFIXES:
+            if name.startswith(prefix):
+                call = name.removeprefix(prefix)
+                return Path(ContextKind.TASK, f"system call {call}", frames, True)
+    if any(name in _CALLS for name in names):
+        return Path(ContextKind.TASK, "system call", frames, True)
+    if names and names[0] in _THREADS:
+        run = [n for n in names if n not in _THREADS]
+        return Path(ContextKind.THREAD, run[0] if run else "", frames, True)
+    return Path(ContextKind.TASK, "", frames, False)
 
 
 class NodeKind(IntEnum):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.log.columns import kinds_of, pack, plan, unpack
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, DamagedError
-from biotrail.recorder.log.validation import MAX_NS
+from biotrail.recorder.schema.payloads import MAX_NS
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
 
 CLOCK_KEYS = ("monotonic", "boottime", "realtime", "uncertainty")

@@ -57,13 +57,13 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
     """
     try:
         header = _plain(packed["header"], dict)
-        validation.HEADER(header, "")
+        validation.header(header, "")
         notes = [read_note(value) for value in _plain(packed["notes"], list)]
         losses = _plain(packed["losses"], list)
-        validation.LOSSES(losses, "")
+        validation.losses(losses, "")
         end = _plain(packed["end"], dict).get("end")
         if end is not None:
-            validation.END(end, "")
+            validation.end(end, "")
     except KeyError as error:
         raise LogFormatError(
             f"{name}: the log's {error.args[0]} is missing; make it again from the log"

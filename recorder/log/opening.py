@@ -84,11 +84,11 @@ def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, 
     """Return a copy of `header` with U+FFFD for bytes that are no UTF-8.
 
     `frame`: the HEADER frame that it came from, for the message. Raises LogFormatError where the
-    shape of `header` is not validation.HEADER.
+    shape of `header` is not validation.header.
     """
     try:
         plain: dict[str, Any] = validation.plain(header)
-        validation.HEADER(plain, "")
+        validation.header(plain, "")
     except DamagedError as error:
         raise LogFormatError(
             f"{source.name}: the header at offset {frame.offset} {error}: no recorder writes that; "

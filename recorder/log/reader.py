@@ -23,9 +23,9 @@ from biotrail.recorder.log.frames import (
 )
 from biotrail.recorder.log.index import ENTRY, read_index
 from biotrail.recorder.log.opening import read_opening
-from biotrail.recorder.log.shapes import Shape
 from biotrail.recorder.log.source import Source, frame_at
 from biotrail.recorder.log.survey import Survey
+from biotrail.recorder.log.validation import Shape
 from biotrail.recorder.schema.errors import LogFormatError
 
 
@@ -331,11 +331,11 @@ class LogReader:
         """
         try:
             if frame.type == FrameType.LOSS:
-                self.losses += self._json(frame, list, validation.LOSSES)
+                self.losses += self._json(frame, list, validation.losses)
             elif frame.type == FrameType.NOTE:
                 self.notes.append(read_note(self._json(frame, dict)))
             elif frame.type == FrameType.END:
-                self.end = self._json(frame, dict, validation.END)
+                self.end = self._json(frame, dict, validation.end)
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
             elif frame.type < min(FrameType):

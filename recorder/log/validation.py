@@ -1,334 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the shape of the JSON in a log, which may be made up although its checksums are right.
 
-A key may be absent, and a key that is not listed here may hold anything: a newer recorder may
-have written it. The values of the listed keys have the types and ranges that readers rely on.
-
-Private functions of (value, where) are shapes, as `shapes` explains.
+A shape is a function of (value, where) that raises DamagedError for any other value; it is made of
+a type (schema/payloads.py). A key may be absent, and a key that the type does not list may hold
+anything: a newer recorder may have written it.
 """
 
 import base64
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,
+    Required,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from biotrail.recorder.log.frames import DamagedError
-from biotrail.recorder.log.shapes import (
-    Shape,
-    anything,
-    each,
-    fields,
-    flag,
-    named,
-    number,
-    text,
-    wrong,
-)
-from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
+from biotrail.recorder.schema.payloads import NOTES, End, Header, LossWindow, Mark, Range
 from biotrail.recorder.schema.strings import characters
 
-MAX_NS = 1 << 62
-"""Highest time, 146 years: the sum of two still fits a signed 64-bit integer."""
+Shape: TypeAlias = Callable[[Any, str], None]
+"""`where`: the value's place in the JSON, such as "devices[0].name", for the message."""
+
 _MAX_DEPTH = 50
-_MAX_DEV = (1 << 32) - 1
-_MAX_COUNT = 1 << 62
-_MAX_STACK = (1 << 31) - 1
-
-
-def _cgroups(value: Any, where: str) -> None:
-    """Check an object: cgroup id, in decimal → path."""
-    named(text)(value, where)
-    for key in value:
-        if not key.isdecimal() or len(key) > len(str(_MAX_COUNT)):
-            raise wrong(key, f"a key of {where}", "a cgroup's number")
-
-
-def _mounts(value: Any, where: str) -> None:
-    """Check an object: dev_t, in decimal, from 0 to _MAX_DEV → a list of [root, mount point]."""
-    named(each(_root_and_point))(value, where)
-    for key in value:
-        if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
-            raise wrong(key, f"a key of {where}", "a device's number")
-
-
-def _root_and_point(value: Any, where: str) -> None:
-    """Check a list of two texts: [root, mount point]."""
-    _pair(value, where)
-    for item in value:
-        text(item, where)
-
-
-def _stacks(value: Any, where: str) -> None:
-    """Check an object: stack id, in decimal → a list of frames."""
-    named(each(_frame))(value, where)
-    for key in value:
-        if not key.isdecimal() or len(key) > len(str(_MAX_STACK)):
-            raise wrong(key, f"a key of {where}", "a stack's number")
-
-
-def _frame(value: Any, where: str) -> None:
-    """Check a stack's frame: [function, module or file, offset in bytes].
-
-    That is two texts and a whole number from 0 to 2^64 - 1. `where`: its place in the JSON. Raises
-    DamagedError for any other value.
-    """
-    each(anything)(value, where)
-    if len(value) != 3:
-        raise wrong(value, where, "a function, a place and an offset")
-    for item, shape in zip(value, (text, text, number(0, (1 << 64) - 1)), strict=True):
-        shape(item, where)
-
-
-def _records(value: Any, where: str) -> None:
-    """Check an object: record kind, in decimal → text, records in base64.
-
-    A kind has at most three digits. The records themselves are not checked. `where`: the object's
-    place in the JSON. Raises DamagedError for any other value.
-    """
-    named(text)(value, where)
-    for key, records in value.items():
-        if not key.isdecimal() or len(key) > 3:
-            raise wrong(key, f"a key of {where}", "a kind's number")
-        try:
-            base64.b64decode(records, validate=True)
-        except ValueError:
-            raise wrong(records, f"{where}.{key}", "records in base64") from None
-
-
-def _kinds_counted(value: Any, where: str) -> None:
-    """Check an object: record kind, in decimal → number of records."""
-    named(_count)(value, where)
-    for key in value:
-        if not key.isdecimal() or len(key) > 3:
-            raise wrong(key, f"a key of {where}", "a kind's number")
-
-
-def _pair(value: Any, where: str) -> None:
-    """Check a list of two values of any type."""
-    each(anything)(value, where)
-    if len(value) != 2:
-        raise wrong(value, where, "a pair")
-
-
-def _record_size(value: Any, where: str) -> None:
-    """Check the bytes of a record: a multiple of 8 from 8 to BLOCK_BYTES."""
-    number(8, BLOCK_BYTES)(value, where)
-    if value % 8:
-        raise wrong(value, where, "a multiple of 8")
-
-
-_dev = number(0, _MAX_DEV)
-_ns = number(0, MAX_NS)
-_count = number(0, _MAX_COUNT)
-_MAX_OP = 255
-"""REQ_OP_MASK (include/linux/blk_types.h)."""
-_clocks = fields(dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), _ns))
-_device = fields(
-    {
-        "dev": _dev,
-        "name": text,
-        "dm_name": text,
-        "kind": text,
-        "disk": _dev,
-        "start": _count,
-        "sectors": _count,
-        "stacked_on": each(_dev),
-        "loop": fields({"backing_dev": _dev}),
-        "md": fields({"level": text}),
-        "queue": fields({"nr_hw_queues": _count}),
-    },
-    "dev",
-)
-_devices = each(_device)
-_word = number(-(1 << 63), (1 << 64) - 1)
-_seconds = number(0, 1e12, whole=False)
-_filters = fields(
-    {
-        "devices": each(fields({"spec": text})),
-        **dict.fromkeys(("pids", "tids", "comms", "cgroups", "ops", "flags"), each(anything)),
-        **dict.fromkeys(("units", "containers", "pods"), each(anything)),
-        **dict.fromkeys(("files", "dirs"), each(text)),
-        "sectors": each(_pair),
-    }
-)
-_kept = fields(
-    {
-        "seconds": _seconds,
-        "reason": text,
-        "trigger": fields(
-            {
-                **{"value": _word, "monotonic": _ns, "dev": _dev, "trigger": text, "what": text},
-                "op": number(-1, _MAX_OP),
-            }
-        ),
-        "triggers_let_pass": _count,
-    }
-)
-_program = fields(
-    {"letter": text, "run_count": _count, "run_ns": _count, "part": text},
-    "letter",
-    "run_count",
-    "run_ns",
-)
-_path_cost = fields({"calls": _count, "timed": _count, "seconds": named(_seconds)})
-
-_texts = each(text)
-_pair_facts = fields(
-    {
-        **dict.fromkeys(("name", "begin", "end", "by", "way"), text),
-        **dict.fromkeys(("keys", "where"), _texts),
-        "formats": named(text),
-        "names": named(named(text)),
-    },
-    "name",
-)
-_follow_facts = fields(
-    {
-        **dict.fromkeys(("type", "way", "detail", "detail_unit"), text),
-        **dict.fromkeys(("births", "deaths"), _texts),
-        **dict.fromkeys(("every", "max", "slower_ns"), _count),
-        "sites": each(fields(dict.fromkeys(("name", "kind", "module", "way"), text), "name")),
-        "unseen": named(_count),
-    }
-)
-_pair_counts = fields(
-    {
-        **dict.fromkeys(("pairs", "begins_open", "ends_alone", "overwritten"), _count),
-        **dict.fromkeys(("full", "bad_reads", "others"), _count),
-        "names": named(text),
-    }
-)
-
-HEADER = fields(
-    {
-        "log_id": text,
-        "created_by": text,
-        "backend": text,
-        "host": fields({"name": text, "machine": text, "os": text, "cpus": _count}),
-        "kernel": fields(
-            {
-                "release": text,
-                "version": text,
-                "op_enum": named(number(0, 255)),
-                "flag_bits": named(number(0, 31)),
-            }
-        ),
-        "clocks": _clocks,
-        "devices": _devices,
-        "command": each(text),
-        "filters": _filters,
-        "stacks": fields({"user": flag}),
-        "files": fields({"direct": flag, "ways": each(text)}),
-        "series": fields({}),
-        "kept": _kept,
-        "absent": named(each(text)),
-        "events": fields(
-            {
-                "set": text,
-                "letters": each(text),
-                "missing": each(fields({"letter": text, "reason": text}, "letter", "reason")),
-            }
-        ),
-        "path": fields(
-            {
-                "parts": each(text),
-                "missing": each(fields({"part": text, "reason": text}, "part", "reason")),
-            }
-        ),
-        "sites": fields({"pairs": each(_pair_facts), "follow": _follow_facts}),
-        "rights": fields({"lacking": each(fields({"what": text, "needs": text}, "what", "needs"))}),
-        "versions": fields({}),
-        "schema": each(
-            fields(
-                {
-                    "kind": number(1, Kind.PAD),
-                    "size": _record_size,
-                    "fields": each(fields({"name": text}, "name")),
-                },
-                "kind",
-                "size",
-            )
-        ),
-    }
-)
-_sites = fields({"pairs": each(_pair_counts), "follow": named(_count)})
-_run = {"seconds": _seconds, "path": _path_cost, "sites": _sites}
-END = fields(
-    {
-        **_run,
-        "run": fields(_run),
-        "clocks": _clocks,
-        "stopped": _clocks,
-        "reason": text,
-        "programs": each(_program),
-        "log": fields({"names": _count}),
-        "left_out": fields({"bios": named(_count), "events": _kinds_counted, "unfollowed": _count}),
-        "recorder": fields(
-            {"cpu_seconds": _seconds, "max_rss_bytes": _count},
-            "cpu_seconds",
-            "max_rss_bytes",
-        ),
-    }
-)
-LOSSES = each(
-    fields(
-        {
-            "start": _ns,
-            "end": _ns,
-            "cpu": number(-1, 0xFFFF),
-            "kind": number(0, 0xFF),
-            "count": number(-1, _MAX_COUNT),
-        },
-        "start",
-        "end",
-    )
-)
-_NOTES: dict[str, Shape] = {
-    "devices": fields({"devices": _devices}),
-    "names": fields(
-        {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
-    ),
-    "stacks": fields(dict.fromkeys(("kernel", "user", "wait", "site"), _stacks)),
-    "mounts": _mounts,
-    "call_timing": fields(
-        {"until": _ns, "percent": _seconds, "budget": _seconds},
-        "until",
-    ),
-    "paused": fields(
-        {
-            "name": text,
-            "label": text,
-            "cgroup": text,
-            "pids": each(_count),
-            "times": _count,
-            "from": _ns,
-            "to": _ns,
-        },
-        "from",
-        "to",
-    ),
-    "cpus": fields(
-        {
-            "from": _ns,
-            "to": _ns,
-            "steal_ns": _ns,
-            "throttled_ns": named(_ns),
-            "pids": named(each(_count)),
-        },
-        *("from", "to", "steal_ns", "throttled_ns", "pids"),
-    ),
-    "containers": fields(dict.fromkeys(("containers", "pods"), named(named(text)))),
-    "titles": named(named(text)),
-    "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
+_MAX_SHOWN = 40
+_PLAIN: dict[Any, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    type(None): "null",
 }
 
 
-def note(name: str, payload: dict[str, Any]) -> None:
-    """Check the payload of a note called `name`: that its values have the types readers rely on.
+@cache
+def shape_of(kind: Any) -> Shape:
+    """Return the check that a JSON value is of a type: one of `payloads`, or a part of one."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Required, NotRequired):
+        return shape_of(inner[0])
+    if origin is Annotated:
+        return _annotated(*inner)
+    if is_typeddict(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return _object({key: shape_of(hint) for key, hint in hints.items()}, kind.__required_keys__)
+    if origin is list:
+        return _each(shape_of(inner[0]))
+    if origin is tuple:
+        return _row([shape_of(item) for item in inner])
+    if kind is dict or origin is dict:
+        key, item = (shape_of(one) for one in inner)
+        return _named(key, item)
+    if origin is UnionType:
+        kinds = inner
+    elif kind is Any:
+        return _anything
+    else:
+        kinds = (kind,)
+    wanted = " or ".join(_PLAIN[one] for one in kinds)
+    accepted = (*kinds, int) if float in kinds else kinds
 
-    The payload of a note with a name that is not a key of _NOTES may hold anything. Raises
-    DamagedError, which names the first value that is wrong.
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+            raise _wrong(value, where, wanted)
+
+    return check
+
+
+def _annotated(kind: Any, *marks: Any) -> Shape:
+    """Return the check by what annotates a type; a type that does takes the place of `kind`."""
+    checks = [
+        _within(kind, mark) if isinstance(mark, Range) else _MARKS.get(mark) or shape_of(mark)
+        for mark in marks
+    ]
+
+    def check(value: Any, where: str) -> None:
+        for one in checks:
+            one(value, where)
+
+    return check
+
+
+def _within(kind: type, range_: Range) -> Shape:
+    """Return the check that a value is a number in a range, or, of str, a text of such a one."""
+    least, most = range_
+    what = f"{'a number' if kind is float else 'a whole number'} from {least} to {most}"
+
+    def check_key(value: Any, where: str) -> None:
+        if not value.isdecimal() or len(value) > len(str(most)) or int(value) > most:
+            raise _wrong(value, where, what)
+
+    def check(value: Any, where: str) -> None:
+        kinds = int | float if kind is float else int
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+            raise _wrong(value, where, what)
+
+    return check_key if kind is str else check
+
+
+def _anything(_value: Any, _where: str) -> None:
+    pass
+
+
+def _record_size(value: Any, where: str) -> None:
+    if value % 8:
+        raise _wrong(value, where, "a multiple of 8")
+
+
+def _base64(value: Any, where: str) -> None:
+    if not isinstance(value, str):
+        raise _wrong(value, where, "a text")
+    try:
+        base64.b64decode(value, validate=True)
+    except ValueError:
+        raise _wrong(value, where, "records in base64") from None
+
+
+_MARKS: dict[Any, Shape] = {
+    Mark.RECORD_SIZE: _record_size,
+    Mark.BASE64: _base64,
+    Mark.UNREAD: _anything,
+}
+
+
+def _wrong(value: Any, where: str, wanted: str) -> DamagedError:
+    """Return the exception for a value that is not a `wanted` ("a list"), shown shortened."""
+    shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
+    if len(shown) > _MAX_SHOWN:
+        shown = shown[:_MAX_SHOWN] + "…"
+    return DamagedError(f"has {shown} as {where}, not {wanted}")
+
+
+def _each(shape: Shape) -> Shape:
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, list):
+            raise _wrong(value, where, "a list")
+        for index, item in enumerate(value):
+            shape(item, f"{where}[{index}]")
+
+    return check
+
+
+def _row(shapes: list[Shape]) -> Shape:
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, list) or len(value) != len(shapes):
+            raise _wrong(value, where, f"a list of {len(shapes)}")
+        for shape, item in zip(shapes, value, strict=True):
+            shape(item, where)
+
+    return check
+
+
+def _object(shapes: Mapping[str, Shape], needed: frozenset[str]) -> Shape:
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "an object")
+        for key in shapes:
+            if key in needed and key not in value:
+                raise DamagedError(f"has no {key} in {where}")
+        for key, shape in shapes.items():
+            if key in value:
+                shape(value[key], f"{where}.{key}" if where else key)
+
+    return check
+
+
+def _named(key_shape: Shape, shape: Shape) -> Shape:
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "an object")
+        for key, item in value.items():
+            key_shape(key, f"a key of {where}")
+            shape(item, f"{where}.{ascii(key)[1 : _MAX_SHOWN + 1]}")
+
+    return check
+
+
+def header(value: Any, where: str) -> None:
+    """Check a header. Raises DamagedError, as all these do."""
+    shape_of(Header)(value, where)
+
+
+def end(value: Any, where: str) -> None:
+    """Check an END frame."""
+    shape_of(End)(value, where)
+
+
+def losses(value: Any, where: str) -> None:
+    """Check loss windows."""
+    shape_of(list[LossWindow])(value, where)
+
+
+def note(name: str, payload: dict[str, Any]) -> None:
+    """Check the payload of a note; that of a name that is not known may hold anything.
+
+    Raises DamagedError, which names the first value that is wrong.
     """
-    if name in _NOTES:
-        _NOTES[name](payload, name)
+    if name in NOTES:
+        # The first version had the paths below a key.
+        shape_of(NOTES[name])(
+            payload.get("cgroups", payload) if name == "cgroups" else payload, name
+        )
 
 
 def plain(value: Any, depth: int = 0) -> Any:

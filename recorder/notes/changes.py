@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
 
-from biotrail.recorder.notes.cgroup_look import CgroupLook
+from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import DeviceWatch

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.output.stack_notes import split_into_notes
+from biotrail.recorder.output.series import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import Frame
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols
 
@@ -34,11 +35,6 @@ REASONLESS = (
     "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): what waits are "
     "for (--path fs) is unknown"
 )
-
-Frame = list[Any]
-"""[name, where, offset]: function, module or file, bytes into the function.
-
-name "": the offset is in the file `where`. name and where "": the offset is an address."""
 
 
 class StackWatch:

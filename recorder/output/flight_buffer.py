@@ -17,7 +17,7 @@ from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, name_records
 from biotrail.recorder.log.packing import Packed, Packer
-from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.output.folders import explain
 from biotrail.recorder.output.series import Background, Facts, Series, shifted
 from biotrail.recorder.output.sinks import Limit, Programs
 from biotrail.recorder.schema.errors import OutputError
@@ -63,9 +63,7 @@ class FlightBuffer:
     ) -> None:
         """Begin a flight recorder's memory without chunks; no file is made.
 
-        `series`: the dumps' files; a dump is the log that is written of the memory. `header`: the
-        recording's. `limit`: of the chunks in memory, which are dropped beyond it. `programs`:
-        returns the probes' programs with their counters. `level`: of compression.
+        `series`: the dumps' files. `header`: the recording's. `limit`: of the chunks in memory.
         """
         self._series = series
         self._limit = limit
@@ -111,10 +109,9 @@ class FlightBuffer:
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
         """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
 
-        `clock`: read when the records were copied from the rings; becomes `_clock`. The bytes, also
-        those of the limit, are of compressed chunks; the result does not count those dropped. What
-        one call added is dropped as a whole, first beyond the limit of bytes, then of seconds. The
-        newest call's chunks stay even if they alone are larger than the limit of bytes.
+        Bytes, also those of the limit, are of compressed chunks. What one call added is dropped as
+        a whole. The newest call's chunks stay even if they alone are larger than the limit of
+        bytes.
         """
         chunks = self._packer.chunks(segments, clock)
         size = sum(len(chunk.stored) for chunk in chunks)
@@ -140,10 +137,7 @@ class FlightBuffer:
     def _drop_old(self) -> None:
         """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
 
-        Does nothing without such a limit. A call's chunks are too old once their last record is.
-        Losses are dropped with the chunks of their time; without any chunk left, all that ended
-        before the limit. Counting from the newest event would keep old chunks on a host that has
-        become idle.
+        Counting from the newest event would keep old chunks on a host that has become idle.
         """
         seconds = self._limit.seconds
         if seconds is None:
@@ -157,12 +151,9 @@ class FlightBuffer:
             self._drop_losses(begins)
 
     def _drop_oldest(self) -> None:
-        """Drop the chunks of the oldest write_chunk call from `_kept`, and earlier loss windows.
+        """Drop the chunks of the oldest write_chunk call, and the losses of their time.
 
-        Those are the windows that ended before the first record of the oldest chunk that is left;
-        none where no chunk is left. The chunks' names go to `_background`, for later dumps; `size`
-        is reduced; `_first_clock` becomes the dropped chunks' clock, from which on all records are
-        there.
+        Their names go to `_background`, for later dumps.
         """
         oldest = self._kept.popleft()
         self.size -= oldest.size
@@ -171,10 +162,6 @@ class FlightBuffer:
         self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
 
     def _drop_losses(self, before_ns: int) -> None:
-        """Drop loss windows that ended before `before_ns` (CLOCK_MONOTONIC) from `_losses`.
-
-        Stops at the first that ended later.
-        """
         while self._losses and self._losses[0]["end"] < before_ns:
             self._losses.popleft()
 
@@ -187,12 +174,11 @@ class FlightBuffer:
         self._background.note(name, payload)
 
     def dump(self, facts: dict[str, Any], clock: Clock | None = None) -> None:
-        """Start a thread that writes the chunks in memory to a new file.
+        """Start a thread that writes the chunks in memory to a new file; not while `busy`.
 
-        Not to be called while `busy`. `facts`: {"reason", "trigger", …} for the header's key
-        "kept". `clock`: the dump's end, up to which all records were passed to write_chunk; None:
-        that of the last chunk. The chunks stay in memory, but for those that are too old by
-        `clock`. Sets `_thread`, which puts a message about success or failure into `messages`.
+        `facts`: for the header's key "kept". `clock`: the dump's end, up to which all records were
+        passed to write_chunk; None: that of the last chunk. The thread puts a message about success
+        or failure into `messages`.
         """
         made = self._snapshot(facts, clock or self._clock)
         self._thread = threading.Thread(
@@ -203,9 +189,7 @@ class FlightBuffer:
     def close(self, end: End) -> None:
         """Wait for the file being written, then write the last one from memory, in this thread.
 
-        `end`: facts of the whole recording, for "run" in the END frame; its "stopped" is the file's
-        end, its "reason", "trigger" and "triggers_let_pass" go to the header's key "kept". Raises
-        OutputError.
+        `end`: facts of the whole recording, for "run" in the END frame. Raises OutputError.
         """
         if self._thread is not None:
             self._thread.join()
@@ -225,13 +209,7 @@ class FlightBuffer:
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
-        """Return what a file is made of: copies of the chunks, losses and facts in memory.
-
-        First drops what is too old by `moment`, the file's end; `_clock` is advanced to it if it is
-        later. `facts`: for the header's key "kept", to which "seconds" (that the file covers),
-        "limit" and "run" are added. The END frame has the reason "dumped", "stopped" `_clock`,
-        counters since the recording began, and sums of the losses in the file.
-        """
+        """Return what a file is made of: copies of the chunks, losses and facts in memory."""
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
         self._drop_old()
@@ -259,7 +237,7 @@ class FlightBuffer:
 
         That is the time of the last dropped chunk (or the recording's beginning), since when all
         records are there, but not before the limit of seconds; earlier only if a chunk has an older
-        event. The other clocks are reckoned from the next reading after that time.
+        event.
         """
         begin, seconds = self._first_clock["monotonic"], self._limit.seconds
         if seconds is not None:
@@ -270,7 +248,6 @@ class FlightBuffer:
         return shifted(nearest, begin)
 
     def _write_in_thread(self, dump: _Dump) -> None:
-        """Write a dump in its own thread; a failure becomes a message."""
         try:
             self._write(dump)
         except OutputError as error:
@@ -279,10 +256,8 @@ class FlightBuffer:
     def _write(self, dump: _Dump) -> None:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
-        A dump is the snapshot of one file. Runs in its thread; the last dump's in the writer
-        thread. Adds "number", the file's in the series, to the header's key "kept". Puts a message
-        of success into `messages`. Raises OutputError, which says how many events are not in the
-        file; the file then stays if it has its final name already, and is deleted if not.
+        Raises OutputError, which says how many events are not in the file; the file then stays if
+        it has its final name already.
         """
         log: LogWriter | None = None
         try:
@@ -310,9 +285,7 @@ def _period(dump: _Dump) -> str:
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
     """Return a text about how many events of a failed dump are not in its file.
 
-    Such as "about 20 of its 1,204 events (…) are not in it"; the number follows from the share of
-    the chunks' bytes of records that was written, without repeated names. `dump`: the snapshot of
-    the file. `log`: the file's log; None: it was not begun, and all events are missing.
+    The number follows from the share of the chunks' bytes of records that was written.
     """
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
@@ -321,10 +294,6 @@ def _missing(dump: _Dump, log: LogWriter | None) -> str:
 
 
 def _write_all(log: LogWriter, dump: _Dump) -> None:
-    """Write everything behind the header of a flight recorder's file, and close the log.
-
-    Repeated facts, chunks, loss windows, END, from the snapshot `dump`. Raises OutputError.
-    """
     dump.opening.write(log)
     for chunk in dump.chunks:
         log.write_packed(chunk)

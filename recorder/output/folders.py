@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories opened by descriptor: what is written to is what was looked at.
+"""Directories opened by descriptor, and whose they are: what is written to is what was looked at.
 
 Who may write to a directory can move what is in it away at any time, and put a link in its place;
 a service of root's must not follow it. So the path that a person gave is followed once, by root
@@ -10,20 +10,87 @@ link (`open_below`, `descend`); a directory for biotrail's own work must also be
 
 import errno
 import os
+import re
 import stat
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from biotrail.recorder.output.explaining import explain
-from biotrail.recorder.output.ownership import (
-    PRIVATE_DIRECTORY,
-    give_to_owner,
-    owner,
-    trusted,
-)
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.file_kinds import file_kind
+
+_URL = re.compile("[a-z][a-z0-9+.-]+:/")
+"""How a URL begins, also one that was taken for a path."""
+_REMEDIES = {
+    errno.ENOENT: "its directory does not exist: make it, or give another path",
+    errno.ENOTDIR: "a part of the path is not a directory: give another path",
+    errno.EACCES: "permission denied: give a path you may write to",
+    errno.EPERM: "permission denied: give a path you may write to",
+    errno.EROFS: "the file system is read-only: give another path",
+    errno.ENOSPC: "no space left on the device: free some, or give another path",
+    errno.EDQUOT: "the disk quota is used up: free some space, or give another path",
+    errno.EFBIG: "the file would be too large here: raise the limit, or give another path",
+    errno.EIO: "the device failed: give another path",
+    errno.EPIPE: "its reader went away",
+    errno.ENAMETOOLONG: "the name is too long: give a shorter one",
+}
+
+
+def explain(error: OSError, path: str | os.PathLike[str]) -> OutputError:
+    """Return an OutputError that says why writing to `path` failed, and what to do about it."""
+    reason = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+    if error.errno == errno.ENOENT and _URL.match(os.fspath(path)):
+        reason = (
+            "it is a URL, and this command writes files of this machine: give a path; "
+            "`biotrail archive --watch DIR --to URL` ships recordings"
+        )
+    return OutputError(f"cannot write {os.fspath(path)}: {reason}")
+
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIRECTORY = 0o700
+_NO_ID = (1 << 32) - 1  # (uid_t)-1
+_ID_DIGITS = len(str(_NO_ID))
+
+
+def owner() -> tuple[int, int] | None:
+    """Return (uid, gid) of the user who called sudo, from SUDO_UID and SUDO_GID.
+
+    None: this process is not root, or one of the variables is not set or no valid id.
+    """
+    ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
+    if os.geteuid() != 0 or not all(text.isascii() and text.isdecimal() for text in ids):
+        return None
+    # The largest is (uid_t)-1, which chown takes as "do not change", so it is no user's id.
+    found = [int(text) if len(text) <= _ID_DIGITS else _NO_ID for text in ids]
+    return (found[0], found[1]) if max(found) < _NO_ID else None
+
+
+def trusted() -> set[int]:
+    """Return the users whose links and directories count as this user's own.
+
+    Root, this process's user, and the one who called sudo.
+    """
+    ids = owner()
+    return {0, os.geteuid(), *([] if ids is None else ids[:1])}
+
+
+def give_to_owner(fd: int, shown: str) -> None:
+    """Change the owner of the file open as `fd` to the user who called sudo, if any.
+
+    `shown`: its path in error messages. Raises OutputError.
+    """
+    if (ids := owner()) is None:
+        return
+    try:
+        os.fchown(fd, *ids)
+    except OSError as error:
+        raise OutputError(
+            f"cannot give {shown} to the user who called sudo (SUDO_UID {ids[0]}, SUDO_GID "
+            f"{ids[1]}): {error.strerror}; unset SUDO_UID and SUDO_GID, or give another path"
+        ) from error
+
 
 _HOLD = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -87,10 +154,7 @@ def _of_proc(at: int) -> bool:
 
 
 def _target(fd: int, status: os.stat_result, shown: str, followed: int) -> str:
-    """Return where a link leads that is open as `fd`. followed: how many there were, with it.
-
-    Raises OSError: too many; OutputError: it is another user's.
-    """
+    """Return where a link leads that is open as `fd`. followed: how many there were, with it."""
     if followed > _MOST_LINKS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
     if status.st_uid not in trusted():
@@ -237,3 +301,110 @@ def others_may_replace(status: os.stat_result) -> bool:
     """Return whether others than root and this user may replace what is in a directory."""
     shared = bool(status.st_mode & _OTHERS_WRITE) and not status.st_mode & stat.S_ISVTX
     return shared or status.st_uid not in trusted()
+
+
+FileId = tuple[int, int]
+"""st_dev and st_ino of a file."""
+
+
+def identity(fd: int) -> FileId:
+    """Return (st_dev, st_ino) of the file behind an open descriptor. Raises OSError."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+class HeldDirectory:
+    """The directory that a path led to when this object was made.
+
+    If the directory was deleted, a new one is opened in its stead where it has the same name in
+    the same parent directory, is no symbolic link, and belongs to the same user and group.
+    """
+
+    def __init__(self, path: str, *, shown: str = "") -> None:
+        """Open the directory and its parent, without checking whether files can be made in it.
+
+        `path`: "" is the working directory. `shown`: the file that an error message names; "" for
+        `path`. Raises OutputError.
+        """
+        self.path = path
+        self._closing: list[weakref.finalize[..., HeldDirectory]] = []
+        try:
+            self._fd = self._hold(path or ".")
+            above, self._name = os.path.split(path_of(self._fd))
+            self._above = self._hold(above)
+            status = os.fstat(self._fd)
+        except OSError as error:
+            self.close()
+            raise explain(error, shown or path or ".") from error
+        except OutputError:
+            self.close()
+            raise
+        self._owner = (status.st_uid, status.st_gid)
+
+    def _hold(self, path: str) -> int:
+        fd = open_named(path)
+        self._closing.append(weakref.finalize(self, os.close, fd))
+        return fd
+
+    def close(self) -> None:
+        """Close the descriptors. Closing again has no effect."""
+        for closing in self._closing:
+            closing()
+
+    @property
+    def fd(self) -> int:
+        """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
+
+        Where the directory was deleted and none took its place, making a file in it fails with
+        ENOENT.
+        """
+        if os.fstat(self._fd).st_nlink == 0:
+            self._look_again()
+        return self._fd
+
+    def _look_again(self) -> None:
+        """Replace the deleted directory by a new one of the same name and owner."""
+        with suppress(
+            OSError, OutputError
+        ):  # making a file in the deleted directory fails with ENOENT
+            found = open_below(self._above, self._name, self.path)
+            unused = weakref.finalize(self, os.close, found)
+            try:
+                status = os.fstat(found)
+                if (status.st_uid, status.st_gid) == self._owner:
+                    self._fd = found
+                    unused, self._closing[0] = self._closing[0], unused
+            finally:
+                unused()
+
+    def place(self) -> str:
+        """Return a path to the directory: the given one, or where it was moved to.
+
+        Of a deleted one the kernel's name for it, which ends in " (deleted)".
+        """
+        try:
+            if os.path.samestat(os.stat(self.path or "."), os.fstat(self.fd)):
+                return self.path
+        except OSError:
+            pass  # the given path leads nowhere
+        with suppress(OSError):
+            return os.readlink(f"/proc/self/fd/{self.fd}")
+        return self.path
+
+    def holds(self, name: str, file: FileId) -> bool:
+        """Return whether the entry `name` in the directory is `file`; no link is followed."""
+        try:
+            status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == file
+
+    def remove(self, name: str, file: FileId) -> bool:
+        """Delete the entry `name` of the directory if it is `file`."""
+        if not self.holds(name, file):
+            return False
+        try:
+            os.unlink(name, dir_fd=self.fd)
+        except OSError:  # deleted just now, or not permitted: the file stays, which harms nothing
+            return False
+        return True

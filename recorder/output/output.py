@@ -7,6 +7,7 @@ the user who called sudo, and replaces an existing regular file only when asked 
 """
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +16,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from biotrail.recorder.output import folders
-from biotrail.recorder.output.explaining import explain
-from biotrail.recorder.output.held_directory import HeldDirectory, identity
-from biotrail.recorder.output.ownership import PRIVATE_FILE, give_to_owner
+from biotrail.recorder.output.folders import (
+    PRIVATE_DIRECTORY,
+    PRIVATE_FILE,
+    HeldDirectory,
+    explain,
+    give_to_owner,
+    identity,
+    owner,
+)
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.file_kinds import file_kind
 
@@ -48,9 +55,8 @@ def ensure_free(
     """Raise OutputError unless nothing is at `path`, or what is there may be replaced.
 
     With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic links,
-    devices and the like never; nor what cannot be looked at (stat fails). `at`: descriptor of the
-    directory that `path` is relative to; None: the working directory. `shown`: the path in error
-    messages; None: `path`. Changes nothing.
+    devices and the like never. `at`: descriptor of the directory that `path` is relative to; None:
+    the working directory. `shown`: the path in error messages; None: `path`.
     """
     called = os.fspath(path if shown is None else shown)
     try:
@@ -78,9 +84,8 @@ def create(
     """Make a private file (mode 0600) at `path`; return it open for writing and unbuffered.
 
     It belongs to the user who called sudo, if any. With `force` an existing regular file is
-    unlinked first: whoever has it open keeps the old one. The directory is looked up once. `shown`:
-    the path in error messages; None: `path`. Raises OutputError, also where a file exists and
-    `force` is not given, or anything but a regular file is there.
+    unlinked first: whoever has it open keeps the old one. `shown`: the path in error messages;
+    None: `path`. Raises OutputError.
     """
     with _place(path, shown) as (at, name, called):
         return create_at(at, name, force=force, shown=called)
@@ -90,10 +95,7 @@ def create(
 def _place(
     path: str | os.PathLike[str], shown: str | os.PathLike[str] | None = None
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield (the directory's descriptor, the name in it, the path for messages) of a file.
-
-    The directory is looked up once. Raises OutputError: there is none, or the path names no file.
-    """
+    """Yield (the directory's descriptor, the name in it, the path for messages) of a file."""
     called = os.fspath(path if shown is None else shown)
     directory, name = os.path.split(os.fspath(path))
     if name in ("", ".", ".."):
@@ -125,13 +127,7 @@ class NewFile:
 
 
 def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryIO:
-    """Make a private file (mode 0600) in a directory; return it open for writing, unbuffered.
-
-    It belongs to the user who called sudo, if any. `at`: descriptor of the directory. `name`:
-    without a directory. With `force` an existing regular file is unlinked first. `shown`: its path
-    in error messages. Raises OutputError, also where a file exists and `force` is not given, or
-    anything but a regular file is there.
-    """
+    """Make a private file as `create`, of this `name` in the directory open as `at`."""
     ensure_free(name, force, at=at, shown=shown)
     try:
         if force:
@@ -147,11 +143,7 @@ def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryI
 
 
 def _open_private(at: int, name: str, shown: str) -> BinaryIO:
-    """Create a file with O_EXCL, set mode and owner, and return it open for writing, unbuffered.
-
-    `name`: in the directory with descriptor `at`. `shown`: its path in error messages. If mode or
-    owner cannot be set, the file is deleted. Raises OSError, OutputError.
-    """
+    """Create a file with O_EXCL, set mode and owner, and return it open for writing, unbuffered."""
 
     def opener(_shown: str, _flags: int) -> int:
         return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
@@ -176,10 +168,9 @@ def replacing(
 ) -> Iterator[BinaryIO]:
     """Yield a buffered private file that gets the name `path` when the block ends without error.
 
-    Until then the file is beside `path` under an unguessable name; an error deletes it. `force`:
-    replace an existing regular file; without it, one at `path`, before or after the block, is an
-    OutputError. `shown`: the path in messages; None: `path`. Raises OutputError, also for an
-    OSError inside the block.
+    Until then it is beside `path` under an unguessable name; an error deletes it. `force`: replace
+    an existing regular file. `shown`: the path in messages; None: `path`. Raises OutputError, also
+    for an OSError inside the block.
     """
     with _place(Path(path), shown or path) as (at, name, called):
         ensure_free(name, force, at=at, shown=called)
@@ -202,9 +193,8 @@ def publish(
     """Give the file `part` its final name, in the directory open as `at`.
 
     Without `force` by a hard link if possible, so that `part` is left as a second name; else by a
-    rename, with `force` over an existing regular file. `part_at`: the directory of `part`, on the
-    same file system; None: `at`. `shown`: the path in error messages. Raises OutputError: `final`
-    may not be replaced; OSError.
+    rename. `part_at`: the directory of `part`, on the same file system; None: `at`. Raises
+    OutputError: `final` may not be replaced; OSError.
     """
     ensure_free(final, force, at=at, shown=shown)
     source = at if part_at is None else part_at
@@ -219,3 +209,185 @@ def publish(
     except OSError:  # a file system without hard links
         ensure_free(final, force, at=at, shown=shown)
         os.rename(part, final, src_dir_fd=source, dst_dir_fd=at)
+
+
+@contextmanager
+def replacing_directory(
+    path: str | os.PathLike[str], *, force: bool = False, marker: str
+) -> Iterator[Path]:
+    """Yield a private directory that gets the name `path` when the block ends without error.
+
+    Until then it is beside `path` under an unguessable name; an error deletes it. The path that is
+    yielded leads to it by its descriptor. A directory that already has the name `path` stays until
+    then: it is deleted once the new one is whole, so that an error in the block leaves it. It is
+    only deleted with `force`, and only if it is empty or has an entry that matches the glob pattern
+    `marker`, so that a mistyped path deletes nothing of value. At the end all that is in the new
+    one gets private modes and the user of sudo as owner. If it may not be deleted, OutputError is
+    raised, before the block or after it. An OSError inside the block becomes an OutputError.
+    """
+    with _above(path) as (at, name, shown), _explained(shown):
+        _ensure_ours(at, name, shown, force, marker)
+        with _part(at, name) as part:
+            yield Path(folders.path_in(part[1]))
+            _make_private(part[1])
+            _exchange(at, part[0], name, shown, force, marker)
+
+
+def _exchange(at: int, part: str, name: str, shown: str, force: bool, marker: str) -> None:
+    """Give the directory `part` in `at` its name; delete what had the name.
+
+    What had it is moved aside first, so that what is looked at is what is deleted.
+    """
+    aside = hidden_name(name)
+    try:
+        os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
+    except FileNotFoundError:
+        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+        return
+    try:
+        _ensure_ours(at, aside, shown, force, marker)
+        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
+        raise
+    shutil.rmtree(aside, dir_fd=at)
+
+
+@contextmanager
+def adding_to_directory(
+    path: str | os.PathLike[str], *, force: bool = False, marker: str
+) -> Iterator[Path]:
+    """Yield a private directory whose files move into `path` when the block ends without error.
+
+    Files in folders of it move into the same folders of `path`, which are made if missing; empty
+    folders do not move, and no link below `path` is followed. Files get private modes and the user
+    of sudo as owner. `path` is made if it does not exist; otherwise it has to be empty or have an
+    entry that matches the glob pattern `marker`. `force`: replace regular files of the same name;
+    without it, such a file is an OutputError, and none is moved (with it too for a link, device or
+    directory of that name). Raises OutputError, also for an OSError inside the block.
+    """
+    if not os.path.lexists(path):
+        with replacing_directory(path, marker=marker) as part:
+            yield part
+        return
+    with _above(path) as (at, name, shown), _explained(shown):
+        _ensure_ours(at, name, shown, True, marker)
+        with _part(at, name) as (_, new), folders.descend(at, [name], "") as (_, final):
+            yield Path(folders.path_in(new))
+            _make_private(new)
+            root = Path(folders.path_in(new))
+            files = [file.relative_to(root) for file in sorted(root.rglob("*")) if file.is_file()]
+            for checked in (True, False):
+                for file in files:
+                    _move(new, final, file, shown, force, checked)
+
+
+def _move(part: int, final: int, file: Path, shown: str, force: bool, only_check: bool) -> None:
+    """Move a file to the same folder of another directory; `only_check`: see if it may be."""
+    place, names = os.path.join(shown, file), file.parts[:-1]
+    try:
+        with folders.descend(final, names, shown, make=not only_check) as chain:
+            ensure_free(file.name, force, at=chain[-1], shown=place)
+            if not only_check:
+                with folders.descend(part, names, shown) as source:
+                    publish(
+                        file.name, file.name, force, at=chain[-1], shown=place, part_at=source[-1]
+                    )
+    except FileNotFoundError:
+        if not only_check:  # a folder that is not there yet has no such file
+            raise
+
+
+def make_directory(path: str | os.PathLike[str]) -> None:
+    """Make a directory and those above it that are missing, private and of the user of sudo.
+
+    What is there stays as it is. Raises OutputError.
+    """
+    there = Path(os.path.abspath(path))
+    missing: list[str] = []
+    while not there.is_dir():
+        missing.insert(0, there.name)
+        there = there.parent
+    with (
+        _explained(os.fspath(path)),
+        folders.named(str(there), path) as at,
+        folders.descend(at, missing, str(there), make=True),
+    ):
+        pass
+
+
+@contextmanager
+def _above(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield (the descriptor of what is above, the name in it, the path for messages)."""
+    given = os.fspath(path)
+    above, name = os.path.split(Path(given))
+    if name in ("", ".", ".."):
+        above, name = os.path.split(os.path.abspath(given))
+    with folders.named(above, given) as at:
+        yield at, name, given
+
+
+@contextmanager
+def _explained(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, shown) from error
+
+
+@contextmanager
+def _part(at: int, name: str) -> Iterator[tuple[str, int]]:
+    """Yield a new directory beside `name`: its name, and a descriptor; what is left is deleted."""
+    part = hidden_name(name)
+    os.mkdir(part, PRIVATE_DIRECTORY, dir_fd=at)
+    try:
+        with folders.descend(at, [part], "") as (_, fd):
+            yield part, fd
+    finally:
+        with suppress(FileNotFoundError):
+            os.stat(part, dir_fd=at, follow_symlinks=False)
+            shutil.rmtree(part, ignore_errors=True, dir_fd=at)
+
+
+def _ensure_ours(at: int, name: str, shown: str, force: bool, marker: str) -> None:
+    """Raise OutputError unless `name` is free in `at`, or a directory that may be replaced.
+
+    That takes `force`, and a directory that is empty or has an entry that matches the glob pattern
+    `marker`; a link to one may never be replaced.
+    """
+    ensure_free(name, force, directory=True, at=at, shown=shown)
+    try:
+        fd = folders.open_below(at, name, shown)
+    except FileNotFoundError:
+        return
+    try:
+        place = Path(folders.path_in(fd))
+        if any(place.iterdir()) and not any(place.glob(marker)):
+            raise OutputError(
+                f"{shown} holds other things (no {marker}): will not replace it, give another path"
+            )
+    finally:
+        os.close(fd)
+
+
+def _make_private(directory: int) -> None:
+    """Set private modes, and the user of sudo as owner, of a directory and all that is in it.
+
+    The outermost comes last: until then nobody else can get in.
+    """
+    ids = owner()
+    for _, _, names, at in os.fwalk(".", topdown=False, dir_fd=directory):
+        for name in names:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+            try:
+                _set(fd, PRIVATE_FILE, ids)
+            finally:
+                os.close(fd)
+        _set(at, PRIVATE_DIRECTORY, ids)
+
+
+def _set(fd: int, mode: int, ids: tuple[int, int] | None) -> None:
+    if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+        os.fchmod(fd, mode)
+    if ids is not None:
+        os.fchown(fd, *ids)

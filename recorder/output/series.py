@@ -11,10 +11,27 @@ from typing import Any, BinaryIO, NamedTuple
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, Names
 from biotrail.recorder.output import output
-from biotrail.recorder.output.explaining import explain
-from biotrail.recorder.output.held_directory import FileId, HeldDirectory, identity
-from biotrail.recorder.output.stack_notes import StackNotes
+from biotrail.recorder.output.folders import FileId, HeldDirectory, explain, identity
 from biotrail.recorder.schema.payloads import Clock, Header, Note
+
+STACKS_PER_NOTE = 1000
+"""Stacks in one note, so few that however deep they are no note reaches the log's size limit."""
+
+
+def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str, Any]]:
+    """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
+
+    `stacks`: frames by (side, id), where side is "kernel", "user", "wait" or "site".
+    """
+    items = list(stacks.items())
+    found = []
+    for first in range(0, len(items), STACKS_PER_NOTE):
+        note: dict[str, Any] = {}
+        for (side, number), frames in items[first : first + STACKS_PER_NOTE]:
+            note.setdefault(side, {})[number] = frames
+        found.append(note)
+    return found
+
 
 OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
@@ -37,11 +54,6 @@ class Background:
     """Facts recorded so far that every later file has to repeat, as it must be readable alone."""
 
     def __init__(self, header: Header) -> None:
-        """Begin with the devices of a header.
-
-        `header`: the recording's first, with the devices at its beginning; later files' headers are
-        copies with changes.
-        """
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
@@ -49,17 +61,13 @@ class Background:
         self._titles: dict[str, dict[str, str]] = {}
         self._mounts: dict[str, Any] = {}
         self._call_timing: dict[str, Any] = {}
-        self._stacks = StackNotes()
+        self._stacks: dict[tuple[str, str], list[Any]] = {}
         self._names = Names()
 
     def note(self, name: str, payload: Note) -> None:
-        """Add the facts of a note to those that later files repeat.
+        """Add the facts of a note to those that later files repeat; ignore other notes.
 
-        `name`: "devices", "cgroups", "containers", "titles", "mounts", "stacks" or
-        "call_timing"; others are ignored.
-        `payload`: the note's. A device, cgroup, title, mount or stack that was added before is
-        replaced; of more than MAX_CGROUPS cgroups, containers, pods or titles the first added are
-        dropped; replacing one does not make it newer.
+        An entry that was added before is replaced, which does not make it newer.
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
@@ -73,7 +81,8 @@ class Background:
         elif name == "mounts":
             self._mounts.update(payload)
         elif name == "stacks":
-            self._stacks.add(payload)
+            for side, stacks in payload.items():
+                self._stacks.update({(side, number): frames for number, frames in stacks.items()})
         elif name == "call_timing":
             self._call_timing = dict(payload)
 
@@ -84,9 +93,7 @@ class Background:
     def header(self, clock: Clock, facts: Header) -> Header:
         """Return the header of a file that begins at `clock`, with a log_id of its own.
 
-        A copy of the recording's first header with this clock, and the devices added by now.
-        `facts`: more keys for the header, such as "series" or "kept"; they win over those of the
-        same name.
+        `facts`: more keys for the header, such as "series" or "kept".
         """
         return {
             **self._header,
@@ -97,22 +104,23 @@ class Background:
         }
 
     def facts(self, clock: Clock) -> "Facts":
-        """Return the facts gathered so far, for a file that begins at `clock` (name → ns).
+        """Return a copy of the facts gathered so far, for a file that begins at `clock`.
 
-        A copy: facts that come later do not change it. Devices are not among them: they are in the
-        file's header.
+        Devices are not among them: they are in the file's header.
         """
+        notes: list[tuple[str, dict[str, Any]]] = [
+            ("cgroups", dict(self._cgroups)),
+            (
+                "containers",
+                {kind: dict(known) for kind, known in self._containers.items() if known},
+            ),
+            ("titles", dict(self._titles)),
+            ("mounts", dict(self._mounts)),
+            *(("stacks", note) for note in split_into_notes(self._stacks)),
+            ("call_timing", self._call_timing),
+        ]
         names = self._names.segments(clock["monotonic"])
-        return Facts(
-            dict(self._cgroups),
-            {kind: dict(known) for kind, known in self._containers.items() if known},
-            dict(self._titles),
-            dict(self._mounts),
-            self._stacks.all(),
-            dict(self._call_timing),
-            names,
-            clock,
-        )
+        return Facts([(name, payload) for name, payload in notes if payload], names, clock)
 
 
 def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
@@ -123,40 +131,19 @@ def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
 
 
 class Facts(NamedTuple):
-    """Facts that a later file has right behind its header.
+    """Facts that a later file has right behind its header."""
 
-    cgroups, containers, titles, mounts, stacks, call_timing: payloads of notes. names: records
-    of TASK, CGROUP and FILE_NAME names, which form a chunk of their own. clock: the time at which
-    the file begins.
-    """
-
-    cgroups: dict[str, str]
-    containers: dict[str, Any]
-    titles: dict[str, dict[str, str]]
-    mounts: dict[str, Any]
-    stacks: list[dict[str, Any]]
-    call_timing: dict[str, Any]
+    notes: list[tuple[str, dict[str, Any]]]
+    """(name, payload)."""
     names: list[Segment]
+    """Records of TASK, CGROUP and FILE_NAME names, which form a chunk of their own."""
     clock: Clock
+    """When the file begins."""
 
     def write(self, log: LogWriter) -> None:
-        """Write the facts to the beginning of a log: notes, then a chunk of name records.
-
-        The notes: "cgroups", "containers", "titles", "mounts", as many "stacks" as there are,
-        "call_timing"; none that would be empty, nor a chunk without names. Raises OutputError.
-        """
-        if self.cgroups:
-            log.write_note("cgroups", dict(self.cgroups))
-        if self.containers:
-            log.write_note("containers", dict(self.containers))
-        if self.titles:
-            log.write_note("titles", dict(self.titles))
-        if self.mounts:
-            log.write_note("mounts", dict(self.mounts))
-        for note in self.stacks:
-            log.write_note("stacks", note)
-        if self.call_timing:
-            log.write_note("call_timing", dict(self.call_timing))
+        """Write the facts to the beginning of a log. Raises OutputError."""
+        for name, payload in self.notes:
+            log.write_note(name, payload)
         if self.names:
             log.write_chunk(self.names, self.clock)
 
@@ -176,12 +163,11 @@ class Series:
         on_file: OnFile = lambda _stream: None,
         directory: HeldDirectory | None = None,
     ) -> None:
-        """Make no file yet.
+        """`path`: the stem, with or without SUFFIX, to which each file's time and number are added.
 
-        `path`: the stem: a file's path without SUFFIX, or with, to which each file's time and
-        number are added. `max_files`: how many `delete_old` leaves; None: all. `force`: replace
-        existing regular files of the same name. `on_file`: called with each new file, in the thread
-        that makes it. `directory`: that of `path`; None: it is opened when the first file is made.
+        `max_files`: how many `delete_old` leaves; None: all. `force`: replace existing regular
+        files of the same name. `on_file`: called with each new file, in the thread that makes it.
+        `directory`: that of `path`; None: it is opened when the first file is made.
         """
         self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
@@ -200,10 +186,7 @@ class Series:
 
     @property
     def files(self) -> list[str]:
-        """Paths of published files that still exist, oldest first.
-
-        In the directory's new place, if it was moved. Empty before the directory is opened.
-        """
+        """Paths of published files that still exist, oldest first, where the directory is now."""
         directory = self._held
         if directory is None:
             return []
@@ -218,7 +201,6 @@ class Series:
         return self._gone + len(self._files) - len(self.files)
 
     def _directory(self) -> HeldDirectory:
-        """Return the directory, opened at the first call. Raises OutputError."""
         if self._held is None:
             self._held = HeldDirectory(os.path.dirname(self.stem), shown=self.next or self.stem)
         return self._held
@@ -226,8 +208,7 @@ class Series:
     def create(self) -> BinaryIO:
         """Make the next file, with a hidden name until `publish`; return it open and unbuffered.
 
-        Sets `next` to the path that it will have; calls `on_file`. Raises OutputError, also where a
-        file has that name and may not be replaced; OSError: the directory cannot be looked at.
+        Sets `next` to the path that it will have; calls `on_file`. Raises OutputError, OSError.
         """
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
@@ -243,8 +224,7 @@ class Series:
         """Give the file that was created last its name, and count it as made.
 
         Called when the header is written, so that a file with this name always reads as a log.
-        `stream`: that file. Adds to `made` and `_files`. Raises OutputError; the file then still
-        has its hidden name.
+        Raises OutputError; the file then still has its hidden name.
         """
         at = self._directory().fd
         try:
@@ -268,11 +248,6 @@ class Series:
             self._delete(*self._files.popleft())
 
     def _delete(self, name: str, file: FileId) -> None:
-        """Delete a file; count it in `deleted`, or in `_gone` where others deleted or replaced it.
-
-        `name`: in the series' directory. `file`: its identity when it was made. A file that cannot
-        be deleted stays and is counted in neither. Raises OutputError.
-        """
         directory = self._directory()
         if directory.remove(name, file):
             self.deleted += 1

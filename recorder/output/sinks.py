@@ -56,6 +56,14 @@ class Sink(LogSink, Protocol):
     def files(self) -> list[str]:
         """Paths of the files written that still exist, oldest first; empty for a pipe."""
 
+    @property
+    def deleted(self) -> int:
+        """Number of files that were deleted as the oldest beyond the limit."""
+
+    @property
+    def taken_away(self) -> int:
+        """Number of files of several that others deleted, moved away or replaced."""
+
     def release(self) -> None:
         """Close open files, without ending the log. Calling again has no effect."""
 
@@ -74,9 +82,7 @@ class PlainLog:
     ) -> None:
         """Write the header to `stream`. Raises OSError, OutputError.
 
-        `stream`: the file or pipe, at its beginning. `path`: of the file; None for standard output.
-        `level`: of compression. `sync`: as LogWriter's. The methods write_chunk, write_loss,
-        write_note and close are the LogWriter's own.
+        `path`: of the file; None for standard output. `level`, `sync`: as LogWriter's.
         """
         self._stream = stream
         self._path = path
@@ -86,6 +92,8 @@ class PlainLog:
         self.write_loss = self._log.write_loss
         self.write_note = self._log.write_note
         self.close = self._log.close
+
+    deleted = taken_away = 0
 
     @property
     def files(self) -> list[str]:
@@ -103,7 +111,7 @@ class PlainLog:
             self._stream.close()
 
     def discard(self) -> None:
-        """Do nothing: the caller that made the file removes it (session/sinks_open.py)."""
+        """Do nothing: the caller that made the file removes it (session/opening.py)."""
 
     def removed(self) -> bool:
         """Return whether the file has no name any more; False for standard output."""
@@ -129,8 +137,7 @@ class RotatingLog:
         """Make the first file of `series`. Raises OutputError or OSError.
 
         `header`: the recording's, of which each file's is a copy with changes. `limit`: of each
-        file. `programs`: returns the probes' programs with their counters. `level`: of compression.
-        `sync`: call fdatasync after every frame.
+        file.
         """
         self._series = series
         self._limit = limit
@@ -163,10 +170,7 @@ class RotatingLog:
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
 
-        Closes the previous file first. Sets `_stream`, `_log` and `_losses` (to those that waited),
-        empties `_waiting`, and deletes the oldest files beyond the limit. Returns `_log`. Raises
-        OutputError or OSError; a file that has not got its name yet is then deleted. `_log` is set
-        only after header and facts were written.
+        Raises OutputError or OSError; a file that has not got its name yet is then deleted.
         """
         facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
@@ -189,16 +193,13 @@ class RotatingLog:
         return log
 
     def _put_losses(self, log: LogWriter, windows: list[Window]) -> None:
-        """Write loss windows to the present file, and add them to its sums."""
         log.write_loss(windows)
         self._losses.add(windows)
 
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
         """Write a chunk to the present file, or to a new one after `rotate`; return its bytes.
 
-        A new file begins at the border between both, or earlier if a record is older. `clock`: read
-        when the records were copied from the rings. Learns the chunk's names, for later files. The
-        bytes are those that LogWriter.write_chunk returns, without the new file's header.
+        A new file begins at the border between both, or earlier if a record is older.
         """
         log = self._log
         if log is None:
@@ -225,8 +226,7 @@ class RotatingLog:
     def due(self) -> bool:
         """Return whether the present file has reached its limit of bytes or seconds.
 
-        False between two files. Bytes are those of the whole file; seconds count from the end of
-        the file before, for the first one from when this sink was made.
+        Seconds count from the end of the file before.
         """
         log, limit = self._log, self._limit
         if log is None:
@@ -241,24 +241,17 @@ class RotatingLog:
         return float("inf") if age is None else self._began.monotonic + age * 1e9
 
     def rotate(self, clock: Clock | None = None) -> None:
-        """End the present file, if any; the next chunk begins a new one.
+        """End the present file, if any; the next chunk begins a new one. Raises OutputError.
 
-        `clock`: the border, up to which all records were passed to `write_chunk`: the present
-        file's "stopped", and the beginning of the next file; None: the last chunk's clock. Raises
-        OutputError.
+        `clock`: the border, up to which all records were passed to `write_chunk`; None: the last
+        chunk's.
         """
         self._clock = clock or self._clock
         if self._log is not None:
             self._end("rotated", self._clock, {})
 
     def _end(self, reason: str, stopped: Clock, run: dict[str, Any]) -> None:
-        """Write the present file's END frame and close the file.
-
-        `reason`: for the frame, such as "rotated". `stopped`: the clocks up to which the file has
-        all records. `run`: more facts for the frame: {"run": …} at the recording's end, else {}.
-        Sets `_log` and `_stream` to None, `_began` to the totals now. Raises OutputError, also
-        between two files.
-        """
+        """Write the present file's END frame and close the file. Raises OutputError."""
         if self._log is None:
             raise OutputError("the log was ended already")  # not reached: callers check _log
         now = cost.read(self._programs())
@@ -271,8 +264,7 @@ class RotatingLog:
     def close(self, end: End) -> None:
         """End the last file, whose END frame also has `end`, of the whole recording, as "run".
 
-        Between two files, makes one more, so that the recording has such an end. `end`: its
-        "reason" and "stopped" are the file's too.
+        Between two files, makes one more, so that the recording has such an end.
         """
         if self._log is None:
             self._open(self._clock)

@@ -21,7 +21,7 @@ _NO_MEMORY = (
     "there was not enough memory to write the log: what was written before reads back as an "
     "interrupted log; free some, or record less (-d, a smaller --buffer-size or --keep)"
 )
-_FELL_OVER = (
+_WRITER_CRASHED = (
     "what writes the log ended unexpectedly (the lines above say where): what was written before "
     "reads back as an interrupted log; please report it"
 )
@@ -36,10 +36,7 @@ class WriterThread:
     """
 
     def __init__(self, log: LogSink) -> None:
-        """Start the thread; it calls every job with `log`, one after the other.
-
-        A job is a function that writes to the log it is given; see `chunk`, `note`, `loss`.
-        """
+        """Start the thread; it calls every job with `log`, one after the other."""
         self._log = log
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
@@ -63,11 +60,7 @@ class WriterThread:
         self._thread.start()
 
     def ready(self) -> bool:
-        """Return whether more records may be copied from the rings.
-
-        That is, fewer than 64 MiB of records (QUEUE_BYTES) wait to be written, and the queue has
-        room for a job.
-        """
+        """Return whether more records may be copied from the rings."""
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:
@@ -91,8 +84,7 @@ class WriterThread:
         """Have the thread run all queued jobs, then `last`, and wait for its end.
 
         `waited` is called about every 0.1 s; when it returns True, waiting is given up, and the
-        thread goes on by itself; without an end, and perhaps without `last`, if the queue was full
-        until then. Returns whether the thread has ended, perhaps by an error, without `last`.
+        thread goes on by itself. Returns whether the thread has ended.
         """
         for job in (last, None):
             while self._thread.is_alive():
@@ -109,12 +101,7 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        """Run jobs until None is queued; the first error stays in `error`.
-
-        After each job, failed or not, sets `progress_ns`. Goes on after OSError, OutputError and
-        MemoryError (which becomes an OutputError); another exception ends the thread with the jobs
-        left in the queue, and becomes an OutputError in `error` too.
-        """
+        """Run jobs until None is queued; the first error stays in `error`."""
         try:
             while (job := self._jobs.get()) is not None:
                 try:
@@ -127,25 +114,18 @@ class WriterThread:
             self._ended = True
         finally:
             if not self._ended:  # an unexpected exception: threading prints its traceback
-                self.error = self.error or OutputError(_FELL_OVER)
+                self.error = self.error or OutputError(_WRITER_CRASHED)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as a chunk.
+        """Return a job that writes the segments as a chunk; more than 8 MiB become several.
 
-        To be queued for the writer thread, which calls it with the log; more than 8 MiB become
-        several chunks. The job adds to the counters (see `_write_chunk`), or to `unwritten` where
-        it failed or `error` was set before, and raises its own error. In any case it takes its
-        bytes off those that wait, to which `offer_chunk` adds them, not this method. `clock`: ns by
-        name, read when the segments were copied from the rings.
+        The job adds to the counters, or to `unwritten` where it failed or `error` was set before,
+        and takes its bytes off those that wait, to which `offer_chunk` adds them. `clock`: read
+        when the segments were copied from the rings.
         """
         raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
-            """Write the chunk unless `error` is set, and count its bytes as no longer waiting.
-
-            If nothing was written, for that reason or by an error here, count its records in
-            `unwritten`. Raises OSError, OutputError.
-            """
             chunks = self.chunks
             try:
                 if self.error is None:
@@ -158,11 +138,7 @@ class WriterThread:
         return write
 
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
-        """Queue a chunk's job unless the queue is full; return whether it was queued.
-
-        Arguments as for `chunk`. The segments' bytes count as waiting (see `ready`) until the job
-        has run.
-        """
+        """Queue a chunk's job unless the queue is full; return whether it was queued."""
         if not self.offer(self.chunk(segments, clock)):
             return False
         self._given += sum(len(segment.data) for segment in segments)
@@ -171,11 +147,6 @@ class WriterThread:
     def _write_chunk(
         self, log: LogSink, segments: Sequence[Segment], clock: dict[str, int], raw: int
     ) -> None:
-        """Write a chunk of `raw` bytes of records and add it to the counters; in the writer thread.
-
-        Adds to `log_bytes`, `raw_bytes`, `chunks` and `meter`, and sets `until` to `clock`. Raises
-        OSError, OutputError; then nothing is added.
-        """
         self.log_bytes += log.write_chunk(segments, clock)
         self.raw_bytes += raw
         self.chunks += 1
@@ -185,8 +156,7 @@ class WriterThread:
     def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
-        To be queued for the writer thread, so that slow look-ups in `make` do not delay the poll
-        loop. The job does nothing, and does not call `make`, if `error` is set by then.
+        `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
         """
 
         def write(log: LogSink) -> None:
@@ -196,11 +166,7 @@ class WriterThread:
         return write
 
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
-        """Return a job that calls `make` and writes each payload that it returns as note `name`.
-
-        To be queued for the writer thread, as that of `note`. The job does nothing, and does not
-        call `make`, if `error` is set by then.
-        """
+        """Return a job that calls `make` and writes each payload as note `name`."""
 
         def write(log: LogSink) -> None:
             if self.error is None:
@@ -210,10 +176,7 @@ class WriterThread:
         return write
 
     def loss(self, windows: list[dict[str, int]]) -> Job:
-        """Return a job that writes loss windows, unless `error` is set by then.
-
-        To be queued for the writer thread. `windows`: accounting.loss.Window each.
-        """
+        """Return a job that writes loss windows."""
 
         def write(log: LogSink) -> None:
             if self.error is None:

@@ -24,7 +24,7 @@ from biotrail.recorder.probes.programs import (
 )
 from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
 from biotrail.recorder.probes.rings.head_stores import exchanges_offered
-from biotrail.recorder.probes.sites.ways import all_ways
+from biotrail.recorder.probes.sites.attaching import all_ways
 from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS

@@ -1,19 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
 """The payloads of a log's frames that are JSON: header, notes and END, as types.
 
-docs/log-format.md says what each key means. Every key may be absent: a fact that is not known has
-none, and older recorders and other sources of events (blktrace) know fewer. A reader that meets a
-log from elsewhere checks the values first (recorder/log/validation.py).
+docs/log-format.md says what each key means. Every key may be absent but those that are Required: a
+fact that is not known has none, and older recorders and other sources of events (blktrace) know
+fewer. What a reader checks of a log from elsewhere is made of these types
+(recorder/log/validation.py): Annotated adds a range, a Mark, or the shape of a plain dict.
 """
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from enum import Enum, auto
+from typing import Annotated, Any, NamedTuple, NotRequired, Required, TypedDict
 
-Clock = dict[str, int]
-"""A reading of the clocks: ns by name ("monotonic", "boottime", "realtime", "uncertainty")."""
+from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
 
-Device = dict[str, Any]
-"""A device's entry (recorder/host/devices.py): "dev", a dev_t, and what else is known."""
+
+class Range(NamedTuple):
+    """The least and the most that a number may be; of a text, which is then one in decimal."""
+
+    least: float
+    most: float
+
+
+class Mark(Enum):
+    """What else is asked of a value."""
+
+    RECORD_SIZE = auto()
+    """A multiple of 8."""
+    BASE64 = auto()
+    UNREAD = auto()
+    """Readers rely on nothing: it may hold anything."""
+
+
+MAX_NS = 1 << 62
+"""Highest time, 146 years: the sum of two still fits a signed 64-bit integer."""
+_MAX_DEV = (1 << 32) - 1
+Ns = Annotated[int, Range(0, MAX_NS)]
+Count = Annotated[int, Range(0, 1 << 62)]
+Dev = Annotated[int, Range(0, _MAX_DEV)]
+Seconds = Annotated[float, Range(0, 1e12)]
+
+
+class ClockFacts(TypedDict, total=False):
+    """A reading of the clocks."""
+
+    monotonic: Ns
+    boottime: Ns
+    realtime: Ns
+    uncertainty: Ns
+
+
+Clock = Annotated[dict[str, int], ClockFacts]
+"""A reading of the clocks: ns by name."""
+
+
+class LoopFacts(TypedDict, total=False):
+    """A loop device's file."""
+
+    backing_dev: Dev
+
+
+class MdFacts(TypedDict, total=False):
+    """An md array."""
+
+    level: str
+
+
+class QueueFacts(TypedDict, total=False):
+    """A device's request queue."""
+
+    nr_hw_queues: Count
+
+
+class DeviceFacts(TypedDict, total=False):
+    """What readers use of a device's entry (recorder/host/devices.py)."""
+
+    dev: Required[Dev]
+    name: str
+    dm_name: str
+    kind: str
+    disk: Dev
+    start: Count
+    sectors: Count
+    stacked_on: list[Dev]
+    loop: LoopFacts
+    md: MdFacts
+    queue: QueueFacts
+
+
+Device = Annotated[dict[str, Any], DeviceFacts]
+"""A device's entry: "dev", a dev_t, and what else is known."""
 
 
 class HostFacts(TypedDict, total=False):
@@ -21,11 +96,11 @@ class HostFacts(TypedDict, total=False):
 
     name: str
     machine: str
-    cpus: int
+    cpus: Count
     boot_id: str
     os: str
     cpu_model: str
-    memory_bytes: int
+    memory_bytes: Count
     hypervisor: str
     product: str
 
@@ -33,9 +108,9 @@ class HostFacts(TypedDict, total=False):
 class KernelEnums(TypedDict, total=False):
     """The numbers by which `opf` of a log's records is decoded."""
 
-    op_enum: dict[str, int]
+    op_enum: dict[str, Annotated[int, Range(0, 255)]]
     """REQ_OP_* by name without the prefix."""
-    flag_bits: dict[str, int]
+    flag_bits: dict[str, Annotated[int, Range(0, 31)]]
     """Bit numbers by name: __REQ_* without the prefix."""
 
 
@@ -46,13 +121,13 @@ class KernelFacts(KernelEnums, total=False):
     version: str
 
 
-class DeviceFilter(TypedDict):
+class DeviceFilter(TypedDict, total=False):
     """A device that the recording was limited to; dev_t."""
 
-    spec: NotRequired[str]
+    spec: str
     """As the user named it; absent for devices below, and for paths to it."""
-    disk: int
-    part: int
+    disk: Dev
+    part: Dev
     """0: the whole disk."""
 
 
@@ -73,8 +148,8 @@ class FilterFacts(TypedDict, total=False):
     dirs: list[str]
     ops: list[str]
     flags: list[str]
-    min_bytes: int
-    sectors: list[list[int]]
+    min_bytes: Count
+    sectors: list[Annotated[list[int], tuple[int, int]]]
     below: bool
     own_io: bool
 
@@ -83,7 +158,7 @@ class MissingTracepoint(TypedDict):
     """A tracepoint of the event set that is not recorded, and why."""
 
     letter: str
-    tracepoint: str
+    tracepoint: NotRequired[str]
     reason: str
 
 
@@ -127,19 +202,19 @@ class MissingPart(TypedDict):
     reason: str
 
 
-class PathFacts(TypedDict):
+class PathFacts(TypedDict, total=False):
     """Parts of the path beside the block layer are recorded (records.PATH_PARTS)."""
 
     parts: list[str]
     missing: list[MissingPart]
-    drivers: NotRequired[dict[str, str]]
+    drivers: dict[str, str]
     """Only with the part driver: driver → why its steps are not recorded, "" if they are."""
 
 
 class PairFacts(TypedDict, total=False):
     """One declared pair of events (`biotrail pairs`), by which PAIR records are read."""
 
-    name: str
+    name: Required[str]
     begin: str
     """Tracepoint, as system:name; `end` likewise."""
     end: str
@@ -163,7 +238,7 @@ class PairFacts(TypedDict, total=False):
 class SiteFacts(TypedDict, total=False):
     """A place in the kernel that followed objects pass; HIT records have its index."""
 
-    name: str
+    name: Required[str]
     """Of the function or tracepoint."""
     kind: str
     """"function" or "tracepoint"."""
@@ -189,11 +264,11 @@ class FollowFacts(TypedDict, total=False):
     detail: str
     """Expression of HIT.detail; "": none. `detail_unit`: its unit, as "sector" or "bytes"."""
     detail_unit: str
-    every: int
-    max: int
-    slower_ns: int
+    every: Count
+    max: Count
+    slower_ns: Ns
     """0: all lives; else only those that took longer."""
-    unseen: dict[str, int]
+    unseen: dict[str, Count]
     """Functions of the type that could not be attached: their number by reason."""
 
 
@@ -208,19 +283,19 @@ class PairCounts(TypedDict, total=False):
     """What one declared pair came to, over the whole recording: END's "sites"."""
 
     name: str
-    pairs: int
+    pairs: Count
     """Records written."""
-    begins_open: int
+    begins_open: Count
     """Begins without an end, when the recording stopped."""
-    ends_alone: int
+    ends_alone: Count
     """Ends without a begin: it was before the recording, or not taken."""
-    overwritten: int
+    overwritten: Count
     """Begins with the key of one that had no end yet; the later one counts."""
-    full: int
+    full: Count
     """Begins that were not kept, as there was no room."""
-    bad_reads: int
+    bad_reads: Count
     """Events not taken, as memory that a key or test points to could not be read."""
-    others: int
+    others: Count
     """Events not taken, as `where` or a filter (-d, --pid, …) excludes them."""
     names: dict[str, str]
     """Names of functions by their address in decimal, of values of `by` with the format symbol."""
@@ -231,10 +306,10 @@ class SitesCounts(TypedDict, total=False):
 
     pairs: list[PairCounts]
     """In the order of the header's sites.pairs."""
-    follow: dict[str, int]
+    follow: dict[str, Count]
 
 
-class RingFacts(TypedDict):
+class RingFacts(TypedDict, total=False):
     """The rings of each CPU: how many, and their sizes in bytes by level."""
 
     levels: int
@@ -255,14 +330,49 @@ class RightFacts(TypedDict, total=False):
     lacking: list[LackFacts]
 
 
-class SeriesFacts(TypedDict):
+class SeriesFacts(TypedDict, total=False):
     """A file's place in a rotated recording."""
 
     run: str
     number: int
     """From 1."""
-    last: NotRequired[int]
+    last: int
     """Set by a reader of several files: the last one's number."""
+
+
+class TriggerFacts(TypedDict, total=False):
+    """The trigger that caused a dump."""
+
+    trigger: str
+    what: str
+    value: Annotated[int, Range(-(1 << 63), (1 << 64) - 1)]
+    monotonic: Ns
+    dev: Dev
+    op: Annotated[int, Range(-1, 255)]
+    """REQ_OP_MASK (include/linux/blk_types.h) is the most."""
+
+
+class KeptFacts(TypedDict, total=False):
+    """A dump of a flight recorder; what else it has: run, number, limit."""
+
+    seconds: Seconds
+    reason: str
+    trigger: Annotated[dict[str, Any], TriggerFacts]
+    triggers_let_pass: Count
+
+
+class FieldFacts(TypedDict, total=False):
+    """A field of a record."""
+
+    name: Required[str]
+
+
+class RecordFacts(TypedDict, total=False):
+    """What readers use of a record's entry in the schema (records.schema)."""
+
+    kind: Required[Annotated[int, Range(1, Kind.PAD)]]
+    size: Required[Annotated[int, Range(8, BLOCK_BYTES), Mark.RECORD_SIZE]]
+    fields: list[Annotated[dict[str, Any], FieldFacts]]
 
 
 class BackendFacts(TypedDict, total=False):
@@ -281,7 +391,7 @@ class BackendFacts(TypedDict, total=False):
 class Header(BackendFacts, total=False):
     """A log's header."""
 
-    format: dict[str, int]
+    format: Annotated[dict[str, int], Mark.UNREAD]
     log_id: str
     created_by: str
     host: HostFacts
@@ -298,54 +408,53 @@ class Header(BackendFacts, total=False):
     """Only if files are recorded."""
     path: PathFacts
     """Only if parts of the path beside the block layer were asked for."""
-    versions: dict[str, str]
-    rings: RingFacts
+    versions: Annotated[dict[str, str], Mark.UNREAD]
+    rings: Annotated[RingFacts, Mark.UNREAD]
     rights: RightFacts
     series: SeriesFacts
     """Only in a file of a rotated recording."""
-    kept: dict[str, Any]
-    """Only in a dump of a flight recorder: run, number, reason, seconds, limit, trigger, …"""
-    schema: list[dict[str, Any]]
+    kept: Annotated[dict[str, Any], KeptFacts]
+    """Only in a dump of a flight recorder."""
+    schema: list[Annotated[dict[str, Any], RecordFacts]]
     """The records, as records.schema()."""
 
 
-class CallTimingNote(TypedDict):
+class CallTimingNote(TypedDict, total=False):
     """System calls were no longer timed from `until` (ns of CLOCK_MONOTONIC) on."""
 
-    until: int
-    percent: float
+    until: Required[Ns]
+    percent: Seconds
     """Of one CPU, that timing took before, as estimated."""
-    budget: float
+    budget: Seconds
     """Per cent that it was allowed to take."""
 
 
-class PausedNote(TypedDict("_Paused", {"from": int})):
+class PausedNote(TypedDict("_Paused", {"from": Ns, "to": Ns}), total=False):
     """A suspect stood from `from` to `to` (ns of CLOCK_MONOTONIC), for the experiment."""
 
-    to: int
     name: str
     """As it was given to --pause."""
     label: str
     """For people: a process with its number, or a cgroup's path."""
     cgroup: str
     """The cgroup's path, with all below it; "": a process was stopped."""
-    pids: list[int]
+    pids: list[Count]
     """The suspect's processes when recording began; at most 1,000."""
-    times: int
+    times: Count
     """How often it was to stand; periods without a note did not happen."""
 
 
-class DevicesNote(TypedDict):
+class DevicesNote(TypedDict, total=False):
     """Devices that appeared or changed; an entry replaces earlier ones of the same dev_t."""
 
     devices: list[Device]
 
 
-CgroupsNote = dict[str, str]
+CgroupsNote = dict[Annotated[str, Range(0, 10**19 - 1)], str]
 """Paths of cgroups by their id as text."""
 
 
-class ContainersNote(TypedDict):
+class ContainersNote(TypedDict, total=False):
     """Names of containers and pods; an entry replaces earlier ones of the same id or uid."""
 
     containers: dict[str, dict[str, str]]
@@ -360,62 +469,133 @@ TitlesNote = dict[str, dict[str, str]]
 CpusNote = TypedDict(
     "CpusNote",
     {
-        "from": int,
-        "to": int,
-        "steal_ns": int,
-        "throttled_ns": dict[str, int],
-        "pids": dict[str, list[int]],
+        "from": Ns,
+        "to": Ns,
+        "steal_ns": Ns,
+        "throttled_ns": dict[str, Ns],
+        "pids": dict[str, list[Count]],
     },
 )
 """What kept threads from running in a time (CLOCK_MONOTONIC): the hypervisor, quotas by path."""
 
-MountsNote = dict[str, list[list[str]]]
+MountsNote = dict[Annotated[str, Range(0, _MAX_DEV)], list[Annotated[list[str], tuple[str, str]]]]
 """By dev_t of a super block, as text: [[directory within the file system, mount point], …]."""
+
+Frame = Annotated[list[Any], tuple[str, str, Annotated[int, Range(0, (1 << 64) - 1)]]]
+"""[name, where, offset]: function, module or file, bytes into the function.
+
+name "": the offset is in the file `where`. name and where "": the offset is an address."""
+_Stacks = dict[Annotated[str, Range(0, 10**10 - 1)], list[Frame]]
+_KindNumber = Annotated[str, Range(0, 999)]
 
 
 class StacksNote(TypedDict, total=False):
-    """New call stacks by their id as text: frames [function, place, offset], innermost first."""
+    """New call stacks by their id as text: frames, innermost first."""
 
-    kernel: dict[str, list[list[Any]]]
-    user: dict[str, list[list[Any]]]
-    wait: dict[str, list[list[Any]]]
+    kernel: _Stacks
+    user: _Stacks
+    wait: _Stacks
     """Kernel stacks of waits: an id of their own (WAIT_STACK records)."""
-    site: dict[str, list[list[Any]]]
+    site: _Stacks
     """Kernel stacks of followed objects: an id of their own (HIT records)."""
+
+
+class NamesNote(TypedDict):
+    """Name records that are known at a time, again (log/names.py)."""
+
+    monotonic: Ns
+    count: Count
+    records: dict[_KindNumber, Annotated[str, Mark.BASE64]]
 
 
 Note = Mapping[str, Any]
 """Any of the notes above, or one of a name that this version does not know."""
 
+NOTES: dict[str, Any] = {
+    "devices": DevicesNote,
+    "names": NamesNote,
+    "stacks": StacksNote,
+    "mounts": MountsNote,
+    "call_timing": CallTimingNote,
+    "paused": PausedNote,
+    "cpus": CpusNote,
+    "containers": ContainersNote,
+    "titles": TitlesNote,
+    "cgroups": CgroupsNote,
+}
+"""The types of notes by their name in the log."""
+
+
+class LossWindow(TypedDict, total=False):
+    """A time in which records were lost (accounting.loss.Window)."""
+
+    start: Required[Ns]
+    end: Required[Ns]
+    cpu: Annotated[int, Range(-1, 0xFFFF)]
+    kind: Annotated[int, Range(0, 0xFF)]
+    count: Annotated[int, Range(-1, 1 << 62)]
+
+
+class ProgramFacts(TypedDict, total=False):
+    """What readers use of a program's row (accounting.cost.program_rows)."""
+
+    letter: Required[str]
+    run_count: Required[Count]
+    run_ns: Required[Ns]
+    part: str
+
+
+class LeftOutFacts(TypedDict, total=False):
+    """What filters left out (filters.left_out)."""
+
+    bios: dict[str, Count]
+    events: dict[_KindNumber, Count]
+    unfollowed: Count
+
+
+class LogFacts(TypedDict, total=False):
+    """What readers use of the log's size, which the log writer adds."""
+
+    names: Count
+
 
 class RecorderCost(TypedDict, total=False):
     """What the recorder's own process used, and whether that was more than wanted."""
 
-    cpu_seconds: float
-    max_rss_bytes: int
+    cpu_seconds: Required[Seconds]
+    max_rss_bytes: Required[Count]
     max_cpu: float | None
-    max_cpu_exceeded: int
+    max_cpu_exceeded: Count
     """Periods in which `max_cpu` was exceeded."""
-    hurried: int
+    hurried: Count
     """How often the threads were made real-time."""
 
 
-class PathCost(TypedDict):
+class PathCost(TypedDict, total=False):
     """What the programs of the path cost; in the END frame of a whole recording."""
 
-    calls: int
+    calls: Count
     """System calls that entered the kernel while calls were timed."""
-    timed: int
+    timed: Count
     """Of these, the calls whose return was waited for: of chosen tasks, by their number."""
-    seconds: dict[str, float]
+    seconds: dict[str, Seconds]
     """CPU time by part, as estimated; a part without an estimate is absent."""
 
 
-class End(TypedDict, total=False):
-    """A log's END frame; the log writer adds `log`, the log's size."""
+class RunFacts(TypedDict, total=False):
+    """What END says of a whole recording, whose other facts its last file has in "run"."""
+
+    seconds: Seconds
+    path: PathCost
+    """Only where the path was recorded."""
+    sites: SitesCounts
+    """Only where sites were chosen by declaration (`pairs`, `follow`)."""
+
+
+class End(RunFacts, total=False):
+    """A log's END frame."""
 
     reason: str
-    seconds: float
     stopped: Clock
     """Right before the programs were detached; in a file of several: at its last records."""
     clocks: Clock
@@ -424,18 +604,14 @@ class End(TypedDict, total=False):
     too_deep: int
     skipped: dict[str, int]
     """By event letter."""
-    programs: list[dict[str, Any]]
-    left_out: dict[str, Any]
+    programs: list[Annotated[dict[str, Any], ProgramFacts]]
+    left_out: Annotated[dict[str, Any], LeftOutFacts]
     recorder: RecorderCost
     events: int
     ns_per_event: float
-    path: PathCost
-    """Only where the path was recorded."""
-    sites: SitesCounts
-    """Only where sites were chosen by declaration (`pairs`, `follow`)."""
     rights_kept: list[str]
     trigger: dict[str, Any]
     triggers_let_pass: int
-    log: dict[str, int]
-    run: dict[str, Any]
+    log: Annotated[dict[str, int], LogFacts]
+    run: Annotated[dict[str, Any], RunFacts]
     """Only in the last file of several: the facts of the whole recording."""

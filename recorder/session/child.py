@@ -18,11 +18,9 @@ class Child:
     """One command: looked up when this object is made, started by `start()`."""
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """Keep the command, and check that its program is found in PATH; start nothing yet.
+        """Check that the command's program is found in PATH; start nothing yet. Raises TraceError.
 
-        `command`: program (name or path) and arguments; at least the program. `stdout`: descriptor
-        for the command's standard output; None: this process's. Sets `pidfd` to None. Raises
-        TraceError: there is no such program, or it is not executable.
+        `stdout`: descriptor for its standard output; None: this process's.
         """
         self._command = list(command)
         self._stdout = stdout
@@ -35,10 +33,10 @@ class Child:
             )
 
     def start(self) -> None:
-        """Start the command; to be called once. Raises TraceError: its program cannot be executed.
+        """Start the command. Raises TraceError: its program cannot be executed.
 
-        Sets `pidfd` to a new descriptor that is readable once the command has ended (`close` closes
-        it); it stays None where the kernel has no pidfd_open(2) (before 5.3) or refuses.
+        Sets `pidfd`, readable once the command has ended, where the kernel has pidfd_open(2) (since
+        5.3).
         """
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
@@ -64,21 +62,13 @@ class Child:
         return SIGNAL_STATUS - code if code < 0 else code
 
     def terminate(self) -> None:
-        """Send SIGTERM to the command if it runs; a terminal's Ctrl-C reaches it anyway.
-
-        Does nothing before `start`, after its end, and where the command became another user's and
-        this process lacks CAP_KILL. Does not wait; processes that the command started get no
-        signal.
-        """
+        """Send SIGTERM to the command if it runs and may be signalled; do not wait."""
         if self.running and self._process is not None:
             with suppress(PermissionError):
                 self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the command's end; return whether it has ended.
-
-        True at once if it was never started or has ended. Sends no signal.
-        """
+        """Wait at most `seconds` for the command's end; return whether it has ended."""
         if self._process is None:
             return True
         try:
@@ -88,7 +78,7 @@ class Child:
         return True
 
     def close(self) -> None:
-        """Close `pidfd`. Closing again has no effect; the command goes on."""
+        """Close `pidfd`; the command goes on."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None

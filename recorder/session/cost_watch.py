@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the cost of recording while it goes on: samples the programs' run time, and warns."""
+"""Watches the cost of recording while it goes on: warns, and ends what costs more than wanted."""
 
 from collections.abc import Callable
 
-from biotrail.recorder.accounting import cost, path_cost
+from biotrail.recorder.accounting import cost
+from biotrail.recorder.accounting.cost import calls_ns
 from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.schema.payloads import CallTimingNote
 
 TICK_NS = 100_000_000
 """How long runs are counted at a time, and the unit of when they are."""
@@ -62,12 +64,7 @@ class CostWatch:
         """Switch the counting of runs for this tick; return a warning for the user, or "".
 
         To be called at `due_ns`, or later; sets it anew. `events`: number of the block layer's
-        events recorded so far. A tick is TICK_NS since the beginning. Runs are counted in the
-        ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one; on in these, off in all others. Only
-        once WINDOW_NS have passed since the last look (or the beginning), looks again: if recorder
-        and programs took more than `max_cpu` since then, adds 1 to `warnings`, and returns the
-        warning unless the last one was returned less than QUIET_NS ago. Without `max_cpu` never
-        looks, and returns "".
+        events recorded so far. Warnings are QUIET_NS apart.
         """
         self._count(_is_sample((now_ns - self._began_ns) // TICK_NS))
         over = self._max is not None and now_ns - self._since_ns >= WINDOW_NS
@@ -95,40 +92,32 @@ class CostWatch:
         return due_ns if self._max is None else min(due_ns, self._since_ns + WINDOW_NS)
 
     def end_full_sample(self, taken_bytes: int) -> None:
-        """Switch the counting of runs off if the present sample is large enough, else do nothing.
+        """Switch the counting of runs off if the present sample has SAMPLE_BYTES.
 
-        `taken_bytes`: bytes of records copied from the rings since the recording began; the sample
-        ends SAMPLE_BYTES after the value at its beginning. To be called in each round of the poll
-        loop. Always keeps `taken_bytes`: a sample begins at the value of the last call.
+        `taken_bytes`: bytes of records copied from the rings since the recording began. To be
+        called in each round: a sample begins at the value of the last call.
         """
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
             self._count(False)
 
     def _count(self, on: bool) -> None:
-        """Switch the kernel's counting of runs; a sample begins at the bytes copied by now.
-
-        Sets `_sample_bytes` and `_counting`, and calls `count_runs`, also where nothing changes.
-        """
         self._sample_bytes = self._taken_bytes
         self._counting = on
         self._count_runs(on)
 
     def _share(self, now_ns: int, events: float) -> float:
-        """Return the per cent of one core that the recorder and the programs took since last call.
+        """Return the per cent of one core that recorder and programs took since the last call.
 
-        `events`: number of the block layer's events recorded by `now_ns`. The recorder's time is
-        its CPU time; the programs' is estimated: the new events times the mean time of all runs
-        that the kernel has counted, 0 if none, and what those of the path took (`part_seconds`).
-        May be more than 100. Sets `_since_ns`, `_cpu`, `_events` and `_path`, from which the next
-        call goes on; the first call measures from the object's making (for events: from 0).
+        The programs' time is estimated: the new events times the mean time of all runs that the
+        kernel has counted, and what those of the path took (`part_seconds`).
         """
         cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
         # Programs that count their runs know better than the number of records.
         runs = self._probes.runs()
         events = events if runs is None else float(runs)
-        kernel = (events - self._events) * path_cost.ns_per_run(programs) / 1e9
-        parts = path_cost.part_seconds(programs, self._probes.path_runs(), events)
+        kernel = (events - self._events) * cost.ns_per_run(programs) / 1e9
+        parts = cost.part_seconds(programs, self._probes.path_runs(), events)
         path = sum(parts.values())
         used = cpu - self._cpu + kernel + max(path - self._path, 0.0)
         share = 100 * used / ((now_ns - self._since_ns) / 1e9)
@@ -141,5 +130,49 @@ class CostWatch:
 
 
 def _is_sample(tick: int) -> bool:
-    """Return whether runs are counted in a tick, of which the first is number 0."""
     return tick in EARLY_TICKS or (tick > 0 and tick % SAMPLE_TICKS == 0)
+
+
+LOOK_NS = 500_000_000
+"""Period at which `CallBudget.look` is to be called."""
+
+
+class CallBudget:
+    """The budget of one recording's timed calls. Times are ns of CLOCK_MONOTONIC."""
+
+    def __init__(self, probes: Probes, budget: float, now_ns: int) -> None:
+        """Begin at `now_ns`. `budget`: per cent of one CPU; 0: calls are timed whatever it costs.
+
+        `probes` are attached. Without timed calls, or without a budget, `look` does nothing.
+        """
+        self._probes = probes
+        self._budget = budget
+        self._on = bool(budget) and "time" in probes.path.parts
+        self._since_ns = now_ns
+        self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
+
+    def look(self, now_ns: int, report: Callable[[CallTimingNote], None]) -> None:
+        """End the timing if the calls since the last look took more than the budget.
+
+        Raises RefusedError. `report`: called once, with the note for the log, after the programs
+        were detached. What calls took is estimated from their number (`calls_ns`).
+        """
+        if not self._on or now_ns <= self._since_ns:
+            return
+        spent_ns = calls_ns(self._probes.path_runs())
+        share = 100 * (spent_ns - self._spent_ns) / (now_ns - self._since_ns)
+        self._since_ns, self._spent_ns = now_ns, spent_ns
+        if share <= self._budget:
+            return
+        self._on = False
+        self._probes.stop_timing()
+        report({"until": now_ns, "percent": round(share, 2), "budget": self._budget})
+
+
+def end_message(note: CallTimingNote) -> str:
+    """Return the message to the user about the end of timing."""
+    return (
+        f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
+        f"than --call-budget {note['budget']:g}; waits and the call of each bio are recorded as "
+        "before"
+    )

@@ -1,14 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves records and losses from the rings to the writer thread's queue, for the poll loop."""
 
+from collections.abc import Sequence
+
 from biotrail.recorder.accounting.loss import LossCounters, Window
+from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.session.limits import StopLimits
+from biotrail.recorder.session.session_types import RecordOptions
+
+_GUESSED_RATIO = 0.2
+"""Log bytes per byte of records, assumed until the first chunk is written."""
+
+
+class StopLimits:
+    """The limits, checked at each poll, so exceeded by at most what one poll takes."""
+
+    def __init__(self, options: RecordOptions, writer: WriterThread) -> None:
+        """Use `max_events`, `max_bytes` and `level` of the options."""
+        self._events, self._bytes = options.max_events, options.max_bytes
+        self._ratio = _GUESSED_RATIO if options.level else 1.0
+        self._writer = writer
+        self._meter = Meter()
+
+    def count(self, segments: Sequence[Segment]) -> None:
+        """Count the events that one poll copied from the rings, if `max_events` is set."""
+        if self._events is not None and segments:
+            self._meter.add(segments)
+
+    def reached(self, taken_bytes: int) -> str:
+        """Return the reason to stop: "number of events" or "size of the log"; "" if neither.
+
+        `taken_bytes`: bytes of records copied from the rings so far; compared is the size that the
+        log would have if all were written.
+        """
+        if self._events is not None and self._meter.events >= self._events:
+            return "number of events"
+        if self._bytes is not None and self._size(taken_bytes) >= self._bytes:
+            return "size of the log"
+        return ""
+
+    def _size(self, taken: int) -> float:
+        """Return the log's estimated size in bytes once `taken` bytes of records are written."""
+        written, raw = self._writer.log_bytes, self._writer.raw_bytes
+        return written + (taken - raw) * (written / raw if raw else self._ratio)
+
 
 CHUNK_BYTES = 4 << 20
 CHUNK_NS = 900_000_000
@@ -27,12 +67,6 @@ class Intake:
         limits: StopLimits,
         now_ns: int,
     ) -> None:
-        """Begin without records, and with a new chunk at `now_ns` (CLOCK_MONOTONIC).
-
-        `stacks`: new call stacks are written before the records that have their ids.
-        `titles`: looks up those of the processes that records name. `limits`: counts the records
-        that are copied.
-        """
         self._probes = probes
         self._stacks = stacks
         self._titles = titles
@@ -54,11 +88,8 @@ class Intake:
     def poll(self, now_ns: int) -> None:
         """Copy records from the rings, then queue all that wait as a chunk if large or old enough.
 
-        `now_ns`: CLOCK_MONOTONIC. Nothing is copied while CHUNK_BYTES wait already or the writer
-        has too much to do (`WriterThread.ready`): records stay in the rings then, which count what
-        they lose. A chunk is queued at CHUNK_BYTES, or CHUNK_NS after it began, which is when the
-        one before was queued; if the writer's queue is full, it goes on waiting. Raises ProbeError:
-        the rings cannot be read.
+        Nothing is copied while CHUNK_BYTES wait already or the writer has too much to do: records
+        stay in the rings then, which count what they lose. Raises ProbeError.
         """
         if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
             self.drain()
@@ -73,8 +104,7 @@ class Intake:
     def drain(self) -> bool:
         """Copy all committed records from the rings; return whether there were any.
 
-        However many wait already. Adds them to the waiting records, `taken_bytes` and the limits'
-        count; sets `clock`, also if there were none. Raises ProbeError: the rings cannot be read.
+        Raises ProbeError: the rings cannot be read.
         """
         segments = self._probes.drain()
         self.clock = clocks.reading()  # right after the copy: later events go to the next chunk
@@ -86,11 +116,9 @@ class Intake:
         return bool(segments)
 
     def offer_chunk(self, now_ns: int) -> None:
-        """Queue the waiting records as a chunk; then none wait, and the next begins at `now_ns`.
+        """Queue the waiting records as a chunk, behind new call stacks if a look for these is due.
 
-        If the writer's queue is full, the records go on waiting. Before them, a job for new call
-        stacks is queued, if a look for these is due. Without records nothing is queued, and only
-        the next chunk's beginning is set.
+        If the writer's queue is full, the records go on waiting.
         """
         if self._pending and self._stacks.due(now_ns):
             self._stacks.put(self._writer)
@@ -101,10 +129,7 @@ class Intake:
         self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that write new stacks, the waiting records and titles of their processes.
-
-        The records go on waiting.
-        """
+        """Return the jobs that write new stacks, the waiting records and their titles."""
         chunk = [self._writer.chunk(self._pending, self.clock)] if self._pending else []
         titles = self._titles.job(self._writer, self._pending)
         return [*self._stacks.jobs(self._writer), *chunk, titles]
@@ -133,10 +158,7 @@ class LossFeed:
     def sample_programs(self, now_ns: int) -> None:
         """Sample the programs' counters of skipped runs, and queue loss windows up to `now_ns`.
 
-        The kernel skips a program that is already running on that CPU (recursion_misses). The
-        counters of programs with the same event letter are added up; a program that was not loaded
-        counts 0. Windows that find the writer's queue full wait for the next sample. `now_ns`:
-        CLOCK_MONOTONIC.
+        The kernel skips a program that is already running on that CPU (recursion_misses).
         """
         misses: dict[str, int] = {}
         for program in self._probes.programs():
@@ -144,11 +166,10 @@ class LossFeed:
         self._put(self._counters.sample_programs(misses, now_ns))
 
     def _put(self, windows: list[Window]) -> None:
-        """Queue one job for the windows that wait and `windows`; all wait if the queue is full."""
         self._windows.extend(windows)
         if self._windows and self._writer.offer(self._writer.loss(self._windows)):
             self._windows = []
 
     def jobs(self) -> list[Job]:
-        """Return the job that writes the waiting windows, which go on waiting; [] without any."""
+        """Return the job that writes the waiting windows; [] without any."""
         return [self._writer.loss(self._windows)] if self._windows else []

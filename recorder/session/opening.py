@@ -4,36 +4,142 @@
 `prepare` loads and writes nothing; `open_recording` does, and says how to undo it.
 """
 
+import os
+import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+import numpy as np
+import zstandard
 
 from biotrail.recorder.filters.filters import with_below
-from biotrail.recorder.host import clocks, devices, memory_limit
+from biotrail.recorder.host import clocks, devices, host, memory_limit
 from biotrail.recorder.host.device_paths import with_paths
-from biotrail.recorder.notes.cgroup_look import CgroupLook
+from biotrail.recorder.host.own_io import own_file_marker
+from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
-from biotrail.recorder.output.sinks import Sink
+from biotrail.recorder.output.flight_buffer import FlightBuffer
+from biotrail.recorder.output.folders import HeldDirectory
+from biotrail.recorder.output.output import NewFile
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes
 from biotrail.recorder.probes.choice import make_probes
 from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
 from biotrail.recorder.probes.kernel.run_stats import StatsChild
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.rights.rights import Lack
-from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.payloads import Clock, Device, DeviceFilter, Header, MissingTracepoint
-from biotrail.recorder.session import facts, rights_kept
+from biotrail.recorder.schema import records
+from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.schema.payloads import (
+    Clock,
+    Device,
+    DeviceFilter,
+    Header,
+    HostFacts,
+    KernelFacts,
+    MissingTracepoint,
+)
+from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
-from biotrail.recorder.session.sinks_open import open_sink, reserve
 from biotrail.recorder.session.stop import StopRequests
 from biotrail.recorder.session.watches import Watches
 from biotrail.recorder.symbols.kallsyms import read_once
+
+
+def versions(created_by: str) -> dict[str, str]:
+    """Return the versions of biotrail (`created_by`), python, numpy and zstandard by name."""
+    return {
+        "biotrail": created_by,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
+    }
+
+
+_STDOUT = 1
+KEEP_BYTES = 1 << 30
+"""Most bytes of chunks in a flight recorder's memory where the option limits only seconds."""
+
+
+def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> BinaryIO | HeldDirectory:
+    """Open the file or pipe of a plain log, or the directory for a rotation or dumps.
+
+    Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
+    closes it; `undo` what deletes the file that was made, in case the recording cannot begin.
+    Raises OutputError.
+    """
+    path = options.output
+    if options.rotate is not None or options.keep is not None:
+        if path is None:
+            raise OutputError("standard output takes one log: give a file name (-o)")
+        return _directory_of(path, stack)
+    if path is None:
+        return stack.enter_context(open(_STDOUT, "wb", buffering=0, closefd=False))
+    made = NewFile(path, force=options.force)
+    stack.callback(made.close)
+    undo.callback(made.discard)
+    return made.stream
+
+
+def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
+    """Open the directory of the file `path`; `stack` closes it."""
+    directory = os.path.dirname(path)
+    called = directory or "."
+    if not os.path.isdir(called):
+        raise OutputError(f"{called} is no directory: make it, or give another path (-o)")
+    place = HeldDirectory(directory, shown=path)
+    stack.callback(place.close)
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):
+        raise OutputError(f"{called} may not be written to: give another path (-o)")
+    return place
+
+
+def buffer_limit(limit: Limit) -> Limit:
+    """Return `limit`, with a limit of bytes if it has none."""
+    if limit.bytes is not None:
+        return limit
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Limit(min(KEEP_BYTES, total // 8), limit.seconds)
+
+
+def open_sink(
+    options: RecordOptions,
+    place: BinaryIO | HeldDirectory,
+    header: Header,
+    probes: Probes,
+) -> Sink:
+    """Return the recording's sink, as the options have it; `place`: what `reserve` returned.
+
+    The header is written to the log's first file, except by a FlightBuffer, which makes no file
+    before its first dump. The probes get to know every file before it is written to (`own_file`).
+    Raises OutputError or OSError.
+    """
+    programs, on_file = probes.programs, own_file_marker(probes.own_file)
+    if not isinstance(place, HeldDirectory):
+        on_file(place)
+        return PlainLog(place, options.output, header, options.level, options.sync)
+    series = Series(
+        options.output or "",
+        options.max_files,
+        force=options.force,
+        on_file=on_file,
+        directory=place,
+    )
+    if options.keep is not None:
+        return FlightBuffer(series, header, buffer_limit(options.keep), programs, options.level)
+    limit = options.rotate or Limit()
+    return RotatingLog(series, header, limit, programs, options.level, options.sync)
+
 
 _STDERR = 2
 _ROOM_FOR_SYMBOLS = 96 << 20
@@ -87,10 +193,8 @@ class Opened:
 def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> Prepared:
     """Catch signals, look the command up, resolve the devices, and make the probes.
 
-    Nothing is loaded, started or written. `stack`, at its end, sets the old signal handlers again
-    and closes the command's descriptor. `probes`: what records, whatever the options say; None:
-    made by `options.backend` and `options.follow`. Raises TraceError: a device, the command or the
-    backend does not exist, or what is to be followed cannot be.
+    Nothing is loaded, started or written. `probes`: what records, whatever the options say; None:
+    made by `options.backend` and `options.follow`. Raises TraceError.
     """
     stop = stack.enter_context(StopRequests())
     child = _find_command(options, stack)
@@ -116,11 +220,6 @@ def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> 
 
 
 def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
-    """Return the command, not started; None: `options` have none. `stack` closes its descriptor.
-
-    The command's standard output goes to stderr if stdout takes the log (no `options.output`).
-    Raises TraceError: its program is not in PATH, or not executable.
-    """
     if not options.command:
         return None
     child = Child(options.command, stdout=_STDERR if options.output is None else None)
@@ -131,14 +230,7 @@ def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
 def _resolve_devices(
     options: RecordOptions,
 ) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
-    """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig).
-
-    First the devices that the user named, then those that they are stacked on (if `--below`), then
-    the path disks of NVMe multipath devices among all these; the latter two without "spec". A pair
-    is (dev_t of the disk, dev_t of the partition or 0). A device that was named twice has two
-    entries, by each "spec", and one pair. Both are empty if no device was named, which means all
-    devices. Raises TraceError: a device does not exist.
-    """
+    """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig)."""
     named = [(spec, devices.resolve(spec)) for spec in options.devices]
     pairs = list(dict.fromkeys(pair for _, pair in named))
     more = with_paths(with_below(pairs) if options.filters.below else pairs)[len(pairs) :]
@@ -149,9 +241,8 @@ def _resolve_devices(
 def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
-    The header's clocks are read right before attaching. A flight recorder writes its header only
-    with a dump. `stack` closes what was opened, when the recording is over or has failed to begin.
-    `undo` deletes the files made and ends the command, in case it fails to begin; a file that
+    `stack` closes what was opened, when the recording is over or has failed to begin. `undo`
+    deletes the files made and ends the command, in case it fails to begin; a file that
     `options.force` replaced does not come back. Raises TraceError or OSError.
     """
     options, probes = prepared.options, prepared.probes
@@ -161,7 +252,8 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     watches = Watches(options.triggers, {disk for disk, _ in prepared.disks})
     stack.callback(watches.close)
     stack.callback(probes.close)
-    with _reading_symbols():
+    room = memory_limit.room()
+    with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
         probes.open()
     count_runs = _run_counter(prepared, stack, messages)
     # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
@@ -174,7 +266,9 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     )
     files = FileWatch(options.files, probes)
     messages += [files.lacking] if files.lacking else []
-    messages += _path_messages(options, probes)
+    if options.path and not probes.capabilities.path:
+        raise ProbeError("this backend records no path: use --backend core, or no --path")
+    messages += probes.path.messages()
     cgroups = CgroupLook.watching(probes, options.filters.named, stack, messages.append)
     cgroups.begin()
     seen = fingerprint()
@@ -208,18 +302,8 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     )
 
 
-def _reading_symbols() -> AbstractContextManager[None]:
-    """Return the block in which the kernel's symbols are read once, where memory has room."""
-    room = memory_limit.room()
-    roomy = room is None or room.bytes >= _ROOM_FOR_SYMBOLS
-    return read_once() if roomy else nullcontext()
-
-
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
-    """Start the guard of the experiment, while there are all rights; it stops nothing yet.
-
-    `stack` ends it, and lets the suspect go on. Raises ProbeError.
-    """
+    """Start the guard of the experiment, while there are all rights; it stops nothing yet."""
     if options.pausing is None:
         return None
     victims = {*options.filters.pids, *options.filters.tids}
@@ -230,26 +314,10 @@ def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Gua
     return guard
 
 
-def _path_messages(options: RecordOptions, probes: Probes) -> list[str]:
-    """Return a message for each part of the path that was asked for and is not recorded.
-
-    probes: open. Raises ProbeError: parts were asked for, and the backend records none.
-    """
-    if options.path and not probes.capabilities.path:
-        raise ProbeError("this backend records no path: use --backend core, or no --path")
-    return probes.path.messages()
-
-
 def _run_counter(
     prepared: Prepared, stack: ExitStack, messages: list[str]
 ) -> Callable[[bool], None]:
-    """Return a function that switches (True: on) the kernel's counting of program runs.
-
-    If rights are to be given up and this process has the one for counting, a child process keeps
-    it and switches; `stack` ends the child, and what is to be said of it is added to `messages`,
-    also later. Otherwise the probes switch, also where no process can be started, which is added to
-    `messages` too.
-    """
+    """Return a function that switches (True: on) the kernel's counting of program runs."""
     if prepared.options.give_up_rights and capabilities.holds(STATS_RIGHT):
         try:
             child = StatsChild(messages.append)
@@ -262,11 +330,7 @@ def _run_counter(
 
 
 def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[MissingTracepoint]:
-    """Return the tracepoints of the event set that are not recorded: letter, tracepoint, reason.
-
-    In the order of PROBES, for attached probes. A tracepoint outside of the event set is not
-    missing, nor is G where it only stands in for s (lifecycle without block_io_start).
-    """
+    """Return the tracepoints of the event set that are not recorded, and why."""
     return [
         {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
         for p in probes.programs()
@@ -282,28 +346,31 @@ def _header(
     missing: list[MissingTracepoint],
     lacking: list[Lack],
 ) -> Header:
-    """Return the log's header, for attached probes; the host is looked up now.
-
-    `clock`: clock readings (name → ns) from before the programs were attached. `listed`: the
-    devices, likewise. `missing`,
-    `lacking`: as in Opened. The event letters are those of attached programs, sorted; rings are
-    {"levels": number, "bytes": one CPU's by level}.
-    """
+    """Return the header of a new log, for attached probes."""
     options, probes = prepared.options, prepared.probes
-    levels = [] if probes.sizes is None else list(probes.sizes.by_level)
+    machine = host.facts()
+    kernel: KernelFacts = machine.pop("kernel", {})
     letters = sorted({p.letter for p in probes.programs() if p.attached})
-    return facts.header(
-        created_by=options.created_by,
-        clock=clock,
-        command=options.argv,
-        filters={"devices": prepared.devices, **options.filters.header()},
-        events={"set": options.events, "letters": letters, "missing": missing},
-        stacks=options.stacks,
-        files=files.facts,
-        path=probes.path,
-        kernel_enums=probes.kernel_enums(),
-        backend=probes.backend_facts(),
-        rings={"levels": len(levels), "bytes": levels},
-        rights=rights_kept.facts(lacking),
-        listed=listed,
-    )
+    made: Header = {
+        "log_id": os.urandom(16).hex(),
+        "created_by": options.created_by,
+        "host": cast(HostFacts, machine),
+        "kernel": {**kernel, **probes.kernel_enums()},
+        "clocks": clock,
+        "devices": listed,
+        "command": list(options.argv),
+        "filters": {"devices": prepared.devices, **options.filters.header()},
+        "events": {"set": options.events, "letters": letters, "missing": missing},
+    }
+    if options.stacks:
+        made["stacks"] = {"user": options.stacks >= Stacks.USER}
+    made.update(files.facts)
+    if (parts := probes.path.facts()) is not None:
+        made["path"] = parts
+    made.update(cast(Header, probes.backend_facts()))
+    made["versions"] = versions(options.created_by)
+    levels = [] if probes.sizes is None else list(probes.sizes.by_level)
+    made["rings"] = {"levels": len(levels), "bytes": levels}
+    made["rights"] = rights_kept.facts(lacking)
+    made["schema"] = records.schema(probes.path.parts, "sites" in made, options.events == "light")
+    return made

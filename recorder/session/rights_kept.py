@@ -6,7 +6,7 @@ import os
 import stat
 from contextlib import suppress
 
-from biotrail.recorder.output import ownership
+from biotrail.recorder.output import folders
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
@@ -31,7 +31,7 @@ def needed(options: RecordOptions) -> set[str]:
     names = {"CAP_KILL"} if options.command else set()
     names |= {"CAP_SYSLOG"} if options.stacks or "fs" in options.path else set()
     names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
-    if (directory := _directory_of_more(options)) is not None and ownership.owner() is not None:
+    if (directory := _directory_of_more(options)) is not None and folders.owner() is not None:
         names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
         names |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
     return names
@@ -40,57 +40,45 @@ def needed(options: RecordOptions) -> set[str]:
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     """Return actions to try without privileges, each with the capability to keep if it fails.
 
-    Always: reading the programs' counters, CAP_BPF (CAP_SYS_ADMIN, where this process has no
-    CAP_BPF): before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2) requires it even for an
-    open descriptor. Always: checking that real-time priority is permitted, CAP_SYS_NICE. If files
-    are made while recording and the user did not call sudo: making one in the output's directory,
-    CAP_DAC_OVERRIDE. `probes`: attached.
+    Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
+    requires the capability even for an open descriptor. Becoming real-time. If files are made while
+    recording and the user did not call sudo, making one in the output's directory.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
     actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
-    if (directory := _directory_of_more(options)) is not None and ownership.owner() is None:
+    if (directory := _directory_of_more(options)) is not None and folders.owner() is None:
         actions.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
     return actions
 
 
 def _check_priority() -> None:
-    """Raise PermissionError unless this process may become real-time without a capability."""
     if not priority.permitted():
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def lacking(options: RecordOptions) -> list[Lack]:
-    """Return what will not work for lack of rights (rights.lacking), for these options.
+    """Return what will not work for lack of rights; "processes" only matters with `--children`.
 
-    The rights are the calling thread's as of now: call it before `reduce`. That other users'
-    processes are hidden ("processes") is left out without `--children`; all else is returned
-    whatever the options. Raises OSError: the rights cannot be read.
+    The rights are the calling thread's as of now: call it before `reduce`. Raises OSError.
     """
     lacks = rights.lacking()
     return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
 
 
 def facts(lacks: list[Lack]) -> RightFacts:
-    """Return the header's `rights`: {"uid", "lacking": [{"what", "needs"}, …]}."""
+    """Return the header's `rights`."""
     entries: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacks]
     return {"uid": os.geteuid(), "lacking": entries}
 
 
 def _directory_of_more(options: RecordOptions) -> str | None:
-    """Return the directory where files are made while recording: of a rotation, or of dumps.
-
-    "." for an output without directory. None: none are made, or the output is standard output.
-    """
+    """Return the directory where files are made while recording; None: none are."""
     if options.output is None or (options.rotate is None and options.keep is None):
         return None
     return os.path.dirname(options.output) or "."
 
 
 def _sticky_of_another(directory: str) -> bool:
-    """Return whether a directory is sticky and not this process's effective user's.
-
-    False if it cannot be looked at.
-    """
     with suppress(OSError):  # reported when the first file is made
         status = os.stat(directory)
         return bool(status.st_mode & stat.S_ISVTX) and status.st_uid != os.geteuid()
@@ -98,23 +86,17 @@ def _sticky_of_another(directory: str) -> bool:
 
 
 def _make_nameless_file(directory: str) -> None:
-    """Make and close an unnamed file (O_TMPFILE) in a directory, to see whether that is permitted.
-
-    Leaves nothing behind. Raises OSError: not permitted, or the file system lacks O_TMPFILE.
-    """
-    os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, ownership.PRIVATE_FILE))
+    """Make and close an unnamed file in a directory, to see whether that is permitted."""
+    os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, folders.PRIVATE_FILE))
 
 
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
     """Give up the calling thread's capabilities but those that recording needs, for good.
 
     Kept are, of those held, `needed`, CAP_SYSLOG for stacks of followed objects, and what a failing
-    one of `trials` requires. Threads and programs started later get no more. `probes`: attached.
-    Returns (names of the capabilities kept, warning): the warning is "", or says which other
-    threads of this process keep more, or that programs started later may get more. (None, warning
-    that all are kept) where they could not be given up, as a system call failed or the C library
-    has none for it. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is raised first, so that
-    real-time priority stays possible without.
+    one of `trials` requires. `probes`: attached. Returns (names of the capabilities kept, warning
+    or ""); (None, warning) where they could not be given up. If this process has CAP_SYS_NICE,
+    RLIMIT_RTPRIO is raised first, so that real-time priority stays possible without.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()

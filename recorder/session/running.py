@@ -17,7 +17,7 @@ from biotrail.recorder.notes.changes import ChangeNotes
 from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.notes.titles import TitleWatch
-from biotrail.recorder.output.rotation import Rotation
+from biotrail.recorder.output.sinks import RotatingLog
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import Probes
@@ -25,17 +25,115 @@ from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
-from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.cost_watch import ADVICE, SITES_ADVICE, CostWatch
-from biotrail.recorder.session.flight import Flight
-from biotrail.recorder.session.intake import Intake, LossFeed
-from biotrail.recorder.session.limits import StopLimits
+from biotrail.recorder.session.cost_watch import (
+    ADVICE,
+    LOOK_NS,
+    SITES_ADVICE,
+    CallBudget,
+    CostWatch,
+    end_message,
+)
+from biotrail.recorder.session.dumps import Flight, Rotation
+from biotrail.recorder.session.intake import Intake, LossFeed, StopLimits
 from biotrail.recorder.session.opening import Opened
-from biotrail.recorder.session.pace import GLANCE, LONGEST, NAP, SHORTEST, Pace
-from biotrail.recorder.session.progress import Progress
 from biotrail.recorder.session.session_types import RecordOptions, Status
 from biotrail.recorder.session.stop import Every, StopRequests
+
+SHORTEST = 0.005
+LONGEST = 0.05
+"""Where the programs do not wake the recorder, or what it looks for does not."""
+NAP = 0.45
+"""Where they do, twice in a chunk's time: what missed waking it up waits no longer."""
+GLANCE = 0.025
+"""A longer sleep is ended by programs, or interrupted after this time to check the rings: a sudden
+load of five million events a second fills one of 16 MiB in 60 ms, and on a busy machine waking up
+takes a while."""
+TARGET_FILL = 0.1
+"""Share of the fullest ring that may be in use on waking: a burst ten times the last fits."""
+
+
+class Pace:
+    """The sleep between two polls, `seconds`, adapted to how full the rings were."""
+
+    def __init__(self, longest: float = LONGEST) -> None:
+        """Begin with the shortest sleep. longest: LONGEST, or NAP if programs wake the recorder."""
+        self.longest = longest
+        self.seconds = SHORTEST
+
+    def adapt(self, fill: float, slept: float) -> None:
+        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll at this load.
+
+        `fill`: the fullest ring's used share, 0 to 1, after a sleep of `slept` seconds, which may
+        have ended early. `seconds` at most doubles.
+        """
+        wanted = slept * TARGET_FILL / fill if fill > 0 else self.longest
+        self.seconds = min(max(min(wanted, 2 * self.seconds), SHORTEST), self.longest)
+
+    @property
+    def wants_waking(self) -> bool:
+        """Whether programs are to wake the recorder from the coming sleep: it may exceed GLANCE."""
+        return 2 * self.seconds > GLANCE
+
+    def split_sleep(self, left: float) -> list[float]:
+        """Return the next sleep (s) in one part or two; between them `must_poll` is to be asked."""
+        seconds = min(self.seconds, left)
+        return [seconds] if seconds <= GLANCE else [GLANCE, seconds - GLANCE]
+
+    def must_poll(self, fill: float) -> bool:
+        """Return whether to empty the rings before the sleep is over, at this fill (0 to 1)."""
+        return fill >= TARGET_FILL
+
+
+class Progress:
+    """Calls `on_status` with the recording's figures so far."""
+
+    def __init__(
+        self,
+        on_status: Callable[[Status], None] | None,
+        began_ns: int,
+        intake: Intake,
+        writer: WriterThread,
+        loss: LossCounters,
+    ) -> None:
+        """`on_status`: called with each report. `began_ns`: CLOCK_MONOTONIC."""
+        self._on_status = on_status
+        self._began_ns = began_ns
+        self._intake = intake
+        self._writer = writer
+        self._loss = loss
+
+    def events(self) -> float:
+        """Return about how many events were copied from the rings so far.
+
+        The number of events written, scaled by bytes copied per byte written.
+        """
+        writer = self._writer
+        return writer.meter.events * self._intake.taken_bytes / max(writer.raw_bytes, 1)
+
+    def block_events(self) -> float:
+        """Return about how many of `events` are of the block layer, each a run of its programs."""
+        meter = self._writer.meter
+        return self.events() * (1 - meter.path_events / max(meter.events, 1))
+
+    def report(self, now_ns: int, note: str = "") -> None:
+        """Call `on_status` with the figures at `now_ns` (CLOCK_MONOTONIC) and a message, or ""."""
+        if self._on_status is None:
+            return
+        self._on_status(
+            Status(
+                seconds=(now_ns - self._began_ns) / 1e9,
+                events=round(self.events()),
+                lost=self._loss.total,
+                log_bytes=self._writer.log_bytes,
+                note=note,
+            )
+        )
+
+    def tell(self, note: str) -> None:
+        """Report a message to the user now."""
+        self.report(time.monotonic_ns(), note)
+
 
 LOSS_NS = 250_000_000
 PROGRAMS_NS = 1_000_000_000
@@ -80,12 +178,6 @@ class Running:
     """Whether the programs wake the recorder from the coming sleep."""
 
     def __post_init__(self) -> None:
-        """Set `pace`, and `periodic`: every action first one period after the beginning.
-
-        Losses of rings, losses of programs, notes of devices and the like, user stacks, the
-        budget of timed calls, status; each with its own period, from 0.1 s (stacks) to 1 s, or
-        later where the recorder sleeps.
-        """
         self.pace = Pace(self._longest_sleep())
         actions: list[tuple[int, Callable[[int], None]]] = [
             (LOSS_NS, self.loss_feed.sample_rings),
@@ -100,9 +192,7 @@ class Running:
     def loop(self) -> None:
         """Poll until there is a reason to stop, which is then in `stop.reason`.
 
-        Before each round, the first that applies: a reason that is set already (a signal, removed
-        output), "duration", "command ended", "output failed", a limit of events or bytes. Raises
-        OSError or TraceError: the probes cannot be read.
+        Raises OSError or TraceError: the probes cannot be read.
         """
         while self.stop.reason is None:
             left = self._seconds_left()
@@ -119,13 +209,11 @@ class Running:
                 self._round(time.monotonic_ns())
 
     def _seconds_left(self) -> float:
-        """Return the seconds until the duration is over, 0 or less after it; inf without one."""
         if self.options.duration is None:
             return float("inf")
         return self.options.duration - (time.monotonic_ns() - self.began.monotonic) / 1e9
 
     def _longest_sleep(self) -> float:
-        """Return the longest sleep (s): NAP where all that may need a poll wakes the recorder."""
         options, command = self.options, self.child
         polled = (
             self.probes.waker is None
@@ -139,12 +227,7 @@ class Running:
         return LONGEST if polled else NAP
 
     def _until_due(self) -> float:
-        """Return the seconds until something is to be done, whatever comes from the rings.
-
-        A chunk is old enough, and a live view waits for it; runs are to be counted, or no longer; a
-        file is too old. A dump that waits, or a chunk that finds the queue full, is tried again
-        after LONGEST, stacks of programs are looked for after HURRIED_NS.
-        """
+        """Return the seconds until something is to be done, whatever comes from the rings."""
         now_ns = time.monotonic_ns()
         due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
         left = (due_ns - now_ns) / 1e9
@@ -153,12 +236,7 @@ class Running:
         return min(left, HURRIED_NS / 1e9) if self.opened.stacks.hurried else left
 
     def _sleep(self, left: float) -> None:
-        """Sleep until the next poll is due, for `left` seconds at most.
-
-        Ends early with the command (where it has a pidfd), by a signal, by a request to stop or
-        dump, or by a program; where none wakes the recorder, a sleep longer than GLANCE ends after
-        that if the fullest ring is TARGET_FILL full. Sets `slept`.
-        """
+        """Sleep until the next poll is due, for `left` seconds at most; sets `slept`."""
         began_ns = time.monotonic_ns()
         pidfd = None if self.child is None else self.child.pidfd
         if (waker := self.probes.waker) is not None:
@@ -174,7 +252,6 @@ class Running:
         self.slept = (time.monotonic_ns() - began_ns) / 1e9
 
     def _sleep_with_glance(self, left: float, pidfd: int | None) -> None:
-        """Sleep, with a look at the rings in between; arguments as of `_sleep`."""
         first, *rest = self.pace.split_sleep(left)
         self.stop.sleep(first, pidfd)
         for seconds in rest:
@@ -183,12 +260,6 @@ class Running:
             self.stop.sleep(seconds, pidfd)
 
     def _round(self, now_ns: int) -> None:
-        """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump.
-
-        Adapts the pace and the threads' priority to the rings' fill first. Requests for dumps are
-        heard, and messages reported, before a rotation or dump that is due is queued. `now_ns`:
-        CLOCK_MONOTONIC. Raises OSError or TraceError: the probes cannot be read.
-        """
         self.armed = (waker := self.probes.waker) is not None and self.pace.wants_waking
         if waker is not None and self.armed:
             waker.arm()  # before all that is looked at: what comes later wakes
@@ -209,11 +280,7 @@ class Running:
                 self._put_border(border, now_ns)
 
     def listen(self) -> None:
-        """Pass signals and triggers that request a dump to the flight recorder.
-
-        Sets `stop.dumps` back to 0: several signals since the last call are one request, named by
-        the last. Only what `options` have triggers for is looked at.
-        """
+        """Pass signals and triggers that request a dump to the flight recorder."""
         if self.stop.dumps:
             self.stop.dumps = 0
             self.flight.request_dump(self.stop.asked_by)
@@ -228,10 +295,7 @@ class Running:
             self.flight.hold_from(self.opened.watches.hold_from())
 
     def _hear_guard(self) -> None:
-        """Queue notes of periods in which the suspect stood; stop after the last, if nothing else.
-
-        That is, without a duration and a command.
-        """
+        """Queue notes of periods in which the suspect stood; stop after the last."""
         if (guard := self.opened.guard) is None:
             return
         guard.hear()
@@ -240,23 +304,14 @@ class Running:
             self.stop.request("pauses done")
 
     def pass_on(self) -> None:
-        """Report to the user dumps that were written or failed, then all of `opened.messages`.
-
-        Each once: `opened.messages` is then empty.
-        """
+        """Report to the user dumps that were written or failed, then all of `opened.messages`."""
         for message in self.flight.messages():
             self.progress.tell(message)
         while self.opened.messages:
             self.progress.tell(self.opened.messages.pop(0))
 
     def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
-        """Queue all records and losses so far, then the rotation or dump `border`.
-
-        Its file then ends, or its dump is cut, at the clock readings of a drain that is made here.
-        A job for new call stacks goes before it. If the writer's queue has no room for one of all
-        these, nothing is ordered (though those before are queued); the next round tries again.
-        `border`: is due.
-        """
+        """Queue all records and losses so far, then the rotation or dump `border`."""
         self.intake.drain()
         self.intake.offer_chunk(now_ns)
         self.loss_feed.sample_rings(now_ns)
@@ -266,11 +321,10 @@ class Running:
     def _look_around(self, now_ns: int) -> None:
         """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""
         self.changes.look(now_ns)
-        if self.opened.sink.removed() and not self.rotation.possible:
+        if self.opened.sink.removed() and not isinstance(self.opened.sink, RotatingLog):
             self.stop.request("output removed")
 
     def _watch_cost(self, now_ns: int) -> None:
-        """Let the cost be watched, and report its warning if there is one."""
         warning = self.watch.tick(now_ns, self.progress.block_events())
         if warning and self.options.max_cpu_ends:
             self.fail(ProbeError(warning))
@@ -278,11 +332,9 @@ class Running:
             self.progress.report(now_ns, warning)
 
     def _watch_calls(self, now_ns: int) -> None:
-        """End the timing of calls where it exceeds its budget; say so to the user and the log."""
         self.call_budget.look(now_ns, self._note_end_of_timing)
 
     def _note_end_of_timing(self, note: CallTimingNote) -> None:
-        """Queue the note `call_timing`, waiting for room, and report the end of timing."""
         self.writer.submit(self.writer.note("call_timing", lambda: dict(note)))
         self.progress.report(note["until"], end_message(note))
 
@@ -307,12 +359,9 @@ def start(
 ) -> Running:
     """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-    Returns the recording, whose duration counts from now. The caller has to run its `loop`, then
-    `finish`, which ends the log and the thread; the end of `stack` only returns the threads to
-    normal scheduling and ends the look for cgroups, and `undo` ends the thread where this fails.
-    `kept`: capabilities that were kept when others were given up; None: none were given up.
-    `on_status`: as in `record`; first called without a message. Empties `opened.messages`. Raises
-    OSError or TraceError.
+    The caller has to run its `loop`, then `finish`, which ends the log and the thread; `undo` ends
+    the thread where this fails. `kept`: capabilities that were kept when others were given up;
+    None: none were given up. Raises OSError or TraceError.
     """
     prepared, clock = opened.prepared, opened.header["clocks"]
     options, probes = prepared.options, prepared.probes
@@ -324,6 +373,10 @@ def start(
     limits = StopLimits(options, writer)
     titles = TitleWatch(options.command_lines)
     intake = Intake(probes, opened.stacks, titles, writer, limits, now_ns)
+    urgency = Urgency()
+    urgency.add_thread()
+    urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
+    stack.callback(urgency.relax)
     running = Running(
         options=options,
         stop=prepared.stop,
@@ -347,48 +400,24 @@ def start(
         limits=limits,
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
-        watch=_cost_watch(opened, now_ns),
+        watch=CostWatch(
+            probes,
+            opened.count_runs,
+            options.max_cpu,
+            now_ns,
+            SITES_ADVICE if options.max_cpu_ends else ADVICE,
+        ),
         call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
-        urgency=_urgency(writer, stack),
+        urgency=urgency,
     )
     opened.cgroups.start()
     stack.callback(opened.cgroups.stop)
-    for message in ("", *_first_messages(opened)):
+    small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
+    messages = [*opened.messages, *opened.stacks.nameless(), small, probes.short_of_memory()]
+    for message in ("", *filter(None, messages)):
         running.progress.report(now_ns, message)
     opened.messages.clear()
     if opened.guard is not None:
         opened.guard.go()
     return running
-
-
-def _cost_watch(opened: Opened, now_ns: int) -> CostWatch:
-    """Return the watch of the recording's cost, from `now_ns` on."""
-    options = opened.prepared.options
-    advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
-    return CostWatch(opened.prepared.probes, opened.count_runs, options.max_cpu, now_ns, advice)
-
-
-def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
-    """Return the Urgency of this thread and the writer's; `stack` ends real-time scheduling.
-
-    Both keep their scheduling until rings fill.
-    """
-    urgency = Urgency()
-    urgency.add_thread()
-    urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
-    stack.callback(urgency.relax)
-    return urgency
-
-
-def _first_messages(opened: Opened) -> list[str]:
-    """Return the messages to report when recording begins: `opened.messages` and others.
-
-    What the kernel's hidden symbols mean for call stacks and for what waits are for, each if it is
-    recorded; messages if rings are smaller than wanted. In this order;
-    `opened.messages` is not changed.
-    """
-    options = opened.prepared.options
-    small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-    memory = [message for message in (small, opened.prepared.probes.short_of_memory()) if message]
-    return [*opened.messages, *opened.stacks.nameless(), *memory]

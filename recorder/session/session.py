@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one recording from start to stop: from probes by rings to the log."""
 
+import ctypes
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
-from biotrail.recorder.output.memory import keep_freed_memory
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.session.finishing import finish
-from biotrail.recorder.session.opening import Opened, open_recording, prepare
+from biotrail.recorder.session.opening import open_recording, prepare
 from biotrail.recorder.session.rights_kept import reduce
 from biotrail.recorder.session.running import start
 from biotrail.recorder.session.session_types import RecordOptions, Status, Summary
@@ -36,7 +36,10 @@ def record(
         with ExitStack() as undo:
             opened = open_recording(prepared, stack, undo)
             # Before the first thread is started, as threads inherit capabilities.
-            kept = _give_up_rights(opened) if options.give_up_rights else None
+            kept = None
+            if options.give_up_rights:
+                kept, warning = reduce(options, prepared.probes)
+                opened.messages.extend([warning] if warning else [])
             running = start(opened, kept, on_status, stack, undo)
             undo.pop_all()
         try:
@@ -46,13 +49,20 @@ def record(
         return finish(running)
 
 
-def _give_up_rights(opened: Opened) -> list[str] | None:
-    """Give up the capabilities that recording no longer needs; return those that are kept.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_LARGEST_BLOCK = 32 << 20  # what glibc accepts
+_KEPT = 256 << 20
 
-    None: giving up failed (see `reduce`). Adds a warning to `opened.messages` then, and where other
-    threads keep more.
+
+def keep_freed_memory() -> None:
+    """Set glibc's malloc to keep freed memory; do nothing with another C library.
+
+    Copies of the rings are megabytes long. By default each is a mapping of its own, and the page
+    faults of a fresh mapping cost five times what the copy itself does. With a single arena the
+    poll loop reuses what the writer thread freed.
     """
-    kept, warning = reduce(opened.prepared.options, opened.prepared.probes)
-    if warning:
-        opened.messages.append(warning)
-    return kept
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)
+        mallopt(_M_ARENA_MAX, 1)

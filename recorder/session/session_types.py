@@ -10,7 +10,7 @@ from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.pausing.guard import Pausing
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.wish import FollowWish
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.payloads import MissingTracepoint
@@ -65,7 +65,7 @@ class RecordOptions:
     """Timed calls that took longer are recorded even without I/O."""
     call_budget: float = 5.0
     """Per cent of a CPU above which calls are no longer timed; 0: no limit."""
-    follow: FollowWish | None = None
+    follow: FollowOptions | None = None
     """Requests or bios to follow beside their events; None: none."""
     triggers: Triggers = field(default_factory=Triggers)
     """Events that cause a dump, besides SIGUSR1, SIGUSR2 and the recording's end."""

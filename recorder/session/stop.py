@@ -31,10 +31,6 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        """Make the pipe that wakes `sleep`, with nothing requested so far.
-
-        No signal is handled before the context is entered.
-        """
         self.reason: str | None = None
         """Why to stop, such as "interrupted"; None: go on."""
         self.signals = 0
@@ -47,10 +43,7 @@ class StopRequests:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Set the handlers, unless this is not the main thread; return this object.
-
-        SIGHUP is left alone where it is ignored (nohup). The old handlers are kept for the exit.
-        """
+        """Set the handlers; SIGHUP is left alone where it is ignored (nohup)."""
         if threading.current_thread() is threading.main_thread():
             for number in (*_SIGNALS, *DUMP_SIGNALS):
                 handler = signal.getsignal(number)
@@ -65,21 +58,12 @@ class StopRequests:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Set the old handlers again, and close the pipe; exceptions pass.
-
-        `reason` and the counts stay; nothing may be requested afterwards.
-        """
         for number, handler in self._old.items():
             signal.signal(number, handler)
         for descriptor in self._wake:
             os.close(descriptor)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Note the signal and wake the sleeper; Python runs this in the main thread.
-
-        SIGUSR1 and SIGUSR2 add 1 to `dumps` and set `asked_by`; any other adds 1 to `signals` and
-        requests the stop, with a reason such as "interrupted", unless `reason` is set already.
-        """
         if number in DUMP_SIGNALS:
             self.asked_by = signal.Signals(number).name
             self.dumps += 1
@@ -100,9 +84,7 @@ class StopRequests:
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
         """Sleep until the time is over, a signal or request comes, or a descriptor is readable.
 
-        `descriptors`: to be polled for input or their other end's closing; None is ignored. Returns
-        at once if a signal or request came since the last sleep, or a descriptor is ready already.
-        Which of these ended the sleep is not returned. `seconds`: at least 0.
+        Returns at once if a signal or request came since the last sleep.
         """
         wake = self._wake[0]
         poller = select.poll()  # unlike select(), without FD_SETSIZE
@@ -117,11 +99,7 @@ class Every:
     """Calls an action periodically. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, period_ns: int, action: Callable[[int], None], start_ns: int) -> None:
-        """Keep the action; it is first due a period after `start_ns`.
-
-        `action`: called with the time. `period_ns`: least time between two calls; a late call moves
-        all later ones.
-        """
+        """It is first due a period after `start_ns`; a late call moves all later ones."""
         self._period = period_ns
         self._action = action
         self.due_ns = start_ns + period_ns

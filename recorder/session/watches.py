@@ -27,11 +27,7 @@ class PressureWatch:
     """Thresholds of pressure, registered with the kernel, which wakes their descriptors."""
 
     def __init__(self, wanted: Collection[Pressure], machine: str = _MACHINE) -> None:
-        """Register them. machine: path of the machine's file.
-
-        Raises ProbeError: the kernel measures no pressure, the cgroup does not exist or is none of
-        cgroup v2, or the kernel refuses the threshold.
-        """
+        """Register the thresholds. Raises ProbeError."""
         self._poll = select.poll()
         self._by_descriptor: dict[int, Pressure] = {}
         try:

@@ -141,7 +141,6 @@ class Btf:
         self._check()
 
     def _check(self) -> None:
-        """Raise SiteError where a type refers to one that is not there."""
         rows = self.of_kinds((Kind.PTR, Kind.FUNC, *MODIFIERS))
         if (self.refs[rows] >= self.end).any() or (self.parameters().type >= self.end).any():
             raise self._damaged("a type refers to one that is not there")
@@ -250,10 +249,7 @@ class Btf:
         return np.isin(self._name_at, self._offsets(name.encode()))
 
     def _offsets(self, name: bytes) -> list[int]:
-        """Return where strings of the blob and its base read `name`, the ends of longer ones too.
-
-        A linker may let a string share the end of a longer one, so these count.
-        """
+        """Return where strings of the blob and its base read `name`, or the end of a longer one."""
         inherited = self.base._offsets(name) if self.base else []
         wanted = re.compile(re.escape(name + b"\0"))
         return inherited + [m.start() + self._string_base for m in wanted.finditer(self._strings)]

@@ -140,7 +140,7 @@ class Scope(ABC):
 
     @abstractmethod
     def _named(self, name: str, path: list[members.Step], text: str) -> Value:
-        """Compile an expression that begins with `name`. Raises SiteError without the site."""
+        pass
 
     def condition(self, text: str) -> Condition:
         """Compile a condition as `vec == 3`. Raises SiteError."""
@@ -250,7 +250,6 @@ class FormatScope(Scope):
         return _with(scalar, Value(Source.FIELD, text, at=(offset,), type=found.type))
 
     def _behind(self, found: Field, path: list[members.Step], text: str) -> Value:
-        """Compile the members of a struct that a field points to."""
         pointed = _POINTED.fullmatch(found.type)
         if pointed is None or self._types is None:
             raise SiteError(
@@ -283,7 +282,6 @@ def _with(scalar: Scalar, value: Value) -> Value:
 
 
 def _element(found: Field, path: list[members.Step], text: str) -> Field:
-    """Return one element of a field that is an array."""
     step = path[0]
     if len(path) > 1 or step.name or step.element >= found.elements:
         raise SiteError(

@@ -166,7 +166,6 @@ def member_names(btf: Btf, holder: Type) -> list[str]:
 
 
 def _bytes(btf: Btf, number: int) -> int:
-    """Return the size of a type in bytes, 1 for void."""
     found = btf.strip(number)
     if found.kind == Kind.PTR:
         return POINTER
@@ -216,7 +215,6 @@ def scalar(place: Place, text: str) -> tuple[Place, Scalar]:
 
 
 def _is_dev(place: Place) -> bool:
-    """Return whether the type is, or is a typedef of, dev_t."""
     found = place.btf.type(place.number)
     while found.kind == Kind.TYPEDEF and found.name not in ("dev_t", "__kernel_dev_t"):
         found = place.btf.type(found.extent)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.sites.declared import Event, Pair, Variant
+from biotrail.recorder.sites.declarations import Event, Pair, Variant
 from biotrail.recorder.sites.expressions import NO_VALUE, Condition, Scope, Value, sides
 
 WAYS = ("typed", "format")
@@ -105,7 +105,6 @@ class _Side:
         self._process = sides(process)[half] if process else ""
 
     def knows(self, text: str) -> bool:
-        """Return whether an expression means something here."""
         try:
             self.scope.value(text)
         except SiteError:
@@ -113,7 +112,6 @@ class _Side:
         return True
 
     def can_test(self, text: str) -> bool:
-        """Return whether a condition's field is here."""
         try:
             self.scope.condition(text)
         except SiteError:
@@ -140,10 +138,7 @@ class _Side:
 
 
 def _first(texts: tuple[str, ...], begins: list[_Side], end: _Side) -> str:
-    """Return the first alternative that every begin or the end knows; "": none is declared.
-
-    Raises SiteError of the last alternative at the begin: none is known.
-    """
+    """Return the first alternative that every begin or the end knows; "": none is declared."""
     for text in texts:
         if all(side.knows(text) for side in begins) or end.knows(text):
             return text

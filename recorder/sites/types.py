@@ -224,10 +224,7 @@ class TypeTable:
         return sorted(takings, key=lambda taking: (taking.name, taking.argument))
 
     def _protos(self, blob: Btf, struct: str) -> dict[int, tuple[int, int, int]]:
-        """Return (argument, arguments, slot) by the id of each function type that takes `struct`.
-
-        The types are those of `blob` and, for a module, of its base.
-        """
+        """Return (argument, arguments, slot) by the id of each function type that takes it."""
         pointers = self._pointers(blob, struct)
         found = dict(self._protos(blob.base, struct)) if blob.base else {}
         parameters = blob.parameters()

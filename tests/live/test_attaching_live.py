@@ -10,9 +10,16 @@ from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
-from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.loading import RETURN_0, AttachType, Place, ProgramType, load
-from biotrail.recorder.probes.sites.ways import WAYS, all_ways
+from biotrail.recorder.probes.sites.attaching import (
+    FUNCTION_WAYS,
+    RETURN_0,
+    AttachType,
+    Descriptors,
+    Place,
+    ProgramType,
+    all_ways,
+    load,
+)
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists(), reason="needs root and BTF"
@@ -59,7 +66,7 @@ def test_every_way_is_tried_and_nothing_stays_open() -> None:
     before = open_descriptors()
     ways = all_ways()
     # THEN each works or has a reason
-    assert tuple(way.name for way in ways) == WAYS
+    assert tuple(way.name for way in ways) == FUNCTION_WAYS
     assert all(way.works or way.reason for way in ways)
     assert open_descriptors() == before
 

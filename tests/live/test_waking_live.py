@@ -14,7 +14,7 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.rings.waker import Waker
-from biotrail.recorder.session.pace import NAP
+from biotrail.recorder.session.running import NAP
 from biotrail.recorder.session.session import record
 from tests.support.devices import LoopDevice
 from tests.support.fake_probes import options

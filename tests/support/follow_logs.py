@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
-from biotrail.converters.sites.followed import Followed, LifeReader, read_lives
+from biotrail.converters.sites.building import Followed, LifeReader, read_lives
 from biotrail.converters.sites.trees import Life, NodeKind
 from biotrail.recorder.schema.payloads import FollowFacts, SiteFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Role

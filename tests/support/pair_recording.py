@@ -8,8 +8,7 @@ from typing import Any
 
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.sites.pairs import PairConfig, PairProbes, PairReading
-from biotrail.recorder.sites.declarations import READY_MADE, read
-from biotrail.recorder.sites.declared import Event, Pair, Variant
+from biotrail.recorder.sites.declarations import READY_MADE, Event, Pair, Variant, read
 from tests.support.core_decoder import Event as Recorded
 from tests.support.core_decoder import walk
 

@@ -15,10 +15,10 @@ from typing import Any
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log.reader import LogReader
 from biotrail.recorder.probes.sites import attaching
+from biotrail.recorder.probes.sites.attaching import Way, all_ways
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
-from biotrail.recorder.probes.sites.ways import Way, all_ways
 from biotrail.recorder.sites import declarations, following
-from biotrail.recorder.sites.functions import KernelFunctions
+from biotrail.recorder.sites.following import KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
 from tests.support.ftrace_setup import TRACEFS
 from tests.vm.guest_bcc import biotrail

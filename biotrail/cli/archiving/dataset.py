@@ -20,7 +20,7 @@ from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.parquet.source import EVENTS, TABLE_KEY
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.output import directories, output
+from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import tallies, units
 from biotrail.text.progress import working
@@ -101,7 +101,7 @@ def add(recordings: list[Recording], target: Path, wanted: Wanted) -> Iterator[s
     for recording in recordings:
         name = stem(recording)
         _refuse_again(target, name, wanted.force)
-        with directories.adding_to_directory(target, force=wanted.force, marker=MARKER) as part:
+        with output.adding_to_directory(target, force=wanted.force, marker=MARKER) as part:
             lines = list(_write(recording, name, part, wanted))
         more = len(recording.paths) - 1
         others = f" and {units.plural(more, 'file')} more of its recording" if more else ""

@@ -33,7 +33,7 @@ from biotrail.converters.inputs.parquet.locations import (
     reason,
 )
 from biotrail.recorder.output import folders, output
-from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import OutputError, TraceError
 
 _SECONDS = 10

@@ -37,7 +37,7 @@ from biotrail.converters.inputs.parquet.locations import LocationError, reason
 from biotrail.converters.inputs.parquet.source import ArchiveSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.series import SUFFIX
 from biotrail.recorder.schema.errors import (
     LogFormatError,

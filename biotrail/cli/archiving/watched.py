@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from biotrail.recorder.output import folders, output
-from biotrail.recorder.output.explaining import explain
-from biotrail.recorder.output.held_directory import FileId, HeldDirectory
+from biotrail.recorder.output.folders import FileId, HeldDirectory, explain
 from biotrail.recorder.output.series import SUFFIX
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError, OutputError
 from biotrail.recorder.schema.strings import shown as as_shown

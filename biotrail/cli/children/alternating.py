@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from biotrail.cli.children.recorder_process import Recorder, stopping
-from biotrail.recorder.output.directories import make_directory
+from biotrail.recorder.output.output import make_directory
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.text.printing import say
 

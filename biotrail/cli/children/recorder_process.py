@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import BinaryIO, Self, cast
 
-from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
 

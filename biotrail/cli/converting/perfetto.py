@@ -20,7 +20,7 @@ from biotrail.converters.outputs.perfetto.names import Detail
 from biotrail.converters.outputs.perfetto.sizes import expected
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units

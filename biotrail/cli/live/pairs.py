@@ -11,7 +11,7 @@ import click
 
 from biotrail import __version__
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.notes.cgroup_look import CgroupLook
+from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.pairs import PairProbes, PairReading
 from biotrail.recorder.schema.errors import ProbeError

@@ -10,7 +10,7 @@ import click
 from biotrail.cli.options.gathering import added, option
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.wish import AUTO, FOLLOWED_IO, FollowWish
+from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, FollowOptions
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units, values
 
@@ -55,16 +55,16 @@ _NUMBERS = {
 _SETTINGS = (*_NUMBERS, "slower", "way")
 
 
-class FollowValue(click.ParamType[FollowWish]):
+class FollowValue(click.ParamType[FollowOptions]):
     """The value of --follow: `request` or `bio`, then settings, as `request,every=100`."""
 
     name = "follow"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> FollowWish:
+    ) -> FollowOptions:
         """Return what to follow. Fails with a usage error that says what there is."""
-        if isinstance(value, FollowWish):
+        if isinstance(value, FollowOptions):
             return value
         struct, *parts = str(value).split(",")
         if struct not in FOLLOWED_IO:
@@ -85,11 +85,11 @@ class FollowValue(click.ParamType[FollowWish]):
         return _wish(struct, given, lambda message: self.fail(message, param, ctx))
 
 
-def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowWish:
+def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowOptions:
     """Return what the settings say; `fail` is called with a message on one that is wrong."""
     from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
 
-    usual = FollowWish(struct)
+    usual = FollowOptions(struct)
     numbers = {name: _number(name, given[name], fail) for name in _NUMBERS if name in given}
     slower = 0.0
     if "slower" in given:
@@ -97,7 +97,7 @@ def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> 
     way = given.get("way", AUTO)
     if way not in (AUTO, *WAYS):
         fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
-    return FollowWish(
+    return FollowOptions(
         struct,
         numbers.get("every", usual.every),
         numbers.get("max", usual.at_once),
@@ -237,7 +237,7 @@ class RecordArguments:
         "say so; waits and the call that queues each bio are still recorded. 0: no limit.",
     )
     """Per cent of a CPU; 0: no limit."""
-    follow: FollowWish | None = option(
+    follow: FollowOptions | None = option(
         "--follow",
         type=FollowValue(),
         metavar="WHAT[,SETTINGS]",

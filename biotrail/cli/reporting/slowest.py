@@ -17,11 +17,11 @@ from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.followed import LifeReader, read_lives
-from biotrail.converters.sites.hits import Following, follows
+from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.converters.sites.joining import JOINED_TYPES
 from biotrail.converters.sites.lives import Wanted
 from biotrail.converters.sites.pair_names import pairs_in
+from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import tallies

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from biotrail.recorder.probes.sites.wish import FollowWish
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.text import units
 
 LOSSES = {
@@ -16,7 +16,7 @@ LOSSES = {
 """What is said of counts, beside lives."""
 
 
-def followed_lines(wish: FollowWish, counts: Mapping[str, int]) -> Iterator[str]:
+def followed_lines(wish: FollowOptions, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield how many lives were followed beside the block layer's events, and what is missing.
 
     counts: what became of lives and calls, by name (struct bt_follow_counts).

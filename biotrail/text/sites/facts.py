@@ -6,17 +6,17 @@ from typing import Any
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Calls, Figures, Merged, MergedNode
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.frames import KIND_NAMES
 from biotrail.converters.sites.lives import Tally
 from biotrail.converters.sites.trees import (
     ENDING_NAMES,
     FINISH_NAMES,
+    KIND_NAMES,
     ContextRun,
     Life,
     Node,
     NodeKind,
 )
-from biotrail.text.sites.names import NODE_NAMES
+from biotrail.text.sites.tree import NODE_NAMES
 
 Facts = dict[str, Any]
 

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.sites.hits import Following, follows
+from biotrail.converters.sites.tables import Following, follows
 from biotrail.text import units
 
 _WAYS = {
@@ -58,13 +58,11 @@ _MOST_NAMES = 6
 
 
 def _names(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sites(facts: Mapping[str, Any]) -> str:
-    """Return how many functions and tracepoints were attached: `141 functions, 13 tracepoints`."""
     kinds = [site.get("kind") for site in facts.get("sites", [])]
     functions, events = kinds.count("function"), kinds.count("tracepoint")
     parts = [units.plural(functions, "function")] if functions else []
@@ -72,7 +70,6 @@ def _sites(facts: Mapping[str, Any]) -> str:
 
 
 def _chosen(facts: Mapping[str, Any]) -> str:
-    """Return how objects were chosen; "": each was followed."""
     every, most = int(facts.get("every", 1)), int(facts.get("max", 0))
     slower = int(facts.get("slower_ns", 0))
     parts = [f"each {units.count(every)}th"] if every > 1 else []

@@ -40,7 +40,6 @@ def functions_table(functions: Functions, limit: int, width: int) -> RenderableT
 
 
 def _cells(row: Calls, functions: Functions) -> Sequence[str]:
-    """Return the cells of a function or tracepoint, without times where it has none."""
     name = f"{row.name} [{row.module}]" if row.module else row.name
     if row.kind != NodeKind.FUNCTION:
         name = f"· {name}" if row.kind == NodeKind.EVENT else f"{name} returned, no entry"

@@ -9,11 +9,10 @@ from biotrail.converters.analysis.lives.merged import (
     MergedContext,
     MergedNode,
 )
-from biotrail.converters.sites.frames import KIND_NAMES, ContextKind, tells_context
-from biotrail.converters.sites.hits import Following
-from biotrail.converters.sites.trees import NodeKind
+from biotrail.converters.sites.tables import Following
+from biotrail.converters.sites.trees import KIND_NAMES, ContextKind, NodeKind, tells_context
 from biotrail.text import units
-from biotrail.text.sites.branches import WIDTH, below, branch, chain
+from biotrail.text.sites.tree import WIDTH, below, branch, chain
 
 _TIMES = 48
 """Characters of the columns of figures."""
@@ -71,7 +70,6 @@ def context_text(context: MergedContext) -> str:
 
 
 def _without_told(context: MergedContext) -> list[MergedNode]:
-    """Return a context's outermost nodes, without those that only say what its heading does."""
     nodes = context.ordered()
     while len(nodes) == 1 and nodes[0].kind == NodeKind.FRAME and tells_context(nodes[0].name):
         nodes = nodes[0].ordered()
@@ -90,7 +88,6 @@ def _lines(nodes: Sequence[MergedNode]) -> Iterator[tuple[list[MergedNode], tupl
 def _beside(
     nodes: Sequence[MergedNode], above: tuple[bool, ...]
 ) -> list[tuple[list[MergedNode], tuple[bool, ...]]]:
-    """Return the lines of nodes at one place, the last one first."""
     count = len(nodes)
     return [(_chain(node), (*above, at == count - 1)) for at, node in enumerate(nodes)][::-1]
 
@@ -109,7 +106,6 @@ def _chain(node: MergedNode) -> list[MergedNode]:
 def _text(
     merged: Merged, nodes: list[MergedNode], last: tuple[bool, ...], width: int
 ) -> Iterator[str]:
-    """Yield the text of a node or chain."""
     node = nodes[0]
     lead = branch(last)
     names = [f"{one.name} [{one.module}]" if one.module else one.name for one in nodes]
@@ -126,7 +122,6 @@ def _text(
 
 
 def _named(node: MergedNode, name: str) -> str:
-    """Return a node's name, with the mean number of calls where it is not 1."""
     text = f"· {name}" if node.kind == NodeKind.EVENT else name
     if node.kind == NodeKind.RETURN:
         text += " returned (its entry is not recorded)"
@@ -146,5 +141,4 @@ def _p90(figures: Figures) -> str:
 
 
 def _share(figures: Figures, merged: Merged) -> str:
-    """Return the share of all lives' time, in percent."""
     return f"{100 * figures.total / merged.spans.total:.1f} %" if merged.spans.total else ""

@@ -8,7 +8,7 @@ import numpy as np
 
 from biotrail.recorder.probes.sites.latencies import BOUNDS, Latencies
 from biotrail.recorder.probes.sites.pair_facts import by_value, shown
-from biotrail.recorder.probes.sites.pair_maps import PairCounts
+from biotrail.recorder.probes.sites.pairs import PairCounts
 from biotrail.recorder.sites.resolving import ResolvedPair
 from biotrail.text import units
 from biotrail.text.bars import Bars

@@ -4,8 +4,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames
+from biotrail.converters.sites.tables import Following
 from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, HIT_ENDED, Role
 
 ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}

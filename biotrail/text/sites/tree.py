@@ -1,24 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree of one life as text: contexts in order of time, functions as branches."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.frames import KIND_NAMES, ContextKind, tells_context
-from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.lives import GRACE_NS, MOST_HITS, Tally
+from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import (
     ENDING_NAMES,
     FINISH_NAMES,
+    KIND_NAMES,
+    ContextKind,
     ContextRun,
     Ending,
     Life,
     Node,
     NodeKind,
+    tells_context,
 )
 from biotrail.text import units
-from biotrail.text.sites.branches import WIDTH, below, branch, chain
+
+NODE_NAMES = {
+    NodeKind.FRAME: "frame",
+    NodeKind.FUNCTION: "function",
+    NodeKind.EVENT: "tracepoint",
+    NodeKind.RETURN: "return",
+}
+
+
+def tally_lines(tally: Tally) -> list[str]:
+    """Return sentences on hits and lives that were left out; empty: none were."""
+    found = []
+    if tally.left_out:
+        hits = units.plural(tally.left_out, "hit")
+        found.append(f"{hits} left out: beyond the {units.count(MOST_HITS)} that a life may have")
+    if tally.after_end:
+        hits = units.plural(tally.after_end, "hit")
+        found.append(f"{hits} left out: more than {units.duration(GRACE_NS)} after the life's end")
+    if tally.no_room:
+        lives = units.plural(tally.no_room, "life", "lives")
+        found.append(f"{lives} closed before the end was read: too many went on at once")
+    return found
+
+
+WIDTH = 160
+"""Characters of a line where the terminal's are not known."""
+ARROW = " → "
+
+
+def branch(last: Sequence[bool]) -> str:
+    """Return what is drawn before a name: `│ ├ `.
+
+    last: of each node from the outermost inwards, whether none follows it at its place; without
+    any, nothing is drawn.
+    """
+    if not last:
+        return ""
+    return "".join("  " if one else "│ " for one in last[:-1]) + ("└ " if last[-1] else "├ ")
+
+
+def below(last: Sequence[bool], more: bool) -> str:
+    """Return what is drawn before a node's further lines. more: whether nodes are below it."""
+    return "".join("  " if one else "│ " for one in last) + ("│ " if more else "  ")
+
+
+def chain(names: Sequence[str], room: int) -> Iterator[str]:
+    """Yield the names in lines of about `room` characters: `vfs_read → ext4_file_read_iter →`."""
+    text = ARROW.join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
+    for line in textwrap.wrap(text, max(room, 40), break_long_words=False, break_on_hyphens=False):
+        yield line.replace("\N{NO-BREAK SPACE}", " ")
+
 
 _TIMES = 26
 """Characters of the columns of times."""
@@ -127,14 +181,12 @@ def _lines(life: Life, run: ContextRun) -> Iterator[tuple[_Line, tuple[bool, ...
 
 
 def _is_told(node: Node) -> bool:
-    """Return whether a node only says what the context's heading does."""
     return node.kind == NodeKind.FRAME and tells_context(node.name)
 
 
 def _beside(
     life: Life, indices: Sequence[int], above: tuple[bool, ...]
 ) -> list[tuple[_Line, tuple[bool, ...]]]:
-    """Return the lines of nodes at one place, the last one first."""
     lines = list(_joined(life, indices))
     count = len(lines)
     return [(line, (*above, at == count - 1)) for at, line in enumerate(lines)][::-1]
@@ -161,7 +213,6 @@ def _joined(life: Life, indices: Sequence[int]) -> Iterator[_Line]:
 
 
 def _repeats(first: Node, node: Node) -> bool:
-    """Return whether a node is another call of the first one's function, with nothing below."""
     same = node.name == first.name and node.kind == first.kind and node.finish == first.finish
     return same and not node.below and not first.below
 
@@ -176,7 +227,6 @@ def _chain(life: Life, node: Node) -> _Line:
 
 
 def _text(life: Life, line: _Line, last: tuple[bool, ...], width: int) -> Iterator[str]:
-    """Yield the text of a line, of a chain in several lines where it is long."""
     first = line.nodes[0]
     if line.chain:
         lead, further = branch(last), below(last, bool(line.below))
@@ -189,7 +239,6 @@ def _text(life: Life, line: _Line, last: tuple[bool, ...], width: int) -> Iterat
 
 
 def _took(line: _Line) -> str:
-    """Return the time that a line's calls took; at least so long where no return is recorded."""
     node = line.nodes[0]
     if node.kind != NodeKind.FUNCTION:
         return ""
@@ -199,7 +248,6 @@ def _took(line: _Line) -> str:
 
 
 def _named(line: _Line) -> str:
-    """Return a line's name, with what is particular about it."""
     node = line.nodes[0]
     text = node_name(node)
     if len(line.nodes) > 1:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from biotrail.converters.analysis.slow.slow import Slowest, SlowIO
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.text import units
 from biotrail.text.columns import console

@@ -9,8 +9,14 @@ from collections.abc import Iterator
 
 from biotrail.converters.analysis.lives.merged import Calls
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.frames import KIND_NAMES, ContextKind
-from biotrail.converters.sites.trees import ContextRun, Life, Node, NodeKind
+from biotrail.converters.sites.trees import (
+    KIND_NAMES,
+    ContextKind,
+    ContextRun,
+    Life,
+    Node,
+    NodeKind,
+)
 
 MOST_STACKS = 50_000
 """Stacks of a flame graph at most; further ones are counted."""

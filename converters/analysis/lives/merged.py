@@ -8,8 +8,14 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.frames import KIND_NAMES, ContextKind
-from biotrail.converters.sites.trees import ContextRun, Life, Node, NodeKind
+from biotrail.converters.sites.trees import (
+    KIND_NAMES,
+    ContextKind,
+    ContextRun,
+    Life,
+    Node,
+    NodeKind,
+)
 
 MOST_NODES = 50_000
 """Nodes of a merged tree at most; the figures of more are not kept, but counted."""

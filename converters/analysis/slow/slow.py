@@ -42,7 +42,7 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.result import Histories, Result
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
 

@@ -54,7 +54,7 @@ from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.converters.outputs.perfetto.writing.events import last_packet
 from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 from biotrail.converters.outputs.perfetto.writing.slices import SliceWriter
-from biotrail.converters.sites.followed import LifeReader
+from biotrail.converters.sites.building import LifeReader
 
 __all__ = ["LARGE", "Converter", "PerfettoSummary", "convert"]
 

@@ -17,7 +17,7 @@ from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.outputs.perfetto.convert import Converter, PerfettoSummary
 from biotrail.converters.outputs.perfetto.names import Colour, Detail
 from biotrail.converters.outputs.perfetto.packets.metadata import Facts
-from biotrail.converters.sites.followed import LifeReader
+from biotrail.converters.sites.building import LifeReader
 
 _END = 24 << 10
 """Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
-from biotrail.recorder.probes.sites.loading import Place, ProgramType, load
+from biotrail.recorder.probes.sites.attaching import Place, ProgramType, load
 
 # BPF instructions as little-endian words: opcode, registers (source << 4 | destination), 16-bit
 # offset, 32-bit immediate (Documentation/bpf/standardization/instruction-set.rst).

@@ -1,23 +1,215 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaches loaded programs to sites by raw bpf(2) and perf_event_open(2).
+"""Loads copies of a program that differ in one constant, one for each site, and attaches them.
 
-Each function returns a descriptor, the caller's to close; closing it detaches. Nothing is pinned,
-so the kernel detaches everything when the process ends, however it ends. All raise OSError where
-the kernel refuses, and leave no descriptor open then.
+A template is a program of the BPF object. libbpf loads it once, which relocates its instructions
+to the running kernel and puts in the maps' descriptors. A clone is the same instructions with the
+cookie, a constant of 64 bits, replaced, loaded by bpf(2) for another place of the kernel.
 """
 
 import ctypes
+import errno
 import os
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from ctypes import c_uint32, c_uint64
+from ctypes import c_char, c_uint32, c_uint64
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.bpf_calls import PerfEventAttr, bpf
-from biotrail.recorder.probes.sites.loading import AttachType
+from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.symbols.kallsyms import address_of
+
+COOKIE = 0x5566778811223344
+"""The constant that a template has in place of its cookie (bpf/sites.h: BT_COOKIE)."""
+LICENSE = b"Dual BSD/GPL"
+_PROG_LOAD = 5
+_LOAD_IMMEDIATE = 0x18
+"""BPF_LD | BPF_IMM | BPF_DW: an instruction of 16 bytes, the halves of its constant at 4 and 12."""
+_CALL, _PSEUDO_KFUNC_CALL = 0x85, 2
+_LOG_BYTES = 1 << 20
+_QUOTED_LINES = 12
+_NAME_BYTES = 15
+
+
+class ProgramType(IntEnum):
+    """`enum bpf_prog_type` (include/uapi/linux/bpf.h)."""
+
+    KPROBE = 2
+    TRACEPOINT = 5
+    TRACING = 26
+
+
+class AttachType(IntEnum):
+    """`enum bpf_attach_type` (include/uapi/linux/bpf.h); NONE for programs without one."""
+
+    NONE = 0
+    RAW_TP = 23
+    FENTRY = 24
+    FEXIT = 25
+    PERF_EVENT = 41
+    KPROBE_MULTI = 42
+    KPROBE_SESSION = 56
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a program is loaded for.
+
+    btf_id: of the function or of the tracepoint's typedef, for ProgramType.TRACING. btf_fd: a
+    descriptor of the module's BTF that it is from; 0: the kernel's own.
+    """
+
+    program_type: ProgramType
+    attach_type: AttachType = AttachType.NONE
+    btf_id: int = 0
+    btf_fd: int = 0
+
+
+class _LoadAttr(ctypes.Structure):
+    """The members of `union bpf_attr` for BPF_PROG_LOAD, up to attach_btf_obj_fd."""
+
+    _fields_ = (
+        ("prog_type", c_uint32),
+        ("insn_cnt", c_uint32),
+        ("insns", c_uint64),
+        ("license", c_uint64),
+        ("log_level", c_uint32),
+        ("log_size", c_uint32),
+        ("log_buf", c_uint64),
+        ("kern_version", c_uint32),
+        ("prog_flags", c_uint32),
+        ("prog_name", c_char * 16),
+        ("prog_ifindex", c_uint32),
+        ("expected_attach_type", c_uint32),
+        ("prog_btf_fd", c_uint32),
+        ("func_info_rec_size", c_uint32),
+        ("func_info", c_uint64),
+        ("func_info_cnt", c_uint32),
+        ("line_info_rec_size", c_uint32),
+        ("line_info", c_uint64),
+        ("line_info_cnt", c_uint32),
+        ("attach_btf_id", c_uint32),
+        ("attach_btf_obj_fd", c_uint32),
+        ("pad", c_uint32),
+    )
+
+
+@dataclass(frozen=True)
+class Template:
+    """The instructions of a loaded program, valid while its BPF object is open."""
+
+    name: str
+    code: bytes
+    cookie_at: tuple[int, ...]
+    """Where instructions load the cookie: byte offsets in `code`."""
+
+    @classmethod
+    def of(cls, bpf_object: BpfObject, name: str) -> "Template":
+        """Return the template `name` of a loaded object; it may have no cookie.
+
+        Raises RefusedError: there is no such program, or it was not loaded.
+        """
+        code = bpf_object.instructions(name)
+        return cls(name, code, tuple(_loads_of(code, COOKIE)))
+
+    def with_cookie(self, cookie: int) -> bytes:
+        """Return the instructions with the cookie (0 to 2^64-1) in place of COOKIE."""
+        code = bytearray(self.code)
+        for at in self.cookie_at:
+            struct.pack_into("<I", code, at + 4, cookie & 0xFFFFFFFF)
+            struct.pack_into("<I", code, at + 12, cookie >> 32)
+        return bytes(code)
+
+    def calling(self, helper: int, kfunc: int) -> "Template":
+        """Return a template that calls a kernel function where this one calls a helper.
+
+        For kernel functions whose declaration differs between kernels, so that the object cannot
+        name them. helper: its number (enum bpf_func_id). kfunc: BTF id of the function.
+        """
+        code = bytearray(self.code)
+        for at in _calls_of(self.code, helper):
+            struct.pack_into("<BBhi", code, at, _CALL, _PSEUDO_KFUNC_CALL << 4, 0, kfunc)
+        return Template(self.name, bytes(code), self.cookie_at)
+
+    def load(self, place: Place, cookie: int = 0) -> int:
+        """Load a clone with this cookie for a place; return its descriptor, the caller's to close.
+
+        Raises RefusedError: the kernel refuses; quotes the end of the verifier's log.
+        """
+        return load(self.name, self.with_cookie(cookie), place)
+
+
+RETURN_0 = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0, 0)
+"""The instructions of the smallest program, to try what the kernel accepts."""
+
+
+def load(name: str, code: bytes, place: Place) -> int:
+    """Load instructions as a program; return its descriptor, the caller's to close.
+
+    name: of the program, cut to 15 bytes. Raises RefusedError: the kernel refuses. Only then the
+    program is loaded again with the verifier's log, whose end is quoted.
+    """
+    try:
+        return _load(name, code, place, None)
+    except OSError as error:
+        number = error.errno or 0
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    try:
+        return _load(name, code, place, log)
+    except OSError as error:
+        lines = log.value.decode(errors="replace").splitlines()[-_QUOTED_LINES:]
+        said = "".join(f"\n  {line}" for line in lines)
+        reason = os.strerror(number)
+        message = f"the kernel refused the program {name}: {reason}{said}"
+        raise RefusedError(message, number) from error
+
+
+def _load(name: str, code: bytes, place: Place, log: "ctypes.Array[ctypes.c_char] | None") -> int:
+    instructions = ctypes.create_string_buffer(code, len(code))
+    licence = ctypes.create_string_buffer(LICENSE)
+    attr = _LoadAttr(
+        prog_type=place.program_type,
+        insn_cnt=len(code) // 8,
+        insns=ctypes.addressof(instructions),
+        license=ctypes.addressof(licence),
+        prog_name=name.encode()[:_NAME_BYTES],
+        expected_attach_type=place.attach_type,
+        attach_btf_id=place.btf_id,
+        attach_btf_obj_fd=place.btf_fd,
+    )
+    if log is not None:
+        attr.log_level, attr.log_size, attr.log_buf = 1, len(log), ctypes.addressof(log)
+    return bpf(_PROG_LOAD, attr)
+
+
+def _loads_of(code: bytes, constant: int) -> list[int]:
+    low, high = constant & 0xFFFFFFFF, constant >> 32
+    return [
+        at
+        for at in range(0, len(code) - 8, 8)
+        if code[at] == _LOAD_IMMEDIATE
+        and struct.unpack_from("<I", code, at + 4)[0] == low
+        and struct.unpack_from("<I", code, at + 12)[0] == high
+    ]
+
+
+def _calls_of(code: bytes, helper: int) -> list[int]:
+    return [
+        at
+        for at in range(0, len(code), 8)
+        if code[at] == _CALL
+        and code[at + 1] >> 4 == 0
+        and struct.unpack_from("<i", code, at + 4)[0] == helper
+    ]
+
 
 _RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28
 _BTF_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _BTF_GET_NEXT_ID = 19, 15, 23
@@ -216,7 +408,6 @@ def module_btf(module: str) -> int:
 
 
 def _next_btf(number: int) -> int:
-    """Return the id of the first BTF object above `number`. Raises OSError: there is none."""
     attr = _ById(number)
     bpf(_BTF_GET_NEXT_ID, attr)
     return int(attr.next_id)
@@ -228,3 +419,106 @@ def _btf_name(descriptor: int) -> str:
     info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
     bpf(_OBJ_GET_INFO_BY_FD, _InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
     return name.value.decode() if info.kernel_btf else ""
+
+
+TRIED_ON = "bpf_fentry_test1"
+SESSION_CALL = "bpf_session_is_return"
+"""The kernel function that says whether a session's program runs at an entry or a return."""
+FUNCTION_WAYS = ("session", "multi", "fentry", "kprobe")
+"""Ways to attach to functions, the best first. "typed" stands for tracepoints alone."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to attach to functions. reason: why it does not work here; "" if it does."""
+
+    name: str
+    reason: str
+    cookies: bool = False
+    """kprobe: one program serves all functions, told apart by their cookies (5.15)."""
+
+    @property
+    def works(self) -> bool:
+        """Return whether functions can be attached in this way."""
+        return not self.reason
+
+
+@cache
+def all_ways() -> tuple[Way, ...]:
+    """Try every way on this kernel, and return them in the order of FUNCTION_WAYS.
+
+    Takes some milliseconds; done once in a process. Raises ProbeError: no BTF, or no libbpf.
+    """
+    with KernelBtf() as btf:
+        function, session = btf.function_id(TRIED_ON), btf.function_id(SESSION_CALL)
+    trials: dict[str, Callable[[Descriptors], None]] = {
+        "session": lambda kept: _try_session(kept, session),
+        "multi": _try_multi,
+        "fentry": lambda kept: _try_fentry(kept, function),
+        "kprobe": _try_kprobe,
+    }
+    return tuple(_tried(name, trials[name]) for name in FUNCTION_WAYS)
+
+
+def _tried(name: str, trial: Callable[[Descriptors], None]) -> Way:
+    with Descriptors() as kept:
+        try:
+            trial(kept)
+        except OSError as error:
+            return Way(name, _said(error))
+        except RefusedError as error:
+            return Way(name, os.strerror(error.number))
+        except ProbeError as error:
+            return Way(name, str(error))
+    return Way(name, "", name == "kprobe" and _has_cookies())
+
+
+def _said(error: OSError) -> str:
+    if error.errno == errno.EOPNOTSUPP:
+        return "this kernel was built without it"
+    if error.errno == errno.ENOENT and error.filename:
+        return f"this kernel has no {error.filename}"
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _try_session(kept: Descriptors, call: int | None) -> None:
+    if call is None:
+        raise ProbeError(f"this kernel has no {SESSION_CALL}()")
+    place = Place(ProgramType.KPROBE, AttachType.KPROBE_SESSION)
+    program = kept.add(load("trial", RETURN_0, place))
+    address = address_of(TRIED_ON)
+    kept.add(functions(program, [address], [0], AttachType.KPROBE_SESSION))
+
+
+def _try_multi(kept: Descriptors) -> None:
+    place = Place(ProgramType.KPROBE, AttachType.KPROBE_MULTI)
+    program = kept.add(load("trial", RETURN_0, place))
+    addresses, kind = [address_of(TRIED_ON)], AttachType.KPROBE_MULTI
+    kept.add(functions(program, addresses, [0], kind))
+    kept.add(functions(program, addresses, [0], kind, returns=True))
+
+
+def _try_fentry(kept: Descriptors, function: int | None) -> None:
+    if function is None:
+        raise ProbeError(f"this kernel has no {TRIED_ON}() to try it on")
+    for kind in (AttachType.FENTRY, AttachType.FEXIT):
+        place = Place(ProgramType.TRACING, kind, function)
+        kept.add(typed(kept.add(load("trial", RETURN_0, place))))
+
+
+def _try_kprobe(kept: Descriptors) -> None:
+    program = kept.add(load("trial", RETURN_0, Place(ProgramType.KPROBE)))
+    for returns in (False, True):
+        event = kept.add(kprobe_event(TRIED_ON, returns=returns))
+        bpf_calls.set_program(event, program)
+
+
+def _has_cookies() -> bool:
+    with Descriptors() as kept:
+        try:
+            program = kept.add(load("trial", RETURN_0, Place(ProgramType.KPROBE)))
+            event = kept.add(kprobe_event(TRIED_ON))
+            kept.add(link_event(event, program, 1))
+        except (OSError, RefusedError):
+            return False
+    return True

@@ -16,14 +16,19 @@ from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.programs import is_preemptible
-from biotrail.recorder.probes.sites import attaching, constants, functions
-from biotrail.recorder.probes.sites.attaching import Descriptors
+from biotrail.recorder.probes.sites import attaching, base, functions
+from biotrail.recorder.probes.sites.attaching import (
+    AttachType,
+    Descriptors,
+    Place,
+    ProgramType,
+    Template,
+    Way,
+)
 from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path
 from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps, follow_struct
 from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite, Held
-from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
 from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
-from biotrail.recorder.probes.sites.ways import Way
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
 from biotrail.recorder.schema.payloads import BackendFacts, End
@@ -105,12 +110,11 @@ class FollowProbes(SiteProbes):
             raise
 
     def _load(self, *, hold_irqs: bool, tells_made: bool) -> None:
-        """Load the object with the templates that are needed."""
         bpf = self._object = BpfObject(object_path())
         needed = {self._typed, *functions.templates(self.config.way)}
         for name in ALL_TEMPLATES:
             bpf.set_autoload(name, name in needed)
-        cgroups = self._cgroups = constants.set_filters(
+        cgroups = self._cgroups = base.set_filters(
             bpf,
             self.config.filters,
             self.config.devices,
@@ -126,7 +130,7 @@ class FollowProbes(SiteProbes):
         )
         size = self._size_ring(ring_bytes(self.config.ring_bytes))
         bpf.load()
-        constants.fill_ids(bpf, self.config.filters)
+        base.fill_ids(bpf, self.config.filters)
         cgroups.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         self._maps.map()
@@ -181,7 +185,7 @@ class FollowProbes(SiteProbes):
         ]
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
-        """Attach a program to each typed tracepoint; adds to `refused` the names by reason."""
+        """Attach a program to each typed tracepoint; add refused names by reason."""
         template = Template.of(bpf, self._typed)
         with Descriptors() as modules:
             btfs: dict[str, int] = {"": 0}
@@ -276,7 +280,6 @@ class FollowProbes(SiteProbes):
         ]
 
     def _summed(self, name: str, tracepoint: str, programs: Sequence[int]) -> ProgramInfo:
-        """Return the counters of several programs as those of one. Raises OSError."""
         infos = [self.info(program) for program in programs]
         return ProgramInfo(
             name,
@@ -291,7 +294,6 @@ class FollowProbes(SiteProbes):
 
 
 def _flags(site: PlannedSite) -> int:
-    """Return the bits of a site's cookie that say what it means for a life."""
     meanings = {
         SITE_BIRTH: site.birth,
         SITE_DEATH: site.death,

@@ -15,9 +15,15 @@ from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.probes.sites import attaching
-from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
-from biotrail.recorder.probes.sites.ways import SESSION_CALL, Way
+from biotrail.recorder.probes.sites.attaching import (
+    SESSION_CALL,
+    AttachType,
+    Descriptors,
+    Place,
+    ProgramType,
+    Template,
+    Way,
+)
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import (
     SESSION_HELPER,
@@ -151,7 +157,6 @@ def attach(bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held) 
 def _sessions(
     bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held, attached: Attached
 ) -> None:
-    """Attach one program to entries and returns at once."""
     with KernelBtf() as btf:
         call = btf.function_id(SESSION_CALL)
     if call is None:
@@ -171,7 +176,6 @@ def _sessions(
 def _multi(
     bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held, attached: Attached
 ) -> None:
-    """Attach a program to entries and another to returns."""
     kind = AttachType.KPROBE_MULTI
     place = Place(ProgramType.KPROBE, kind)
     entry = held.programs.add(Template.of(bpf, "bt_hit_entry").load(place))
@@ -190,7 +194,6 @@ def _multi(
 
 
 def _cookies(sites: Sequence[FunctionSite]) -> list[int]:
-    """Return the cookies of functions for programs that serve many of them by probes."""
     return [site.cookie(Role.ENTRY, site.slot, 0) for site in sites]
 
 
@@ -200,10 +203,7 @@ def _attach_parts(
     links: Descriptors,
     attached: Attached,
 ) -> None:
-    """Attach all sites at once; where that is refused, each half, down to the refused functions.
-
-    link: attaches sites and returns the descriptors.
-    """
+    """Attach all sites at once; where that is refused, each half, down to the refused functions."""
     parts = [list(sites)] if sites else []
     while parts:
         part = parts.pop()
@@ -238,7 +238,6 @@ def _trampolines(
 def _trampoline(
     template: Template, site: FunctionSite, btf: int, held: Held, attached: Attached
 ) -> None:
-    """Attach to one function's return and entry; raises OSError or RefusedError."""
     entry_place = Place(ProgramType.TRACING, AttachType.FENTRY, site.btf_id, btf)
     with Descriptors() as programs, Descriptors() as links:
         back = programs.add(_returning(template, site, btf))
@@ -293,7 +292,6 @@ def _kprobes(
 def _kprobe(
     site: FunctionSite, program: int, cookie: int, returns: bool, way: Way, kept: Descriptors
 ) -> None:
-    """Attach a program to a function's entry or return by a perf event. Raises OSError."""
     name = f"{site.module}:{site.name}" if site.module else site.name
     event = kept.add(attaching.kprobe_event(name, returns=returns))
     if way.cookies:

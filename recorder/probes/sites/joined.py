@@ -20,16 +20,16 @@ from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice
+from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.planning import planned
-from biotrail.recorder.probes.sites.wish import PART, FollowWish
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
 
 
 def follow_beside(
-    block: Probes, wish: FollowWish, filters: Filters, devices: Sequence[tuple[int, int]]
+    block: Probes, options: FollowOptions, filters: Filters, devices: Sequence[tuple[int, int]]
 ) -> "JoinedProbes":
-    """Return probes that record what `block` does, and follow what is wished; not open yet.
+    """Return probes that record what `block` does, and follow what `options` say; not open yet.
 
     filters: those on tasks hold for what is followed too. devices: (dev_t of the disk, of the
     partition or 0); objects name disks alone, so that those of a whole disk are followed. Raises
@@ -37,8 +37,8 @@ def follow_beside(
     """
     if block.capabilities.backend != "core":
         raise ProbeError("--follow needs the core backend, and a kernel with type information")
-    made = planned(wish.struct, wish.way, wish.max_functions)
-    choice = Choice(wish.every, wish.at_once, wish.lives, wish.slower_ns)
+    made = planned(options.struct, options.way, options.max_functions)
+    choice = Choice(options.every, options.at_once, options.lives, options.slower_ns)
     disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
     config = FollowConfig(made.plan, made.way, choice, filters, disks)
     return JoinedProbes(block, FollowProbes(config))

@@ -47,7 +47,6 @@ def pair_facts(pair: ResolvedPair) -> PairFacts:
 
 
 def _keys(pair: ResolvedPair) -> list[str]:
-    """Return the key's expressions, BEGIN|END where the two differ."""
     both = zip(pair.begins[0].keys, pair.end.keys, strict=True)
     return [
         begin.text if begin.text == end.text else f"{begin.text}|{end.text}" for begin, end in both
@@ -55,7 +54,6 @@ def _keys(pair: ResolvedPair) -> list[str]:
 
 
 def _own_conditions(pair: ResolvedPair) -> list[str]:
-    """Return the conditions of single events, with the event."""
     sides: Iterable[ResolvedSide] = (*pair.begins, pair.end)
     return [
         f"{side.event}: {condition.text}"

@@ -1,37 +1,194 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records pairs of events: loads a program for each event, and reads what they count."""
 
+import ctypes
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from ctypes import byref, c_uint32
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
 
 from biotrail.recorder.filters.filters import Filters, check_tasks
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
-from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
 from biotrail.recorder.probes.programs import is_preemptible
-from biotrail.recorder.probes.sites import attaching, constants, pair_maps
-from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path
+from biotrail.recorder.probes.sites import attaching, base
+from biotrail.recorder.probes.sites.attaching import (
+    AttachType,
+    Descriptors,
+    Place,
+    ProgramType,
+    Template,
+)
+from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path, per_cpu
 from biotrail.recorder.probes.sites.follow import ALL_TEMPLATES
 from biotrail.recorder.probes.sites.latencies import Latencies
-from biotrail.recorder.probes.sites.loading import AttachType, Place, ProgramType, Template
 from biotrail.recorder.probes.sites.pair_facts import function_names, needs_symbols, pair_facts
-from biotrail.recorder.probes.sites.pair_maps import PairCounts
 from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES, SiteRing, ring_bytes
 from biotrail.recorder.probes.sites.tracepoints import TYPED, Tracepoint, Tracepoints
+from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
-from biotrail.recorder.schema.limits import MAX_BEGINS, MAX_CONDITIONS, MAX_PAIRS, VALUE_STEPS
+from biotrail.recorder.schema.limits import (
+    HIST_SLOTS,
+    MAX_BEGINS,
+    MAX_CONDITIONS,
+    MAX_PAIRS,
+    VALUE_STEPS,
+)
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.payloads import PairCounts as EndCounts
 from biotrail.recorder.schema.records import BY_KIND, Kind
-from biotrail.recorder.sites.declared import Pair
+from biotrail.recorder.schema.shared import plain_class
+from biotrail.recorder.sites.declarations import Pair
+from biotrail.recorder.sites.expressions import Value
 from biotrail.recorder.sites.resolving import ResolvedPair, ResolvedSide, resolve
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
+
+BEGUN, BY_HISTS, HISTS, COUNTS = (
+    *("bt_begun", "bt_pair_by_hists", "bt_pair_hists", "bt_pair_counts"),
+)
+_PairSites: type[Any] = plain_class(site_structs.PAIR_SITES)
+_Key: type[Any] = plain_class(site_structs.PAIR_KEY)
+_Begun = plain_class(site_structs.PAIR_BEGUN)
+_By: type[Any] = plain_class(site_structs.PAIR_BY)
+Hist = plain_class(site_structs.PAIR_HIST)
+_Counts = plain_class(site_structs.PAIR_COUNTS)
+
+
+class Section(ctypes.Structure):
+    """.rodata.pairs: `struct bt_pair_sites pairs[]`."""
+
+    _fields_ = (("pairs", _PairSites * MAX_PAIRS),)
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """What became of a pair's events that are in no histogram; running totals, but for `open`."""
+
+    open: int = 0
+    """Begins that wait for their end now."""
+    no_begin: int = 0
+    """Ends without a begin."""
+    overwritten: int = 0
+    """Begins that another with the same key replaced."""
+    full: int = 0
+    """Begins for which there was no room."""
+    bad_begin: int = 0
+    """Begins with a field that could not be read."""
+    bad_end: int = 0
+    """Ends likewise."""
+    left_begin: int = 0
+    """Begins that conditions and filters left out."""
+    left_end: int = 0
+    """Pairs that conditions on the end left out."""
+
+    def account(self) -> dict[str, int]:
+        """Return the counts by name, as JSON."""
+        return asdict(self)
+
+    def without_left_out(self) -> "PairCounts":
+        """Return the counts without what conditions left out, as where no user asked for any.
+
+        A declared pair's own conditions choose among a tracepoint's events: that is no loss.
+        """
+        return replace(self, left_begin=0, left_end=0)
+
+
+def section(pairs: Sequence[ResolvedPair]) -> Section:
+    """Return the constants of these pairs, at most MAX_PAIRS."""
+    made = Section()
+    for place, pair in zip(made.pairs, pairs, strict=False):
+        for begin, side in zip(place.begins, pair.begins, strict=False):
+            _fill_side(begin, side)
+        _fill_side(place.end, pair.end)
+    return made
+
+
+def _fill_side(to: Any, side: ResolvedSide) -> None:
+    for place, value in zip(to.key, side.keys, strict=False):
+        fill_value(place, value)
+    fill_value(to.by, side.by)
+    fill_value(to.dev, side.device)
+    fill_value(to.process, side.process)
+    to.nr_conditions, to.choosing = len(side.conditions), side.choosing
+    for place, condition in zip(to.conditions, side.conditions, strict=False):
+        fill_value(place.value, condition.value)
+        place.operand, place.operator = condition.operand, condition.operator
+
+
+def fill_value(to: Any, value: Value) -> None:
+    """Fill a struct bt_value."""
+    to.source, to.size, to.steps = int(value.source), value.size, value.steps
+    to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
+    for index, offset in enumerate(value.at):
+        to.at[index] = offset
+
+
+def size_maps(bpf: BpfObject, pairs: Sequence[ResolvedPair], max_open: int, by_values: int) -> None:
+    """Set the maps' sizes before loading.
+
+    max_open: begins that may wait at once. by_values: values of --by with a histogram of their own,
+    for each pair.
+    """
+    with_by = sum(bool(pair.by) for pair in pairs)
+    bpf.set_map_size(BEGUN, ctypes.sizeof(_Begun), max_open)
+    bpf.set_map_size(BY_HISTS, ctypes.sizeof(Hist), max(1, with_by * by_values))
+
+
+def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
+    """Yield copies of the keys of a hash map while programs change it; some may come twice."""
+    step, fd = load_library().get("bpf_map_get_next_key"), bpf.map_fd(name)
+    key, following = kind(), kind()
+    last = None
+    while step(fd, last, byref(following)) == 0:
+        key = kind.from_buffer_copy(following)
+        last = byref(key)
+        yield kind.from_buffer_copy(following)
+
+
+def open_begins(bpf: BpfObject) -> list[int]:
+    """Return by pair how many begins wait for their end, (MAX_PAIRS,)."""
+    found = [0] * MAX_PAIRS
+    for key in _keys(bpf, BEGUN, _Key):
+        found[key.pair] += 1
+    return found
+
+
+def _counts(bpf: BpfObject, pair: int) -> PairCounts:
+    """Return a pair's counts, summed over CPUs; `open` is 0."""
+    values = per_cpu(bpf, COUNTS, c_uint32(pair), _Counts)
+    names = [one.name for one in fields(PairCounts) if one.name != "open"]
+    return PairCounts(**{name: sum(getattr(one, name) for one in values) for name in names})
+
+
+def latencies(bpf: BpfObject, pair: int) -> Latencies:
+    """Return a pair's latencies that belong to no value of --by."""
+    return _summed(per_cpu(bpf, HISTS, c_uint32(pair), Hist))
+
+
+def latencies_by(bpf: BpfObject) -> dict[tuple[int, int], Latencies]:
+    """Return latencies by (pair, value of --by)."""
+    keys = {(int(key.pair), int(key.by)): key for key in _keys(bpf, BY_HISTS, _By)}
+    return {at: _summed(per_cpu(bpf, BY_HISTS, key, Hist)) for at, key in keys.items()}
+
+
+def _summed(hists: Sequence[Any]) -> Latencies:
+    total = Latencies()
+    for one in hists:
+        if one.count:
+            slots = np.frombuffer(bytes(one.slots), np.uint64)
+            # From the slots: another program may count while this is read.
+            total += Latencies(int(slots.sum()), int(one.sum), max(one.max), slots)
+    assert len(total.slots) == HIST_SLOTS
+    return total
+
 
 MAX_OPEN = 65_536
 """Default number of begins that may wait for their end at once."""
@@ -135,13 +292,12 @@ class PairProbes(SiteProbes):
             raise
 
     def _load(self, events: list[_Event], *, hold_irqs: bool, tells_made: bool) -> None:
-        """Load the object's maps and templates, then a copy for each event. Raises ProbeError."""
         config = self.config
         bpf = self._object = BpfObject(object_path())
         used = {event.template for event in events}
         for name in ALL_TEMPLATES:
             bpf.set_autoload(name, name in used)
-        cgroups = self._cgroups = constants.set_filters(
+        cgroups = self._cgroups = base.set_filters(
             bpf,
             config.filters,
             config.devices,
@@ -150,12 +306,12 @@ class PairProbes(SiteProbes):
             record=config.record,
             count=True,
         )
-        bpf.set_initial_value(".rodata.pairs", pair_maps.section(self.pairs))
-        pair_maps.size_maps(bpf, self.pairs, config.max_open, config.by_values)
+        bpf.set_initial_value(".rodata.pairs", section(self.pairs))
+        size_maps(bpf, self.pairs, config.max_open, config.by_values)
         wanted = ring_bytes(config.ring_bytes) if config.record else SMALLEST_RING_BYTES
         size = self._size_ring(wanted)
         bpf.load()
-        constants.fill_ids(bpf, config.filters)
+        base.fill_ids(bpf, config.filters)
         cgroups.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         for event in events:
@@ -198,11 +354,11 @@ class PairProbes(SiteProbes):
     def readings(self) -> list[PairReading]:
         """Return each pair's totals since open, in the order of `pairs`. Raises ProbeError."""
         bpf = self._opened()
-        waiting, by = pair_maps.open_begins(bpf), pair_maps.latencies_by(bpf)
+        waiting, by = open_begins(bpf), latencies_by(bpf)
         return [
             PairReading(
-                replace(pair_maps.counts(bpf, index), open=waiting[index]),
-                pair_maps.latencies(bpf, index),
+                replace(_counts(bpf, index), open=waiting[index]),
+                latencies(bpf, index),
                 {value: found for (pair, value), found in by.items() if pair == index},
             )
             for index in range(len(self.pairs))
@@ -211,10 +367,10 @@ class PairProbes(SiteProbes):
     def runs(self) -> int | None:
         """Return how often the programs ran since open, about, by what they counted."""
         bpf, total = self._opened(), 0
-        by = pair_maps.latencies_by(bpf)
+        by = latencies_by(bpf)
         for index in range(len(self.pairs)):
-            counts = pair_maps.counts(bpf, index)
-            pairs = pair_maps.latencies(bpf, index).count
+            counts = _counts(bpf, index)
+            pairs = latencies(bpf, index).count
             pairs += sum(one.count for (pair, _), one in by.items() if pair == index)
             total += 2 * (pairs + counts.left_end) + counts.no_begin + counts.overwritten
             total += counts.left_begin + counts.full + counts.bad_begin + counts.bad_end
@@ -297,7 +453,6 @@ def resolve_all(config: PairConfig, known: Tracepoints) -> list[ResolvedPair]:
 
 
 def _check(pair: ResolvedPair, *, needs_device: bool) -> None:
-    """Raise SiteError for a pair that programs have no room for, or that no device is known of."""
     name = pair.pair.name
     if len(pair.begins) > MAX_BEGINS:
         raise SiteError(f"pair {name}: {len(pair.begins)} begins, at most {MAX_BEGINS} can be")
@@ -339,7 +494,6 @@ def _events(pair: ResolvedPair, index: int, known: Tracepoints, preemptible: boo
 def _event(
     side: ResolvedSide, half: int, cookie: int, known: Tracepoints, preemptible: bool
 ) -> _Event:
-    """Return an event with the name of its template. half: 0: a begin, 1: the end."""
     name = _RECORD_TEMPLATES[half]
     if side.way == TYPED:
         name = _TYPED_TEMPLATES[half] + ("_p" if preemptible else "")
@@ -347,10 +501,7 @@ def _event(
 
 
 def _place(event: _Event, modules: Descriptors) -> Place:
-    """Return what a program is loaded for; `modules` keeps the descriptor of a module's BTF.
-
-    Raises ProbeError: the module's types cannot be reached.
-    """
+    """Return what a program is loaded for; `modules` keeps the descriptor of a module's BTF."""
     prototype = event.tracepoint.prototype
     if event.side.way != TYPED or prototype is None:
         return Place(ProgramType.TRACEPOINT)

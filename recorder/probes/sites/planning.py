@@ -7,13 +7,11 @@ from difflib import get_close_matches
 
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import debugfs, tracefs
-from biotrail.recorder.probes.sites.ways import WAYS as FUNCTION_WAYS
-from biotrail.recorder.probes.sites.ways import Way, all_ways
-from biotrail.recorder.probes.sites.wish import AUTO, MAX_FUNCTIONS
+from biotrail.recorder.probes.sites.attaching import FUNCTION_WAYS, Way, all_ways
+from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.sites import declarations, following
-from biotrail.recorder.sites.following import TYPED, FollowPlan
-from biotrail.recorder.sites.functions import KernelFunctions
+from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
 
 WAYS = (*FUNCTION_WAYS, TYPED)
@@ -62,7 +60,6 @@ def _lists(way: Way) -> KernelFunctions:
 
 
 def _check_struct(types: TypeTable, struct: str, declared: Sequence[str]) -> None:
-    """Raise SiteError where BTF has no such struct, with declared types and structs like it."""
     try:
         types.struct(struct)
     except SiteError as error:
@@ -71,10 +68,6 @@ def _check_struct(types: TypeTable, struct: str, declared: Sequence[str]) -> Non
 
 
 def _chosen_way(name: str) -> Way:
-    """Return the way to attach to functions: the one asked for, or the first that works.
-
-    Raises ProbeError: the one asked for does not work here.
-    """
     if name == TYPED:
         return Way(TYPED, "")
     ways = all_ways()

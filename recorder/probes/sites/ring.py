@@ -90,7 +90,6 @@ class SiteRing(EntryRing):
         return self._segments(kept)
 
     def _segments(self, entries: NDArray[np.void]) -> list[Segment]:
-        """Return the records of entries (n,), by CPU, then time, and advance the positions."""
         if not len(entries):
             return []
         order = np.lexsort((entries["head"] & _TIME_MASK, entries["cpu"]))
@@ -106,7 +105,6 @@ class SiteRing(EntryRing):
 
 
 def _as_entries(records: NDArray[np.void]) -> NDArray[np.void]:
-    """Return records (n,) of SITE_ENTRY as entries of the ring."""
     entries = np.zeros(len(records), _ENTRY)
     for name in ("cpu", "head", "rest"):
         entries[name] = records[name]

@@ -75,7 +75,6 @@ class Tracepoints:
         return self._found[text]
 
     def _place_of(self, text: str) -> tuple[str, str]:
-        """Return a tracepoint's system and name. Raises SiteError: none, or several."""
         system, colon, name = text.strip().rpartition(":")
         holders = [one for one, names in self.systems.items() if name in names]
         if not colon and len(holders) > 1:
@@ -97,7 +96,6 @@ class Tracepoints:
         return scopes
 
     def _near(self, text: str) -> str:
-        """Return which tracepoints have a name near `text`, as the end of a message."""
         known = [f"{system}:{name}" for system, names in self.systems.items() for name in names]
         if ":" in text:
             near = get_close_matches(text, known, _NEAR)

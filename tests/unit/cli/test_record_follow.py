@@ -7,7 +7,7 @@ import click
 import pytest
 
 from biotrail.cli.options.record_arguments import FollowValue
-from biotrail.recorder.probes.sites.wish import FollowWish
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.text.record.following import followed_lines
 from tests.support.cli_runner import Cli
 
@@ -18,13 +18,13 @@ def wish(text: str) -> Any:
 
 def test_a_type_alone_follows_all() -> None:
     # GIVEN a type  THEN all are followed, as many as devices have in flight, in the best way
-    assert wish("request") == FollowWish("request", 1, 1000, 0, 0, "auto", 2000)
+    assert wish("request") == FollowOptions("request", 1, 1000, 0, 0, "auto", 2000)
 
 
 def test_settings_choose() -> None:
     # GIVEN all settings  THEN each is taken
     given = wish("bio,every=10,max=50,lives=7,slower=5ms,way=typed,max-functions=30")
-    assert given == FollowWish("bio", 10, 50, 7, 5_000_000, "typed", 30)
+    assert given == FollowOptions("bio", 10, 50, 7, 5_000_000, "typed", 30)
     # AND a value that was converted already stays
     assert wish(given) is given
 
@@ -59,7 +59,7 @@ def test_bcc_cannot_follow(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_end_says_what_was_followed() -> None:
     # GIVEN counts of lives  THEN there is a line for them, and one for each kind that is missing
     counts = {"born": 1024, "quick": 599, "full": 3, "cut": 0}
-    first, *rest = followed_lines(FollowWish("request"), counts)
+    first, *rest = followed_lines(FollowOptions("request"), counts)
     assert first == "followed 1,024 lives of request, 599 of them too quick to be recorded"
     assert len(rest) == 1
     assert rest[0].startswith("3 births")

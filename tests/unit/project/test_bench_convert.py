@@ -14,7 +14,7 @@ from benchmarks.convert_tools import Given, Tool, run
 from benchmarks.enlarged_logs import copied_times, end_later, enlarge
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.followed import LifeReader, read_lives
+from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.recorder.log import LogReader
 from tests.support import path_sample
 from tests.support.follow_logs import FollowLog, read_write, shape

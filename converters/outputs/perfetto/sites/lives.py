@@ -21,12 +21,13 @@ from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.sites.joined import life_flow
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
-from biotrail.converters.sites.followed import Followed, LifeReader
-from biotrail.converters.sites.frames import KIND_NAMES, ContextKind
-from biotrail.converters.sites.hits import Following
+from biotrail.converters.sites.building import Followed, LifeReader
+from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import (
     ENDING_NAMES,
     FINISH_NAMES,
+    KIND_NAMES,
+    ContextKind,
     ContextRun,
     Life,
     Node,

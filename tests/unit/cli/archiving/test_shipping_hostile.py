@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from biotrail.cli.archiving import shipping
-from biotrail.cli.archiving.watched import FoundLog, Writer, writer_of
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.cli.archiving.watched import FoundLog, writer_of
+from biotrail.converters.outputs.otf2.writer import Writer
+from biotrail.recorder.output.folders import HeldDirectory
 from tests.support.cli_runner import Cli, Done
 from tests.support.hostile_places import (
     KINDS,

@@ -12,8 +12,7 @@ from biotrail.converters.calls.arrow import CALLS, COMMITS, WAITS
 from biotrail.converters.events.context import Context
 from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Column
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.arrow import HITS, LIVES, SPANS
-from biotrail.converters.sites.arrow_pairs import PAIRS
+from biotrail.converters.sites.arrow import HITS, LIVES, PAIRS, SPANS
 from biotrail.converters.submissions.arrow import SUBMISSIONS
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees of lives: nesting, contexts, frames from stacks, and what is missing."""
 
-from biotrail.converters.sites.frames import ContextKind
-from biotrail.converters.sites.trees import Ending, Finish
+from biotrail.converters.sites.trees import ContextKind, Ending, Finish
 from tests.support.follow_logs import (
     EXIT,
     IDLE,

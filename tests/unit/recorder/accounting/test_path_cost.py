@@ -3,8 +3,8 @@
 
 import pytest
 
+from biotrail.recorder.accounting.cost import CALL_NS, OTHER_CALL_NS, ns_per_run, part_seconds
 from biotrail.recorder.accounting.meter import Meter
-from biotrail.recorder.accounting.path_cost import CALL_NS, OTHER_CALL_NS, ns_per_run, part_seconds
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.maps.path_maps import PathRuns

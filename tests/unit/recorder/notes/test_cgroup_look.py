@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host.cgroups import Hierarchy, number
-from biotrail.recorder.notes import cgroup_look
-from biotrail.recorder.notes.cgroup_look import Admission
-from biotrail.recorder.notes.cgroup_watch import CgroupWatch
+from biotrail.recorder.notes import cgroups
+from biotrail.recorder.notes.cgroups import Admission, CgroupWatch
 from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
 from biotrail.recorder.schema.cgroup_names import NamedCgroups
 from biotrail.recorder.schema.errors import ProbeError
@@ -67,7 +66,7 @@ def test_a_cgroup_that_is_not_charged_is_refused_or_said(tmp_path: Path) -> None
 
 def test_admitted_cgroups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for two
-    monkeypatch.setattr(cgroup_look, "MAX_NAMED", 2)
+    monkeypatch.setattr(cgroups, "MAX_NAMED", 2)
     kernel = Kernel(NamedCgroups(units=("a",)), Hierarchy(str(tmp_path), "/"))
     paths = {one: f"/{one}.slice/a.service" for one in range(1, 5)}
     for one in (1, 2, 3):

@@ -10,9 +10,8 @@ import pytest
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
 from biotrail.recorder.output.flight_buffer import FlightBuffer
-from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
 from biotrail.recorder.output.sinks import Limit, RotatingLog
-from biotrail.recorder.output.stack_notes import STACKS_PER_NOTE, StackNotes
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.maps.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
@@ -104,12 +103,9 @@ def test_a_session_without_such_a_backend_leaves_no_file(tmp_path: Path) -> None
 
 def test_many_stacks_make_several_notes() -> None:
     # GIVEN more stacks than go into a note
-    notes = StackNotes()
-    for number in range(STACKS_PER_NOTE + 1):
-        notes.add({"kernel": {str(number): [["f", "", number]]}})
-    # WHEN they are told again  THEN no note is too large, and nothing is missing
-    told = notes.all()
-    assert [len(note["kernel"]) for note in told] == [STACKS_PER_NOTE, 1]
+    stacks = {("kernel", str(number)): [["f", "", number]] for number in range(STACKS_PER_NOTE + 1)}
+    # WHEN they are written  THEN no note is too large, and nothing is missing
+    assert [len(note["kernel"]) for note in split_into_notes(stacks)] == [STACKS_PER_NOTE, 1]
 
 
 def stack_notes(path: str) -> list[dict[str, Any]]:

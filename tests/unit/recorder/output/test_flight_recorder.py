@@ -23,7 +23,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
-from biotrail.recorder.session.flight import Flight
+from biotrail.recorder.session.dumps import Flight
 from biotrail.recorder.session.session import Status, record
 from tests.support.chunks_by_hand import PromptWriter, clock, task, times
 from tests.support.fake_probes import FakeProbes, options

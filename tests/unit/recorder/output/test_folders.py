@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.output import directories, folders, output
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output import folders, output
+from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.schema.errors import OutputError
 from tests.support.hostile_places import (
     KINDS,
@@ -47,9 +47,9 @@ def test_root_follows_nobody_elses_links(theirs: Path) -> None:
     ways = (
         lambda: output.create(target, force=True),
         lambda: output.replacing(target, force=True).__enter__(),
-        lambda: directories.replacing_directory(target, force=True, marker="*").__enter__(),
-        lambda: directories.adding_to_directory(target, force=True, marker="*").__enter__(),
-        lambda: directories.make_directory(target / "more"),
+        lambda: output.replacing_directory(target, force=True, marker="*").__enter__(),
+        lambda: output.adding_to_directory(target, force=True, marker="*").__enter__(),
+        lambda: output.make_directory(target / "more"),
         lambda: HeldDirectory(str(theirs / "logs")),
         lambda: output.NewFile(str(target), force=True),
     )
@@ -109,9 +109,9 @@ def test_honest_directories_work(theirs: Path, way: str) -> None:
     output.create(theirs / "log").close()
     with output.replacing(theirs / "page") as stream:
         stream.write(b"x")
-    with directories.replacing_directory(theirs / "otf2", marker="a") as part:
+    with output.replacing_directory(theirs / "otf2", marker="a") as part:
         (part / "a").write_bytes(b"x")
-    with directories.adding_to_directory(theirs / "set", marker="*") as part:
+    with output.adding_to_directory(theirs / "set", marker="*") as part:
         (part / "a").write_bytes(b"x")
     assert sorted(os.listdir(theirs)) == ["log", "otf2", "page", "set"]
 
@@ -124,7 +124,7 @@ def test_what_is_no_directory_is_named(theirs: Path, kind: str) -> None:
     # WHEN files are added below it THEN the message says what it is, and nothing was followed
     with (
         pytest.raises(OutputError, match=rf"theirs/events is a {kind} where a directory"),
-        directories.adding_to_directory(theirs, force=True, marker="host=*") as part,
+        output.adding_to_directory(theirs, force=True, marker="host=*") as part,
     ):
         (part / "events").mkdir()
         (part / "events" / "x.json").write_bytes(b"new")
@@ -197,10 +197,10 @@ def test_a_directory_that_is_swapped_meanwhile_leads_nowhere(theirs: Path, what:
                 with output.replacing(place / "x.json", force=True) as stream:
                     stream.write(b"new")
             elif what == "directory":
-                with directories.replacing_directory(place / "set", force=True, marker="*") as part:
+                with output.replacing_directory(place / "set", force=True, marker="*") as part:
                     (part / "a").write_bytes(b"new")
             else:
-                with directories.adding_to_directory(place / "set", force=True, marker="*") as part:
+                with output.adding_to_directory(place / "set", force=True, marker="*") as part:
                     (part / "host=a").mkdir()
                     (part / "host=a" / f"{number % 2}.json").write_bytes(b"new")
     os.close(at)
@@ -239,8 +239,8 @@ def test_directories_of_the_user_of_sudo_are_given_when_all_is_done(
     monkeypatch.setenv("SUDO_GID", "1234")
     mine = precious(theirs / "mine", "keep")
     # WHEN a path of directories is made beside it, and it is named itself
-    directories.make_directory(theirs / "a" / "b")
-    directories.make_directory(mine)
+    output.make_directory(theirs / "a" / "b")
+    output.make_directory(mine)
     # THEN the new ones are the user's and private, and what was there is as it was
     for made in (theirs / "a", theirs / "a" / "b"):
         assert (made.stat().st_uid, mode_of(made)) == (1234, 0o700)

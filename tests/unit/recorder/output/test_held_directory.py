@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.output import folders, output
-from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError

@@ -9,7 +9,7 @@ import zstandard
 
 from biotrail.recorder.log.packing import _compressor
 from biotrail.recorder.log.writer import _JOINED, LogWriter
-from biotrail.recorder.output.memory import keep_freed_memory
+from biotrail.recorder.session.session import keep_freed_memory
 from tests.support.log_samples import HEADER
 
 

@@ -11,12 +11,12 @@ import pytest
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.names import NO_CPU, Names, name_records
-from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.series import shifted
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.session.dumps import Rotation
 from biotrail.recorder.session.session import record
 from tests.support.chunks_by_hand import (
     CLOCK,

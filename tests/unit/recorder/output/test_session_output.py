@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.output import directories, output, ownership
-from biotrail.recorder.output.explaining import explain
+from biotrail.recorder.output import folders, output
+from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import OutputError
 
 
@@ -93,7 +93,7 @@ def test_sudo_gives_the_file_to_its_caller(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SUDO_GID", "2345")
     # WHEN a file and a directory are written
     output.create(tmp_path / "log").close()
-    with directories.replacing_directory(tmp_path / "archive", marker="a.otf2") as directory:
+    with output.replacing_directory(tmp_path / "archive", marker="a.otf2") as directory:
         (directory / "a.otf2").write_bytes(b"x")
     # THEN they belong to the user who called sudo
     for path in (tmp_path / "log", tmp_path / "archive", tmp_path / "archive" / "a.otf2"):
@@ -107,7 +107,7 @@ def test_a_strange_sudo_environment_is_ignored(
     # GIVEN variables that are no ids WHEN the owner is asked for THEN there is none
     monkeypatch.setenv("SUDO_UID", uid)
     monkeypatch.setenv("SUDO_GID", gid)
-    assert ownership.owner() is None
+    assert folders.owner() is None
 
 
 def test_a_replacing_file_appears_when_all_went_well(tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ def test_force_replaces_our_directory_only(tmp_path: Path) -> None:
         path.mkdir()
         (path / name).write_bytes(b"old")
     # WHEN both are to be replaced by force
-    with directories.replacing_directory(ours, force=True, marker="traces.otf2") as part:
+    with output.replacing_directory(ours, force=True, marker="traces.otf2") as part:
         (part / "traces.otf2").write_bytes(b"new")
     with (
         pytest.raises(OutputError, match="holds other things"),
-        directories.replacing_directory(other, force=True, marker="traces.otf2"),
+        output.replacing_directory(other, force=True, marker="traces.otf2"),
     ):
         pass
     # THEN only the archive was

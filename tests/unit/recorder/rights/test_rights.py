@@ -75,7 +75,7 @@ def test_a_sticky_directory_of_another_needs_one_more(
     some, owner = options(tmp_path / "x", **KEPT), tmp_path.stat().st_uid
     # WHEN it is somebody else's THEN deleting files there takes a right; else not
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    monkeypatch.setattr("biotrail.recorder.output.ownership.owner", lambda: (1000, 1000))
+    monkeypatch.setattr("biotrail.recorder.output.folders.owner", lambda: (1000, 1000))
     assert rights_kept.needed(some) == FILES | {"CAP_FOWNER"}
     monkeypatch.setattr(os, "geteuid", lambda: owner)
     assert rights_kept.needed(some) == FILES

@@ -3,10 +3,10 @@
 
 from dataclasses import dataclass, field
 
-from biotrail.recorder.accounting.path_cost import CALL_NS
+from biotrail.recorder.accounting.cost import CALL_NS
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.schema.payloads import CallTimingNote
-from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
+from biotrail.recorder.session.cost_watch import LOOK_NS, CallBudget, end_message
 from tests.support.fake_probes import FakeProbes
 
 

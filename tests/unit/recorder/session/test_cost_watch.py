@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.accounting.path_cost import ns_per_run
+from biotrail.recorder.accounting.cost import ns_per_run
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.session.cost_watch import (

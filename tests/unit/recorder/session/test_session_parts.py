@@ -20,7 +20,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.pace import GLANCE, LONGEST, NAP, SHORTEST, Pace
+from biotrail.recorder.session.running import GLANCE, LONGEST, NAP, SHORTEST, Pace
 from biotrail.recorder.session.stop import Every, StopRequests
 
 CLOCK = {"monotonic": 10**9, "boottime": 10**9, "realtime": 10**18, "uncertainty": 100}

@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session import session
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.opening import Opened
-from biotrail.recorder.session.session import Status, Summary, record
+from biotrail.recorder.session.opening import Opened, Prepared
+from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from tests.support.fake_probes import FakeProbes, options
 
 
@@ -111,12 +112,18 @@ def test_a_command_ends_if_the_recording_cannot_begin(
     # GIVEN a command that goes on, and a failure after its start
     started = list[Child]()
 
-    def refuse(opened: Opened) -> None:
-        assert opened.prepared.child is not None
-        started.append(opened.prepared.child)
+    open_it = session.open_recording
+
+    def note_child(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Opened:
+        assert prepared.child is not None
+        started.append(prepared.child)
+        return open_it(prepared, stack, undo)
+
+    def refuse(_options: RecordOptions, _probes: object) -> None:
         raise ProbeError("rights cannot be given up")
 
-    monkeypatch.setattr(session, "_give_up_rights", refuse)
+    monkeypatch.setattr(session, "open_recording", note_child)
+    monkeypatch.setattr(session, "reduce", refuse)
     some = options(
         tmp_path / "log",
         command=[sys.executable, "-c", "import time; time.sleep(60)"],

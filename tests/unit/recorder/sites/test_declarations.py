@@ -9,8 +9,7 @@ import pytest
 
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.sites import declarations
-from biotrail.recorder.sites.declarations import load, own_file, read
-from biotrail.recorder.sites.declared import Event, ObjectType
+from biotrail.recorder.sites.declarations import Event, ObjectType, load, own_file, read
 from biotrail.recorder.sites.expressions import ObjectScope
 from biotrail.recorder.sites.types import PLACE, TypeTable
 

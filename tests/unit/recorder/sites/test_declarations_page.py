@@ -3,8 +3,7 @@
 
 import pytest
 
-from biotrail.recorder.sites.declarations import READY_MADE, read
-from biotrail.recorder.sites.declared import ObjectType, Pair
+from biotrail.recorder.sites.declarations import READY_MADE, ObjectType, Pair, read
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "declarations.md").read_text()

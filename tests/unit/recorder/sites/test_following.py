@@ -6,9 +6,8 @@ from collections import Counter
 import pytest
 
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.sites.declared import ObjectType
-from biotrail.recorder.sites.following import TYPED, FollowPlan, PlannedSite, plan
-from biotrail.recorder.sites.functions import KernelFunctions
+from biotrail.recorder.sites.declarations import ObjectType
+from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions, PlannedSite, plan
 from tests.support.crafted_kernel import Crafted, crafted
 
 LISTED = ("blk_start", "blk_end", "blk_hidden", "blk_behind", "drv_queue [drv]")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.sites import functions
-from biotrail.recorder.sites.functions import KernelFunctions
+from biotrail.recorder.sites import following
+from biotrail.recorder.sites.following import KernelFunctions
 from biotrail.recorder.sites.types import Taking
 
 KALLSYMS = """ffffffff81000000 T good
@@ -45,20 +45,20 @@ def lists(tmp_path: Path) -> KernelFunctions:
         (taking("both"), ""),
         (taking("queue", module="drv"), ""),
         (taking("twice", module="drv"), ""),
-        (taking("twice"), functions.AMBIGUOUS),
-        (taking("copied"), functions.SUFFIX),
-        (taking("nowhere"), functions.INLINED),
-        (taking("queue"), functions.INLINED),
-        (taking("hidden"), functions.NOTRACE),
-        (taking("forbidden"), functions.BLACKLISTED),
-        (taking("far", slot=6), functions.STACK),
-        (taking("far", slot=-1), functions.STACK),
+        (taking("twice"), following.AMBIGUOUS),
+        (taking("copied"), following.SUFFIX),
+        (taking("nowhere"), following.INLINED),
+        (taking("queue"), following.INLINED),
+        (taking("hidden"), following.NOTRACE),
+        (taking("forbidden"), following.BLACKLISTED),
+        (taking("far", slot=6), following.STACK),
+        (taking("far", slot=-1), following.STACK),
     ],
 )
 def test_each_function_has_its_reason(lists: KernelFunctions, given: Taking, reason: str) -> None:
     # GIVEN the kernel's lists  THEN a function may be attached, or the reason is one of the list
     assert lists.refusal(given) == reason
-    assert not reason or reason in functions.REASONS
+    assert not reason or reason in following.REASONS
 
 
 def test_all_functions_are_attachable_or_counted(lists: KernelFunctions) -> None:
@@ -69,9 +69,9 @@ def test_all_functions_are_attachable_or_counted(lists: KernelFunctions) -> None
     # THEN none is missing from both
     assert [t.name for t in good] == ["good"]
     assert unseen == {
-        functions.AMBIGUOUS: ["far", "far"],
-        functions.INLINED: ["nowhere"],
-        functions.SUFFIX: ["copied"],
+        following.AMBIGUOUS: ["far", "far"],
+        following.INLINED: ["nowhere"],
+        following.SUFFIX: ["copied"],
     }
 
 

@@ -4,8 +4,7 @@
 import pytest
 
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.sites.declarations import READY_MADE, parse, read
-from biotrail.recorder.sites.declared import Pair
+from biotrail.recorder.sites.declarations import READY_MADE, Pair, parse, read
 from biotrail.recorder.sites.expressions import NO_VALUE
 from biotrail.recorder.sites.resolving import resolve
 from tests.support.named_scopes import KERNELS, kernel_names, scopes_of

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from biotrail.recorder.probes.sites.latencies import BOUNDS, Latencies
-from biotrail.recorder.probes.sites.pair_maps import PairCounts
+from biotrail.recorder.probes.sites.pairs import PairCounts
 from biotrail.recorder.schema.limits import HIST_SLOTS
 from biotrail.recorder.sites.resolving import resolve
 from biotrail.text.sites import pairs as text

@@ -137,7 +137,7 @@ def test_every_file_is_told(tmp_path: Path, more: dict[str, Any], count: int) ->
 def test_a_pipe_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a pipe as output
     read, write = os.pipe()
-    monkeypatch.setattr("biotrail.recorder.session.sinks_open._STDOUT", write)
+    monkeypatch.setattr("biotrail.recorder.session.opening._STDOUT", write)
     probes = Told()
     # WHEN something is recorded THEN there is no file to tell of
     record(options(None, duration=0.01), probes=probes)

@@ -11,11 +11,11 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.sites import joined
+from biotrail.recorder.probes.sites.attaching import Way
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
+from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.joined import JoinedProbes, follow_beside
 from biotrail.recorder.probes.sites.planning import Planned
-from biotrail.recorder.probes.sites.ways import Way
-from biotrail.recorder.probes.sites.wish import PART, FollowWish
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import record
@@ -143,7 +143,7 @@ def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) ->
         return Planned(FollowPlan(struct, "typed", ()), Way("typed", ""))
 
     monkeypatch.setattr(joined, "planned", plan)
-    wish = FollowWish("request", 7, way="typed", max_functions=5)
+    wish = FollowOptions("request", 7, way="typed", max_functions=5)
     # WHEN requests are to be followed
     made = follow_beside(FakeProbes(), wish, Filters(pids=(3,)), [(8, 9), (8, 0), (7, 0)])
     # THEN objects, which name disks alone, are chosen by these, and by the same tasks
@@ -159,4 +159,4 @@ def test_bcc_cannot_follow() -> None:
     block = FakeProbes()
     block.capabilities = Capabilities("bcc")
     with pytest.raises(ProbeError, match="--follow needs the core backend"):
-        follow_beside(block, FollowWish("request"), Filters(), [])
+        follow_beside(block, FollowOptions("request"), Filters(), [])

@@ -3,7 +3,7 @@
 
 import struct
 
-from biotrail.recorder.probes.sites.loading import COOKIE, Template
+from biotrail.recorder.probes.sites.attaching import COOKIE, Template
 
 
 class FakeObject:

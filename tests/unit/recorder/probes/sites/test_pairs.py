@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from biotrail.recorder.probes.sites.pair_facts import pair_facts, shown
-from biotrail.recorder.probes.sites.pair_maps import section
-from biotrail.recorder.probes.sites.pairs import PairConfig, _check, resolve_all
+from biotrail.recorder.probes.sites.pairs import PairConfig, _check, resolve_all, section
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.limits import MAX_CONDITIONS, MAX_PAIRS, Operator
-from biotrail.recorder.sites.declared import Event, Pair, Variant
+from biotrail.recorder.sites.declarations import Event, Pair, Variant
 from biotrail.recorder.sites.expressions import OPERATORS, Source, Value
 from biotrail.recorder.sites.resolving import resolve
 from tests.support.named_scopes import scopes_of

@@ -13,7 +13,7 @@ MAX_FUNCTIONS = 2000
 
 
 @dataclass(frozen=True)
-class FollowWish:
+class FollowOptions:
     """What to follow, and which objects of those that are born (follow_maps.Choice).
 
     struct: one of FOLLOWED_IO. every: each n-th. at_once: how many at one time. lives: how many in
