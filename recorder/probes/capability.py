@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from biotrail.recorder.host import devices
 from biotrail.recorder.probes.file_ways import ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
@@ -265,6 +266,14 @@ def _tracefs() -> Check:
     return Check("tracefs", False, detail, tracefs.remedy(), False)
 
 
+def _devices() -> Check:
+    """Return the check that devices have names and facts; not required."""
+    if (why := devices.masked()) is None:
+        return Check("devices", True, "have names", "", False)
+    reason, _, remedy = why.rpartition(": ")
+    return Check("devices", False, reason, remedy, False)
+
+
 def _lockdown() -> Check:
     """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read.
 
@@ -374,9 +383,9 @@ def report() -> list[Check]:
     not end the list.
     """
     first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged]
+    others: list[Callable[[], Check]] = [_tracefs, _devices, _lockdown, _symbols]
     checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
-    return [*checks, _jit(), _functions(), *_lacking()]
+    return [*checks, _unprivileged(), _jit(), _functions(), *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:
