@@ -20,7 +20,7 @@ BIN := .venv/bin
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-rings bench-equal bench-growth soak wheel wheels recorder-file sdist test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated pictures bench bench-load bench-convert bench-record bench-offered bench-fleet bench-replay bench-rings bench-equal bench-growth soak wheel wheels recorder-file sdist container test-container test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -48,7 +48,7 @@ demo: setup ## record real I/O and make a trace of it
 # Tests start the command some thousand times: its modules are compiled once, out of the tree.
 test: export PYTHONPYCACHEPREFIX := $(CURDIR)/.pytest_cache/bytecode
 test: setup-test lint generated ## lint, types, layers, and every test but the virtual machines
-	$(PYTEST) -n $(shell nproc) --ignore=tests/vm --ignore=tests/live $(PYTEST_ARGS)
+	$(PYTEST) -n $(shell nproc) --ignore=tests/vm --ignore=tests/container --ignore=tests/live $(PYTEST_ARGS)
 	$(PYTEST) tests/live -n $(LIVE_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt programs" FIRST=60000
@@ -121,6 +121,14 @@ recorder-file: wheels ## the recorder as one file for hosts: make recorder-file 
 
 sdist: .venv/.ready-test ## the sources as one archive in dist/, of which pip can build the same wheel
 	$(BIN)/python -m build --no-isolation --sdist --outdir dist .
+
+container: wheels ## biotrail as a container image, by podman: docs/containers.md
+	podman build -f Containerfile -t biotrail:$$($(BIN)/python -c "import biotrail; print(biotrail.__version__)") dist
+
+test-container: setup .venv/.ready-test .venv/.ready-wheels ## the container image and share/kubernetes, in podman, as root
+	@scripts/system-packages container
+	@scripts/build-wheels $$(uname -m)
+	$(BIN)/python -m pytest tests/container -rA $(PYTEST_ARGS)
 
 test-vm: setup .venv/.ready-test ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2 arm64-6.1"
 	@VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" scripts/system-packages vm

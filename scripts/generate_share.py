@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write share/: a man page for each command, and completion for bash, zsh and fish.
+"""Write a man page for each command and completion for bash, zsh and fish into share/.
 
 `python scripts/generate_share.py` writes what has changed and removes what no command needs;
 `--check` writes nothing, and exits with status 1 where a file differs from the command line. A
@@ -26,6 +26,8 @@ COMPLETIONS = {
     "zsh": Path("share/zsh/site-functions/_biotrail"),
     "fish": Path("share/fish/vendor_completions.d/biotrail.fish"),
 }
+BY_HAND = Path("share/kubernetes")
+"""Not generated; all else in share/ is."""
 COMMAND = "python scripts/generate_share.py"
 
 _KEEP_LINES = "\b"  # click's mark at the head of a paragraph whose lines are kept
@@ -148,7 +150,7 @@ def pages_below(group: click.Group, context: click.Context) -> dict[Path, str]:
 
 
 def files() -> dict[Path, str]:
-    """Return path (below the root of the tree) → contents of every file in share/."""
+    """Return path (below the root of the tree) → contents of every generated file of share/."""
     context = click.Context(cli, info_name=PROGRAM, **cli.context_settings)
     title = cleandoc(cli.help or "").split("\n\n")[0]
     others = ",\n".join(f".BR {roff(f'{PROGRAM}-{name}')} (1)" for name in summaries(cli))
@@ -173,6 +175,7 @@ def main() -> int:
     root: Path = arguments.root
     wanted = files()
     present = {path.relative_to(root) for path in (root / "share").rglob("*") if path.is_file()}
+    present = {path for path in present if not path.is_relative_to(BY_HAND)}
     stale = sorted(
         path
         for path in present | set(wanted)

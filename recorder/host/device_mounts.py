@@ -65,7 +65,7 @@ class Mounts:
 def read_mounts(
     sys: str, proc: str, block_devices: set[int], number: Callable[[str], int | None]
 ) -> Mounts:
-    """Return the mounts of this process's mount namespace, and the swap space in use.
+    """Return the host's mounts (`host_mounts`), and the swap space in use.
 
     `sys`, `proc`: where sysfs and procfs are mounted. `block_devices`: dev_t of all block devices.
     `number`: returns the dev_t of the block device node at a path, None where it is none. Swap
@@ -74,7 +74,7 @@ def read_mounts(
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
-    for line in read_lines(f"{proc}/self/mountinfo"):
+    for line in host_mounts(proc):
         mount = parse_mount(line)
         if mount is not None:
             found.add(mount, _devices(mount, block_devices, number, pools))
@@ -83,6 +83,17 @@ def read_mounts(
         if dev is not None:
             found.add_point(dev, "[SWAP]")
     return found
+
+
+def host_mounts(proc: str) -> list[str]:
+    """Return lines of mountinfo(5): the first process's, then this one's of other file systems.
+
+    In a container with the host's process numbers the first process's are the host's: paths that
+    mean something there. Elsewhere both are mostly the same.
+    """
+    first, own = (read_lines(f"{proc}/{who}/mountinfo") for who in ("1", "self"))
+    known = {line.split(" ")[2] for line in first if line.count(" ") > 2}
+    return first + [line for line in own if line.count(" ") <= 2 or line.split(" ")[2] not in known]
 
 
 def parse_mount(line: str) -> Mount | None:

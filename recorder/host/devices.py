@@ -62,6 +62,22 @@ def _paths(roots: Roots) -> dict[int, str]:
     return device_paths.hidden(roots) | found
 
 
+def masked(roots: Roots = REAL) -> str | None:
+    """Return what hides the devices' facts, and how to have them shown; None: nothing does."""
+    directory = f"{roots.sys}/dev/block"
+    for path, wanted in ((directory, False), (f"{roots.sys}/class/block", True)):
+        try:
+            if bool(os.listdir(path)) is not wanted:
+                return None
+        except OSError:
+            if wanted:
+                return None
+    return (
+        f"{directory} is masked, as podman does it, so devices have numbers alone: "
+        f"--security-opt unmask={directory}"
+    )
+
+
 def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
     """Return the mounts of the block devices in `paths`, as `_paths` returns them."""
     return read_mounts(roots.sys, roots.proc, set(paths), roots.number)
@@ -167,10 +183,13 @@ def _first(mapping: dict[str, int], *candidates: str) -> str | None:
 def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
     """Return the message for a `spec` that is no block device: what it is, what to give instead.
 
+    Where the facts of all devices are masked, it says that.
     For the path (with a "/") of another file, the devices that it lies on, or names of some devices
     where it lies on none; else similar names or, without any, the names of some devices. `paths`:
     {dev_t: sysfs directory} of all devices.
     """
+    if why := masked(roots):
+        return f"{spec}: cannot be looked up: {why}"
     st_dev = _st_dev(spec) if "/" in spec else None
     if st_dev is not None:
         mounts = _mounts(roots, paths)

@@ -8,7 +8,7 @@ it. Notes say what is mounted where, in the mount namespace of the recorder.
 import time
 from pathlib import Path
 
-from biotrail.recorder.host.device_mounts import parse_mount
+from biotrail.recorder.host.device_mounts import host_mounts, parse_mount
 from biotrail.recorder.notes.hotplug import Periodic
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
@@ -77,7 +77,7 @@ class MountWatch(Periodic):
         """
         super().__init__(PERIOD_NS)
         self._proc, self._of_calls = proc, of_calls
-        self._text = ""
+        self._lines: list[str] = []
         self._known: MountsNote = {}
 
     def changes(self) -> MountsNote | None:
@@ -85,23 +85,23 @@ class MountWatch(Periodic):
 
         {dev_t of the super block, as text: [[directory in the file system, mount point], …]}; a
         changed file system with all its mounts (see `_mounts`), one that is gone not at all. None:
-        nothing is new. The first call returns all. Sets what is known (`_text`, `_known`): one that
+        nothing is new. The first call returns all. Sets `_lines` and `_known`: one that
         is gone and comes back is new. Runs in the writer thread.
         """
         began = time.monotonic_ns()
-        text = _read(self._proc / "self" / "mountinfo")
-        if text == self._text:
+        lines = host_mounts(str(self._proc))
+        if lines == self._lines:
             self.schedule_next(began)
             return None
-        self._text = text
-        now = self._mounts(text)
+        self._lines = lines
+        now = self._mounts(lines)
         fresh = {dev: pairs for dev, pairs in now.items() if self._known.get(dev) != pairs}
         self._known = now
         self.schedule_next(began)
         return fresh or None
 
-    def _mounts(self, text: str) -> MountsNote:
-        """Return the mounts in a mountinfo `text`, of all file systems or of those with a device.
+    def _mounts(self, listed: list[str]) -> MountsNote:
+        """Return mounts by lines of mountinfo(5), of all file systems or of those with a device.
 
         {dev_t of the super block, as text: [[directory in the file system, mount point], …]}.
         Of each directory in a file system the first mount point; if the whole file system is
@@ -113,7 +113,7 @@ class MountWatch(Periodic):
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
         left_out = set() if self._of_calls else without_device
         by_device: MountsNote = {}
-        for line in text.split("\n"):  # the kernel escapes no other end of a line in paths
+        for line in listed:
             mount = parse_mount(line)
             if mount is None or mount.fstype in left_out:
                 continue

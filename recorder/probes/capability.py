@@ -6,9 +6,11 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from biotrail.recorder.host import devices
 from biotrail.recorder.probes.file_ways import ways_of
-from biotrail.recorder.probes.kernel import tracefs
+from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import load_library
 from biotrail.recorder.probes.maps.file_maps import files_of
@@ -51,33 +53,53 @@ class Check:
     required: bool = True
 
 
-def missing_rights() -> list[str]:
-    """Return the names of the capabilities that this process lacks for recording; [] if none.
+class Refusal(NamedTuple):
+    """Why this process may not load BPF programs for tracing."""
 
-    CAP_SYS_ADMIN alone suffices; otherwise CAP_BPF and CAP_PERFMON are needed. Only effective
-    capabilities of the calling thread count.
+    reason: str
+    """What it is: a clause whose subject is the process."""
+    remedy: str
+
+
+def refusal() -> Refusal | None:
+    """Return why this process may not load BPF programs for tracing; None: it may.
+
+    CAP_SYS_ADMIN alone suffices; otherwise CAP_BPF and CAP_PERFMON are needed: effective ones of
+    the calling thread, in the host's user namespace. And bpf(2) must be let pass: seccomp filters
+    of containers and security modules refuse it to processes that have these capabilities, too.
     """
-    if capabilities.holds("CAP_SYS_ADMIN"):
-        return []
-    return [name for name in ("CAP_BPF", "CAP_PERFMON") if not capabilities.holds(name)]
+    needed = () if capabilities.holds("CAP_SYS_ADMIN") else ("CAP_BPF", "CAP_PERFMON")
+    if missing := [name for name in needed if not capabilities.holds(name)]:
+        return Refusal(f"lacks {' and '.join(missing)}", _RIGHTS_REMEDY)
+    if not capabilities.in_host_namespace():
+        return Refusal(
+            "has its rights in a user namespace of its own (a rootless container?), "
+            "not in the host's",
+            "run as the host's root, in a container that root started",
+        )
+    if (error := bpf_calls.refused()) is not None:
+        return Refusal(
+            f"may not call bpf(2), though it has the rights for that ({os.strerror(error)}): "
+            "a seccomp filter or a security module refuses it",
+            "in a container: a seccomp profile that lets bpf(2) pass with CAP_BPF, or "
+            "--security-opt seccomp=unconfined",
+        )
+    return None
 
 
 def require_rights() -> None:
     """Raise ProbeError, with a remedy, unless this process may load BPF programs for tracing."""
-    if missing := missing_rights():
-        raise ProbeError(
-            f"recording needs {' and '.join(missing)}, which this process lacks: {_RIGHTS_REMEDY}"
-        )
+    if found := refusal():
+        raise ProbeError(f"cannot record: this process {found.reason}; {found.remedy}")
 
 
 # Each of the following functions returns the check that it is named after.
 
 
 def _rights() -> Check:
-    missing = missing_rights()
     who = f"uid {os.geteuid()}"
-    if missing:
-        return Check("rights", False, f"{who} lacks {' and '.join(missing)}", _RIGHTS_REMEDY)
+    if found := refusal():
+        return Check("rights", False, f"{who} {found.reason}", found.remedy)
     return Check("rights", True, f"{who} may load BPF programs")
 
 
@@ -244,6 +266,14 @@ def _tracefs() -> Check:
     return Check("tracefs", False, detail, tracefs.remedy(), False)
 
 
+def _devices() -> Check:
+    """Return the check that devices have names and facts; not required."""
+    if (why := devices.masked()) is None:
+        return Check("devices", True, "have names", "", False)
+    reason, _, remedy = why.rpartition(": ")
+    return Check("devices", False, reason, remedy, False)
+
+
 def _lockdown() -> Check:
     """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read.
 
@@ -331,7 +361,7 @@ def _jit() -> Check:
 def _functions() -> Check:
     """Return the check of how functions can be attached to (`biotrail follow`)."""
     name = "functions (follow)"
-    if missing_rights():
+    if refusal():
         return Check(name, True, "not known: to try is for root", "", False)
     try:
         ways = all_ways()
@@ -353,9 +383,9 @@ def report() -> list[Check]:
     not end the list.
     """
     first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged]
+    others: list[Callable[[], Check]] = [_tracefs, _devices, _lockdown, _symbols]
     checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
-    return [*checks, _jit(), _functions(), *_lacking()]
+    return [*checks, _unprivileged(), _jit(), _functions(), *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:

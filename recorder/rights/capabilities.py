@@ -26,6 +26,8 @@ NUMBERS = {
 }
 """Bit numbers (include/uapi/linux/capability.h) of the capabilities that matter to recording."""
 
+_FIRST_USER_NAMESPACE = 0xEFFFFFFD
+"""PROC_USER_INIT_INO (include/linux/proc_ns.h)."""
 _VERSION_3 = 0x20080522
 _SET_NO_NEW_PRIVS = 38
 
@@ -104,3 +106,14 @@ def names(bits: int) -> list[str]:
 def holds(name: str) -> bool:
     """Return whether the calling thread has a capability in its effective set."""
     return bool(current()[0] & mask([name]))
+
+
+def in_host_namespace() -> bool:
+    """Return whether capabilities count for the whole machine: not in a user namespace below.
+
+    True too where /proc/self/ns/user cannot be read.
+    """
+    try:
+        return os.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
+    except OSError:
+        return True

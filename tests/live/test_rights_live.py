@@ -133,6 +133,16 @@ def test_a_user_has_dumps_rotation_and_a_command(home: Path, loop_device: Any) -
     assert capabilities.names(int(done.stdout.split()[1], 16)) == ["CAP_PERFMON", "CAP_BPF"]
 
 
+def test_rights_of_a_user_namespace_are_not_taken_for_the_hosts() -> None:
+    # GIVEN root of a user namespace, as in a rootless container, which has all capabilities there
+    by = ("unshare", "--user", "--map-root-user")
+    if subprocess.run([*by, "true"], capture_output=True).returncode:
+        pytest.skip("needs user namespaces")
+    # WHEN doctor is asked  THEN it says what these rights are
+    said = biotrail("doctor", by=by, status=1).stdout
+    assert "has its rights in a user namespace of its own" in said
+
+
 def test_doctor_says_what_is_off() -> None:
     # GIVEN users without rights, and with two
     # WHEN they ask

@@ -7,7 +7,7 @@ from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
-from biotrail.recorder.probes.capability import Check, missing_rights
+from biotrail.recorder.probes.capability import Check, refusal
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.programs import ESSENTIAL, STEPS
 from biotrail.recorder.schema.errors import ProbeError
@@ -22,7 +22,7 @@ def report() -> list[Check]:
 
 def possible(checks: list[Check]) -> bool:
     """Return whether the bcc backend can record: rights, and every check of `report` is ok."""
-    return not missing_rights() and all(check.ok for check in checks)
+    return refusal() is None and all(check.ok for check in checks)
 
 
 def _check(what: str, ok: bool, detail: str, remedy: str = "") -> Check:

@@ -5,6 +5,7 @@ What libbpf offers is called by libbpf.py.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -23,6 +24,7 @@ _NUMBERS = {
 """Numbers of the system calls bpf and perf_event_open by machine."""
 
 _OBJ_GET_INFO_BY_FD = 15
+_NO_COMMAND = -1
 _PERF_TYPE_TRACEPOINT = 2
 _PERF_FLAG_FD_CLOEXEC = 8
 _DISABLED = 1
@@ -76,6 +78,21 @@ def bpf(command: int, attr: ctypes.Structure) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(result)
+
+
+def refused() -> int | None:
+    """Return the errno with which bpf(2) is refused to a process with CAP_BPF; None: it is not.
+
+    The kernel itself answers a command that does not exist with EINVAL. None too for machines that
+    are not in _NUMBERS.
+    """
+    try:
+        bpf(_NO_COMMAND, _InfoByFd())
+    except ProbeError:
+        return None
+    except OSError as error:
+        return None if error.errno == errno.EINVAL else error.errno
+    return None
 
 
 def perf_event_open(attr: PerfEventAttr) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host import device_paths, device_sysfs, devices
+from biotrail.recorder.host.device_mounts import host_mounts
 from biotrail.recorder.schema.errors import ProbeError
 from tests.support.host_tree import Host, dev, server
 
@@ -236,3 +237,37 @@ def test_thousands_of_devices_come_in_order(tmp_path: Path) -> None:
     found = devices.snapshot(made.roots)
     # THEN all are there, by number
     assert [entry["dev"] for entry in found] == [dev(8, i) for i in range(2000)]
+
+
+def test_the_hosts_mounts_come_before_a_containers(tmp_path: Path) -> None:
+    # GIVEN a container with the host's process numbers, whose file system has a mount of the
+    # host's disk, and one that the host has not
+    root, bind = (
+        "25 1 254:1 / / rw - ext4 /dev/vda1 rw",
+        "90 80 254:1 /var/log /logs rw - ext4 x rw",
+    )
+    alone = "91 80 7:3 / /image ro - squashfs /dev/loop3 ro"
+    for who, lines in (("1", [root]), ("self", [bind, alone])):
+        (tmp_path / who).mkdir()
+        (tmp_path / who / "mountinfo").write_text("".join(f"{line}\n" for line in lines))
+    # WHEN mounts are read  THEN the disk's is the host's
+    assert host_mounts(str(tmp_path)) == [root, alone]
+    # AND where the first process has the same, or may not be looked at, they are its own
+    (tmp_path / "1" / "mountinfo").write_text(f"{bind}\n{alone}\n")
+    assert host_mounts(str(tmp_path)) == [bind, alone]
+    (tmp_path / "1" / "mountinfo").unlink()
+    assert host_mounts(str(tmp_path)) == [bind, alone]
+
+
+def test_masked_facts_of_devices_are_told_from_none(host: Host) -> None:
+    # GIVEN a host with disks  THEN nothing is masked
+    assert devices.masked(host.roots) is None
+    # WHEN /sys/dev/block is empty, as podman makes it  THEN a name cannot be looked up, and why
+    sys = Path(host.roots.sys)
+    for link in (sys / "dev" / "block").iterdir():
+        link.unlink()
+    (sys / "class" / "block" / "nvme0n1").mkdir(parents=True, exist_ok=True)
+    with pytest.raises(
+        ProbeError, match=r"vda: cannot be looked up: .*dev/block is masked.*unmask="
+    ):
+        devices.resolve("vda", host.roots)
