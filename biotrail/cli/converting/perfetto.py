@@ -82,7 +82,7 @@ def announced(
         seen.append(window)
         if expected(window, Detail.FULL):
             part = share_read(source, window)
-            lines = [] if part is None else large_lines(window, part, drawing.detail)
+            lines = [] if part is None else large_lines(window, part, drawing)
             if lines:
                 StatusLine().clear()
             for line in lines:
@@ -114,17 +114,24 @@ def share_read(source: Opened, window: Lifecycles) -> float | None:
     return min((window.end - begin) / (end - begin), 1) if window.end > begin < end else None
 
 
-def large_lines(window: Lifecycles, share: float, detail: Detail) -> list[str]:
+def large_lines(window: Lifecycles, share: float, drawing: Drawing) -> list[str]:
     """Return lines that say how large a trace becomes, and what makes it smaller.
 
     Empty where a browser opens it comfortably. window: the first; share: its share (0 to 1, above
-    0) of all windows. detail: that is drawn.
+    0) of all windows.
     """
-    total = expected(window, detail) / share
+
+    def reckoned(detail: Detail) -> float:
+        """Return the bytes of the whole trace with this detail, and all else as it was asked."""
+        choices = {**drawing.choices, "detail": detail}
+        del choices["colour"]  # takes no bytes
+        return expected(window, **choices) / share
+
+    detail, total = drawing.detail, reckoned(drawing.detail)
     if total < LARGE:
         return []
     less = list(Detail)[list(Detail).index(detail) + 1 :]
-    sizes = [f"--detail {one} about {_size(expected(window, one) / share)}" for one in less]
+    sizes = [f"--detail {one} about {_size(reckoned(one))}" for one in less]
     parts = -(-int(total) // LARGE)
     return [
         f"This trace will have about {_size(total)}; a browser opens {_size(LARGE)} comfortably.",

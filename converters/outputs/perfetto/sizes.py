@@ -31,16 +31,27 @@ _CALL = {Detail.FULL: 100, Detail.STANDARD: 31, Detail.STAGES: 31, Detail.BIOS: 
 _SUBMISSION = {Detail.FULL: 180, Detail.STANDARD: 32, Detail.STAGES: 32, Detail.BIOS: 0}
 _WAIT, _INTERRUPT, _PAIR, _HIT = 54, 139, 60, 80
 """Bytes of what is drawn besides; interrupts with full detail alone, but for the longest."""
+_FTRACE, _FLOWS = 54, 110
+"""Bytes of a request's block_io_start and block_io_done, and of a bio's arrows (with the path)."""
 
 
-def expected(window: Lifecycles, detail: Detail) -> int:
-    """Return about how many bytes a window's slices take when drawn with `detail`."""
+def expected(
+    window: Lifecycles,
+    detail: Detail,
+    *,
+    every_arrow: bool = False,
+    every_call: bool = False,
+    ftrace: bool = False,
+) -> int:
+    """Return about how many bytes a window's slices take, when drawn as `convert` would."""
     costs = _COSTS[detail]
     total = costs.bio * len(window.bios) + costs.stage * len(window.bio_stages.owner)
-    total += costs.request * len(window.requests)
+    if detail.requests:
+        total += (costs.request + _FTRACE * ftrace) * len(window.requests)
     total += costs.request_stage * len(window.request_stages.owner)
     if (path := window.path) is not None:
-        calls, io = path.calls, path.calls.with_io
+        calls, io = path.calls, path.calls.with_io | every_call
+        total += _FLOWS * len(window.bios) * (every_arrow and detail.requests)
         total += _CALL[detail] * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
             detail == Detail.FULL
         )

@@ -57,6 +57,21 @@ def test_a_large_trace_is_announced(
     assert parts.err == ""
 
 
+def test_ftraces_events_are_reckoned(
+    cli: Cli, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a log / WHEN its requests are written as ftrace's events, too
+    monkeypatch.setattr(perfetto, "LARGE", 1_000)
+    plain, more = tmp_path / "a.pftrace", tmp_path / "b.pftrace"
+    told = [
+        sizes(cli("convert", log, "-o", plain).err)[0],
+        sizes(cli("convert", "--ftrace", log, "-o", more).err)[0],
+    ]
+    # THEN the trace is expected to be larger by about what they take
+    taken = more.stat().st_size - plain.stat().st_size
+    assert told[1] - told[0] == pytest.approx(taken, rel=0.3)
+
+
 def test_a_cut_is_reckoned_as_a_cut(
     cli: Cli, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

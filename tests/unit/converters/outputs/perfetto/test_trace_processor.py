@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as RawTrace
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.cli.main import main
 from biotrail.converters.calls.reason_rules import WaitReason
@@ -205,10 +206,12 @@ def test_states_of_threads_have_what_they_waited_for(tmp_path, cli):
     assert [e.sched_blocked_reason.pid for e in found] == [7]
 
 
-def test_a_blocked_reason_names_where_the_thread_waited():
+def test_a_blocked_reason_names_where_the_thread_waited(tmp_path):
     # GIVEN waits with a kernel stack, with a reason alone, with neither, and one that no I/O ends
     columns = {one.name: np.zeros(4, dtype=np.int64) for one in fields(Waits)}
-    columns["tid"][:], columns["woken"][:], columns["run"][:] = 7, T + 9, T + 20
+    columns["tid"][:] = 7
+    columns["out"] = T + np.arange(0, 400, 100)
+    columns["woken"], columns["run"] = columns["out"] + 9, columns["out"] + 20
     columns["stack"] = np.array([3, NO_STACK, NO_STACK, NO_STACK])
     columns["reason"][1] = WaitReason.JOURNAL_COMMIT
     columns["state"] = np.array([2, 2, 2, 1])
@@ -223,7 +226,31 @@ def test_a_blocked_reason_names_where_the_thread_waited():
     found = [names.get(one.caller) for one in told]
     assert found == ["folio_wait_bit_common", "journal commit", None]
     assert [one.io_wait for one in told] == [1, 0, 0]
-    assert {e.timestamp for e in packet.ftrace_events.event} == {T + 14}
+    assert [e.timestamp for e in packet.ftrace_events.event] == [T + 14, T + 114, T + 214]
+    # AND beside the scheduler's events, the engine has them as states of the thread
+    system = SystemTrace()
+    events = []
+    for out, run in zip((waits.out + 5).tolist(), (waits.run + 5).tolist(), strict=True):
+        away = {"prev_pid": 7, "prev_comm": "t", "prev_state": 2, "next_pid": 0}
+        events.append((out, 7, "sched_switch", {**away, "next_comm": "idle"}))
+        back = {"prev_pid": 0, "prev_comm": "idle", "prev_state": 0, "next_pid": 7}
+        events.append((run, 0, "sched_switch", {**back, "next_comm": "t"}))
+    system.events(1, events)
+    packet.trusted_packet_sequence_id = 9
+    packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+    system.packets.append(packet)
+    with Engine(system.write(tmp_path / "a.pftrace")) as engine:
+        assert engine.rows(PROBLEMS) == []
+        states = engine.rows(
+            "SELECT io_wait, blocked_function FROM thread_state JOIN thread USING (utid) "
+            "WHERE tid = 7 AND state = 'D' ORDER BY ts"
+        )
+    assert [tuple(state.values()) for state in states] == [
+        (1, "folio_wait_bit_common"),
+        (0, "journal commit"),
+        (0, None),
+        (None, None),
+    ]
 
 
 def documented(page):
