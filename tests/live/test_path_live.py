@@ -191,13 +191,12 @@ for _ in range(3):
         known = paths.dirtied != NEVER
         # THEN none is charged to another program
         assert set(paths.dirty_comm[known].tolist()) == {name.encode()}
-        assert (paths.dirtied < bios.queue)[known].all()
+        assert (paths.dirtied <= bios.queue)[known].all()
         total += int(found.bios.bytes[chosen].sum())
         charged += int(bios.bytes[known].sum())
     # AND most bytes are charged, though others' threads queued them
     assert total >= 3 * 2 * 4 * MIB
-    # (a slot of the table goes to whichever folio came last: other programs' pages take some)
-    assert charged >= 0.8 * total
+    assert charged >= 0.99 * total
 
 
 def test_a_loop_devices_completions_run_in_tasks(tmp_path: Path, disk: Disk) -> None:
