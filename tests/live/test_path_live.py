@@ -231,7 +231,8 @@ def test_a_disks_completions_follow_its_interrupt(tmp_path: Path) -> None:
     # WHEN its completions are read
     found = completions(log)
     ends = found.interrupts
-    rows = np.searchsorted(found.requests.number, ends.number)
+    order = np.argsort(found.requests.number)
+    rows = order[np.searchsorted(found.requests.number, ends.number, sorter=order)]
     complete = found.requests.complete[rows]
     # THEN each ran in the interrupt, or in a softirq; with all times in order
     in_interrupt, in_softirq = ends.context == 2, ends.context == 1

@@ -149,7 +149,8 @@ def test_every_completion_has_its_interrupt(vm: Machine) -> None:
     # THEN each has one; where it ran in an interrupt or softirq, that began before it ended
     assert counts[Kind.INTERRUPT] == counts[Kind.C] > 0
     requests = case.log.requests
-    rows = np.searchsorted(requests.number, found.interrupts.number)
+    order = np.argsort(requests.number)  # requests are not in the order of their numbers
+    rows = order[np.searchsorted(requests.number, found.interrupts.number, sorter=order)]
     assert np.array_equal(requests.number[rows], found.interrupts.number)
     issue, complete = requests.issue[rows], requests.complete[rows]
     hard, soft = found.interrupts.hard, found.interrupts.soft
