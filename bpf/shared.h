@@ -233,12 +233,13 @@ struct bt_path {
 	__u64 over_ns; /* a call that took longer is recorded without I/O too */
 	__u64 idles[BT_CALL_WORDS]; /* bit per call that waits by its nature */
 	__u64 reaps[BT_CALL_WORDS]; /* bit per call that waits for I/O of others */
-	__u64 dirty_shift; /* 64 less the bits of a slot's number in bt_dirty_slots */
+	__u64 tick_ns; /* ns of a tick (jiffy) */
+	__u64 dirty_shift; /* 64 less the bits of a region's number (bt_dirty_place) */
 	__u64 fds[BT_CALL_WORDS]; /* bit per call whose first argument is its file */
 	__u64 ioctl; /* number of ioctl() */
 	__u64 frozen; /* task_struct.flags of a thread in the freezer; 0: no state D */
 };
-_Static_assert(sizeof(struct bt_path) == 264, "size");
+_Static_assert(sizeof(struct bt_path) == 272, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -252,10 +253,11 @@ _Static_assert(__builtin_offsetof(struct bt_path, unified) == 36, "unified");
 _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 40, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, idles) == 48, "idles");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 112, "reaps");
-_Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 176, "dirty_shift");
-_Static_assert(__builtin_offsetof(struct bt_path, fds) == 184, "fds");
-_Static_assert(__builtin_offsetof(struct bt_path, ioctl) == 248, "ioctl");
-_Static_assert(__builtin_offsetof(struct bt_path, frozen) == 256, "frozen");
+_Static_assert(__builtin_offsetof(struct bt_path, tick_ns) == 176, "tick_ns");
+_Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 184, "dirty_shift");
+_Static_assert(__builtin_offsetof(struct bt_path, fds) == 192, "fds");
+_Static_assert(__builtin_offsetof(struct bt_path, ioctl) == 256, "ioctl");
+_Static_assert(__builtin_offsetof(struct bt_path, frozen) == 264, "frozen");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {
@@ -265,7 +267,8 @@ struct bt_entered {
 	__u64 irq; /* of irq */
 	__u64 dirty; /* of dirty */
 	__u64 inside; /* thread on this CPU that may be inside a timed call; 0: none */
-	__u64 pad[2];
+	__u64 word; /* memory for values that the verifier shall not track */
+	__u64 pad;
 };
 _Static_assert(sizeof(struct bt_entered) == 64, "size");
 _Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
@@ -274,7 +277,8 @@ _Static_assert(__builtin_offsetof(struct bt_entered, wait) == 16, "wait");
 _Static_assert(__builtin_offsetof(struct bt_entered, irq) == 24, "irq");
 _Static_assert(__builtin_offsetof(struct bt_entered, dirty) == 32, "dirty");
 _Static_assert(__builtin_offsetof(struct bt_entered, inside) == 40, "inside");
-_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 48, "pad");
+_Static_assert(__builtin_offsetof(struct bt_entered, word) == 48, "word");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 56, "pad");
 
 /* Addresses of kernel functions by which a bio's request is known (uring.h); 0: not known. */
 struct bt_uring {

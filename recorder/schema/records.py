@@ -665,7 +665,7 @@ RECORDS: tuple[Record, ...] = (
         (
             HEAD,
             _BIO,
-            Field("ago", "u64", "ns", "from dirtying the page to this event"),
+            Field("ago", "u64", "ns", "from dirtying the page to this event, to a tick"),
             _TID,
             Field("tgid", "u32", "", "process"),
             Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),

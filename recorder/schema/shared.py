@@ -157,7 +157,8 @@ PATH = Struct(
         Member("over_ns", "u64", "a call that took longer is recorded without I/O too"),
         Member("idles", "u64", "bit per call that waits by its nature", "BT_CALL_WORDS"),
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
-        Member("dirty_shift", "u64", "64 less the bits of a slot's number in bt_dirty_slots"),
+        Member("tick_ns", "u64", "ns of a tick (jiffy)"),
+        Member("dirty_shift", "u64", "64 less the bits of a region's number (bt_dirty_place)"),
         Member("fds", "u64", "bit per call whose first argument is its file", "BT_CALL_WORDS"),
         Member("ioctl", "u64", "number of ioctl()"),
         Member("frozen", "u64", "task_struct.flags of a thread in the freezer; 0: no state D"),
@@ -173,7 +174,8 @@ ENTERED = Struct(
         Member("irq", "u64", "of irq"),
         Member("dirty", "u64", "of dirty"),
         Member("inside", "u64", "thread on this CPU that may be inside a timed call; 0: none"),
-        Member("pad", "u64", count="2"),
+        Member("word", "u64", "memory for values that the verifier shall not track"),
+        Member("pad", "u64"),
     ),
 )
 URING = Struct(

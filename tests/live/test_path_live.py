@@ -191,13 +191,12 @@ for _ in range(3):
         known = paths.dirtied != NEVER
         # THEN none is charged to another program
         assert set(paths.dirty_comm[known].tolist()) == {name.encode()}
-        assert (paths.dirtied < bios.queue)[known].all()
+        assert (paths.dirtied <= bios.queue)[known].all()
         total += int(found.bios.bytes[chosen].sum())
         charged += int(bios.bytes[known].sum())
     # AND most bytes are charged, though others' threads queued them
     assert total >= 3 * 2 * 4 * MIB
-    # (a slot of the table goes to whichever folio came last: other programs' pages take some)
-    assert charged >= 0.8 * total
+    assert charged >= 0.99 * total
 
 
 def test_a_loop_devices_completions_run_in_tasks(tmp_path: Path, disk: Disk) -> None:
@@ -232,7 +231,8 @@ def test_a_disks_completions_follow_its_interrupt(tmp_path: Path) -> None:
     # WHEN its completions are read
     found = completions(log)
     ends = found.interrupts
-    rows = np.searchsorted(found.requests.number, ends.number)
+    order = np.argsort(found.requests.number)
+    rows = order[np.searchsorted(found.requests.number, ends.number, sorter=order)]
     complete = found.requests.complete[rows]
     # THEN each ran in the interrupt, or in a softirq; with all times in order
     in_interrupt, in_softirq = ends.context == 2, ends.context == 1

@@ -92,7 +92,12 @@ _PATH = (
     Column("call_fd", pa.int32(), "", "file descriptor, as that call's argument gave it"),
     Column("call_offset", pa.int64(), "bytes", "offset in the file, likewise"),
     Column("call_length", pa.int64(), "bytes", "length, likewise"),
-    Column("dirty_ns", pa.int64(), MONOTONIC, "when the page that it writes back was dirtied"),
+    Column(
+        "dirty_ns",
+        pa.int64(),
+        MONOTONIC,
+        "when the page that it writes back was dirtied, to a tick",
+    ),
     Column("dirty_tid", pa.uint32(), "", "thread that dirtied that page, its first"),
     Column("dirty_pid", pa.uint32(), "", "its process"),
     Column("dirty_comm", NAME, "", "its name then"),

@@ -3,6 +3,7 @@
 
 import ctypes
 import platform
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,12 +37,19 @@ MEANINGS = {
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS = 1 << 16
-_DIRTY_BITS, _DIRTY_SLOT_BYTES = 18, 64
+DIRTY_BYTES = 16 << 20
+"""The table of who dirtied pages, if memory allows."""
+_DIRTY_SLOT_BYTES = 8
+_DIRTY_REGION = 512
+"""BT_DIRTY_REGION of bpf/dirty_slots.h."""
+_WRITER_SETS = 1 << 13
+"""BT_WRITER_SETS of bpf/dirtied.h."""
 LEAST_DIRTY_BYTES = 1 << 20
-"""The smallest table of who dirtied pages: of 64 MiB of pages in order, at best."""
+"""The smallest table of who dirtied pages: of 512 MiB of pages in order, at best."""
 _COUNTED = ("wait", "irq", "dirty")
 """Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _NO_CALL = (1 << 64) - 1
+_MONOTONIC_COARSE = 6  # include/uapi/linux/time.h; its resolution is a tick
 _PF_FROZEN = 0x10000  # include/linux/sched.h, up to 6.0
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
@@ -315,7 +323,7 @@ class PathMaps:
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""
-        self.size_dirty(_DIRTY_SLOT_BYTES << _DIRTY_BITS)
+        self.size_dirty(DIRTY_BYTES)
         uring_maps.prepare(bpf, "uring" in choice.parts)
 
     def size_dirty(self, size: int) -> None:
@@ -327,17 +335,18 @@ class PathMaps:
         if "dirty" in self._choice.parts:
             self.dirty_bytes = size
             slots = size // _DIRTY_SLOT_BYTES
-            self._constants_made.dirty_shift = 64 - (slots - 1).bit_length()
+            self._constants_made.dirty_shift = dirty_shift(size)
         self._bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, slots)
+        self._bpf.set_map_entries("bt_dirty_writers", _WRITER_SETS if slots > 1 else 1)
         self._bpf.set_initial_value(".rodata.path", self._constants_made)
 
     def short_of_memory(self) -> str:
         """Return a message if the table of who dirtied pages was made smaller; "" if it was not."""
-        if not 0 < self.dirty_bytes < _DIRTY_SLOT_BYTES << _DIRTY_BITS:
+        if not 0 < self.dirty_bytes < DIRTY_BYTES:
             return ""
         return (
             f"the table of who dirtied pages (--path dirty) is {self.dirty_bytes >> 10} KiB "
-            f"instead of {_DIRTY_SLOT_BYTES << _DIRTY_BITS >> 10}: a memory limit leaves no room "
+            f"instead of {DIRTY_BYTES >> 10}: a memory limit leaves no room "
             "for more, so fewer writers of write-back are known; raise the memory limit of this "
             "service or login"
         )
@@ -374,17 +383,24 @@ class PathMaps:
                 self._bpf.detach_one(program)
 
 
+def dirty_shift(size: int) -> int:
+    """Return `dirty_shift` of `struct bt_path` for a table of who dirtied pages of `size` bytes."""
+    regions = size // (2 * _DIRTY_SLOT_BYTES * _DIRTY_REGION)
+    return 64 - (regions - 1).bit_length()
+
+
 def _constants(parts: Collection[str], over_ns: int) -> _Path:
     """Return the section .rodata.path for the parts recorded.
 
-    Beside a 1 for each part: `over_ns`, the number of the BLOCK softirq, whether cgroups are those
-    of version 2, ioctl's number, and as bits the numbers of this machine's calls that idle
-    (IDLE_CALLS), that reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
+    Beside a 1 for each part: `over_ns`, ns of a tick, the number of the BLOCK softirq, whether
+    cgroups are those of version 2, ioctl's number, and as bits the numbers of this machine's calls
+    that idle (IDLE_CALLS), that reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
     """
     machine = platform.machine()
     where = cgroups.hierarchy()
     unified = where is not None and where.unified
     path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
+    path.tick_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
     for part in parts:
         setattr(path, part, 1)
     syscalls.set_bits(path.idles, syscalls.numbers(syscalls.IDLE_CALLS, machine))
