@@ -56,7 +56,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		bt_behalf(&w, bio, tid);
 		bt_stack(&w, ctx, bio);
 		bt_file(&w, bio, r);
-		bt_call(&w, bio, tid);
+		bt_call(&w, bio, r, tid);
 		bt_dirtied(&w, bio, r);
 		bt_submission(&w, bio, tid);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * System calls. A CALL record behind Q has the running call's number and arguments, from the
+ * System calls. A CALL record behind the Q of a call's first bio has its number and arguments, from the
  * registers that the thread had when it entered the kernel (bpf_task_pt_regs(), since 5.15). If
  * calls are timed, a RETURN record is written when a call ends that queued a bio, waited for I/O or
  * in state D, reaped I/O after a wait, or took longer than path.over_ns, but for those that wait by their
@@ -21,21 +21,40 @@
 enum bt_open { BT_OPEN_FILE = 1, BT_OPEN_NAMED = 2, BT_OPEN_PIPE = 3 };
 
 /*
- * Counts a bio that this thread queues, if calls are timed, and writes its CALL record, if calls
- * are recorded.
+ * Whether the call in the slot has a CALL record that a bio queued now can refer to. Not one that an
+ * interrupting program wrote after this one read the clock: what reads the log looks back in time.
  */
-static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, __u32 tid)
+static __always_inline bool bt_call_is_told(struct bt_call_slot *slot, __u64 now)
 {
-	struct bt_call_slot *slot;
+	return slot->told >= slot->entry && now - slot->told < BT_CALL_REPEAT_NS;
+}
+
+/*
+ * Counts a bio that this thread queues, if calls are timed, and writes its CALL record, if calls
+ * are recorded: once per timed call and BT_CALL_REPEAT_NS, as the Q of further bios, `q`, refer to it.
+ * Calls that are not timed cannot be told from each other, so theirs is written for each bio. The
+ * slot is marked only if the ring had room, so a Q never refers to a record that was not written.
+ */
+static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, struct bt_q *q, __u32 tid)
+{
+	struct bt_call_slot *slot = NULL;
 	struct bt_regs now = {};
 	struct bt_call *r;
 	__u64 entry = 0;
+	__u32 turn = 0;
 
 	if (path.time) {
 		slot = bt_call_slot(tid);
 		if (bt_is_inside(slot, tid)) {
 			slot->bios++;
 			entry = slot->entry;
+			turn = slot->turn;
+			if (path.call && bt_call_is_told(slot, w->now)) {
+				q->flags |= turn << BT_Q_TURN_SHIFT;
+				return;
+			}
+			if (slot->told < entry)
+				turn = turn < BT_CALL_TURNS ? turn + 1 : 1;
 		}
 	}
 	if (!path.call || !bt_running_call(&now))
@@ -43,6 +62,10 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, __u32 
 	r = bt_reserve(w, BT_CALL, sizeof(*r));
 	if (!r)
 		return;
+	if (slot && turn) {
+		slot->told = w->now;
+		slot->turn = turn;
+	}
 	r->bio = (__u64)bio;
 	r->entry = entry;
 	r->arg0 = now.args[0];
@@ -51,6 +74,7 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, __u32 
 	r->arg3 = now.args[3];
 	r->number = now.number;
 	r->foreign = now.foreign;
+	r->turn = turn;
 	__builtin_memset(r->reserved, 0, sizeof(r->reserved));
 }
 

@@ -104,6 +104,9 @@ struct bt_call_slot {
 	__u64 walked_at; /* out then */
 	__u64 frame; /* where on the kernel stack it was walked from, as there */
 	__u64 base; /* where on the kernel stack a timed call began */
+	__u64 told; /* when its newest CALL was written; before `entry`: that is another call's */
+	__u32 turn; /* of that CALL; 0: there was none */
+	__u32 reserved;
 };
 
 /* Why a wait is recorded: as its call has queued a bio; as it is for I/O, or in state D. */

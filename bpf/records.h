@@ -14,6 +14,9 @@
 #define BT_Q_FLAG_FILE 2
 #define BT_Q_FLAG_DEVICE 4
 #define BT_Q_FLAG_SWAP 8
+#define BT_Q_TURN_SHIFT 4
+#define BT_CALL_TURNS 15
+#define BT_CALL_REPEAT_NS 10000000ULL
 #define BT_STATE_IO_WAIT 0x80000000U
 #define BT_D_FLAG_CHAIN_CUT 1
 #define BT_LIGHT_GOES_ON 1
@@ -540,7 +543,7 @@ _Static_assert(__builtin_offsetof(struct bt_backing, head) == 0, "bt_backing.hea
 _Static_assert(__builtin_offsetof(struct bt_backing, bio) == 8, "bt_backing.bio");
 _Static_assert(__builtin_offsetof(struct bt_backing, rq) == 16, "bt_backing.rq");
 
-/* y block_bio_queue: The system call that queues a bio: follows its Q with the same head time (--path call). */
+/* y block_bio_queue: The system call that queues a bio: follows its Q with the same head time (--path call). Of a timed call it is written once; the Q of its further bios have its turn. */
 struct bt_call {
 	__u64 head;
 	__u64 bio;
@@ -551,7 +554,8 @@ struct bt_call {
 	__u64 arg3;
 	__s32 number;
 	__u8 foreign;
-	char reserved[3];
+	__u8 turn;
+	char reserved[2];
 };
 _Static_assert(sizeof(struct bt_call) == 64, "size of bt_call");
 _Static_assert(__builtin_offsetof(struct bt_call, head) == 0, "bt_call.head");
@@ -563,7 +567,8 @@ _Static_assert(__builtin_offsetof(struct bt_call, arg2) == 40, "bt_call.arg2");
 _Static_assert(__builtin_offsetof(struct bt_call, arg3) == 48, "bt_call.arg3");
 _Static_assert(__builtin_offsetof(struct bt_call, number) == 56, "bt_call.number");
 _Static_assert(__builtin_offsetof(struct bt_call, foreign) == 60, "bt_call.foreign");
-_Static_assert(__builtin_offsetof(struct bt_call, reserved) == 61, "bt_call.reserved");
+_Static_assert(__builtin_offsetof(struct bt_call, turn) == 61, "bt_call.turn");
+_Static_assert(__builtin_offsetof(struct bt_call, reserved) == 62, "bt_call.reserved");
 
 /* Y sys_exit: A system call ends that queued a bio, waited, or took long (--path time). */
 struct bt_return {

@@ -18,6 +18,7 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
 from biotrail.converters.events.loss import mark_lost, mark_unended
 from biotrail.converters.events.path import attach_path
+from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.events.tasks import TaskNames
@@ -101,6 +102,7 @@ class Trace:
         self._reached = 0
         self._notes = 0
         self._losses = Losses(self.reader)
+        self._calls = RunningCalls()
         self._numbered = 0
         self._kept = 0
 
@@ -396,7 +398,7 @@ class Trace:
         attach_stacks(events)
         self.stacks.count_refused(events.stack)
         attach_files(events, self.context.files, self.context.flag_mask("META"))
-        attach_path(events)
+        attach_path(events, self._calls, self.reader.damaged)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events

@@ -6,13 +6,17 @@ records their C, each with the same head time. They are joined to it once, so th
 pass the Q or C on without them.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_column import PathColumn, unknown
+from biotrail.converters.events.path_tables import PATH
 from biotrail.converters.events.queued import queued_of
+from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.submission_tables import REQUEST
 from biotrail.converters.events.tables import I32, I64, NEVER
 from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
@@ -25,29 +29,39 @@ _JOINED = (*_OF_QUEUED, Kind.INTERRUPT, Kind.DRIVER)
 KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
 """Kinds of the path's records."""
 _NEVER_AGO = np.uint32(0xFFFFFFFF)
+_SAID = np.dtype([(name, PATH[name]) for name in ("call", "foreign", "entry", "args")])
+"""What a CALL record says: fields of PATH."""
 _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
-def attach_path(events: Events) -> None:
+def attach_path(
+    events: Events,
+    running: RunningCalls | None = None,
+    damaged: Sequence[Mapping[str, int]] = (),
+) -> None:
     """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
     These are CALL, DIRTIED, HELD, BEHALF, BACKING and SUBMISSION records (of a Q), INTERRUPT and
     DRIVER records (of a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in
     `events` is ignored. `events.path` is left as it is if there are no such records. `events` must
     hold all events of each time, so that a Q or C and its records are together. The records stay
-    among the events.
+    among the events. running: the calls of earlier events, to which Qs may refer; those of `events`
+    are added. damaged: windows of time that could not be read, as of a log's reader.
     """
+    if running is None:
+        running = RunningCalls()
     calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
     interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
     steps, held = events.rows(Kind.DRIVER), events.rows(Kind.HELD)
     waited, backing = events.rows(Kind.BEHALF), events.rows(Kind.BACKING)
-    if not any(map(len, (calls, dirtied, interrupts, submissions, steps, held, waited, backing))):
+    parts = (calls, dirtied, interrupts, submissions, steps, held, waited, backing)
+    if not any(map(len, parts)) and not running:
         return
     known = events.rows(Kind.Q, Kind.C)
     at = np.full(len(events), -1, np.int32)
     at[known] = np.arange(len(known))
     path = PathColumn(at, unknown(len(known)))
-    _join_calls(events, calls, path)
+    _join_calls(events, calls, path, running, damaged)
     _join_dirtied(events, dirtied, path)
     _join_held(events, held, path)
     _join_field(events, waited, Kind.BEHALF, "waiter", path.rows["waiter"], path.at)
@@ -70,18 +84,28 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
     return np.where(known, (now - ago).astype(np.int64), NEVER)
 
 
-def _join_calls(events: Events, rows: I64, path: PathColumn) -> None:
+def _join_calls(
+    events: Events,
+    rows: I64,
+    path: PathColumn,
+    running: RunningCalls,
+    damaged: Sequence[Mapping[str, int]],
+) -> None:
     """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row of `path`.
 
-    An entry of 0 becomes NEVER. Records whose Q is not in `events` are ignored.
+    And to those of Qs that refer to them (`RunningCalls`). An entry of 0 becomes NEVER. Records
+    whose Q is not in `events` are ignored.
     """
     queued = queued_of(events, rows)
-    rows, queued = rows[queued >= 0], queued[queued >= 0]
     number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
-    path.rows["call"][path.at[queued]] = number
-    path.rows["foreign"][path.at[queued]] = foreign
-    path.rows["entry"][path.at[queued]] = full_time(events, rows, entry)
-    path.rows["args"][path.at[queued]] = np.stack(args, axis=1) if len(rows) else 0
+    said = np.empty(len(rows), _SAID)
+    said["call"], said["foreign"] = number, foreign
+    said["entry"] = full_time(events, rows, entry)
+    said["args"] = np.stack(args, axis=1)
+    known = queued >= 0
+    for name in _SAID.names or ():
+        path.rows[name][path.at[queued[known]]] = said[name][known]
+    running.join(events, rows, queued, said, path, damaged)
 
 
 def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:

@@ -10,7 +10,7 @@ are lost: LogReader reports their file offsets, and the windows of time with mis
 
 from biotrail.recorder.log.chunks import Chunk, Segment
 from biotrail.recorder.log.facts import Facts, pack_facts, pack_json, unpack_facts, unpack_json
-from biotrail.recorder.log.frames import most_raw
+from biotrail.recorder.log.frames import major_of, most_raw
 from biotrail.recorder.log.reader import LogReader
 from biotrail.recorder.log.writer import LogWriter
 
@@ -20,6 +20,7 @@ __all__ = [
     "LogReader",
     "LogWriter",
     "Segment",
+    "major_of",
     "most_raw",
     "pack_facts",
     "pack_json",

@@ -13,6 +13,7 @@ All numbers are little endian. `docs/log-format.md` explains every field.
 import json
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -20,11 +21,23 @@ from typing import Any
 import numpy as np
 import zstandard
 
-MAJOR = 1
+MAJOR = 2
 """Raised when an older reader would misread the log; a reader refuses a higher number."""
 
 MINOR = 0
 """Raised when something is added that an older reader may skip."""
+
+
+def major_of(header: Mapping[str, Any]) -> int:
+    """Return the major version that a log with this header needs, so that others stay as they were.
+
+    2: timed calls have one CALL record, to which the Q of several bios refer (`path` in the header
+    has the parts call and time). 1: every other log.
+    """
+    path = header.get("path")
+    parts = path.get("parts") if isinstance(path, Mapping) else None
+    return 2 if isinstance(parts, list) and {"call", "time"} <= {*map(str, parts)} else 1
+
 
 MAGIC = b"\x89biotrail\r\n\x1a"
 SYNC = b"\xfaBT\xce"
@@ -138,7 +151,7 @@ class Frame:
         return self.payload + self.stored
 
 
-def encode_preamble(major: int = MAJOR, minor: int = MINOR) -> bytes:
+def encode_preamble(major: int = 1, minor: int = MINOR) -> bytes:
     """Return the preamble: the first PREAMBLE_BYTES bytes of a log."""
     crc = zlib.crc32(_PREAMBLE.pack(MAGIC, major, minor, 0, 0)[:16])
     return _PREAMBLE.pack(MAGIC, major, minor, crc, 0)
@@ -167,19 +180,20 @@ def encode_frame(
     codec: int = Codec.NONE,
     raw: int | None = None,
     words: tuple[int, int] = (0, 0),
+    major: int = 1,
 ) -> bytes:
     """Return the FRAME_BYTES of a frame's header; `stored`, its payload, is not included.
 
     `kind`: a FrameType. `stored`: the payload as in the file, compressed by `codec`. `sequence`:
     the frame's number in the log, taken modulo 2^32. `tag`: CRC-32 of the log's header JSON. `raw`:
     bytes of the payload when decompressed; None: it is not compressed. `words`: the two values that
-    the drawing above lists by frame type.
+    the drawing above lists by frame type. `major`: the log's, as in its preamble.
     """
     head = _FRAME.pack(
         SYNC,
         kind,
         codec,
-        MAJOR,
+        major,
         0,
         sequence & 0xFFFFFFFF,
         tag,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of tasks, cgroups and files recorded so far, which a later log file repeats.
+"""Names of tasks, cgroups and files, and calls that go on, which a later log file repeats.
 
 The kernel writes a TASK, CGROUP or FILE_NAME record only when its direct-mapped cache does not
 hold it (bpf/dictionary.h, bpf/files.h). A table with the same slots therefore holds, at any time,
 every name that the kernel will not write again: a log that begins with the table lacks none.
+Likewise it writes a call's CALL only once in CALL_REPEAT_NS (bpf/calls.h).
 """
 
 import base64
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.log.chunks import Chunk, Segment
 from biotrail.recorder.log.columns import starts_of
 from biotrail.recorder.log.file_names import FileNames
-from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import BY_KIND, CALL_REPEAT_NS, TIMESTAMP_BITS, Kind
 
 TASK_SLOTS = 16384
 CGROUP_SLOTS = 1024
@@ -28,6 +29,10 @@ NOTE = "names"
 NOTED = (Kind.TASK, Kind.FILE_NAME)
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _LOW_32 = np.uint64(0xFFFFFFFF)
+_CALL_WORDS, _TURN_SHIFT = 8, 40
+"""Of CALL: its size, and where `turn` is in the last word."""
+_Q_THREAD = 4
+"""The word of Q with `tid` in its upper half."""
 
 Rows = NDArray[np.uint64]
 
@@ -47,11 +52,15 @@ _KINDS = frozenset(form.kind for form in _FORMS)
 
 
 class NameRecords(NamedTuple):
-    """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time."""
+    """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time.
+
+    calls: (n, 8), as `running_calls` returns them; none where nobody asked for them.
+    """
 
     tasks: Rows
     cgroups: Rows
     files: Rows
+    calls: Rows = np.empty((0, _CALL_WORDS), np.uint64)
 
 
 def name_records(segments: Sequence[Segment]) -> NameRecords:
@@ -71,6 +80,39 @@ def name_records(segments: Sequence[Segment]) -> NameRecords:
             of_kind = starts[(kinds == form.kind) & (starts + form.words <= len(words))]
             rows.append(words[of_kind[:, np.newaxis] + np.arange(form.words)])
     return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
+
+
+def repeatable(segments: Sequence[Segment]) -> NameRecords:
+    """Return what later files repeat of a chunk: its name records, and its running calls."""
+    return name_records(segments)._replace(calls=running_calls(segments))
+
+
+def running_calls(segments: Sequence[Segment]) -> Rows:
+    """Return a copy of the CALLs in a chunk's segments that bios of a later chunk may refer to.
+
+    (n, 8) uint64, by time, of the chunk's last CALL_REPEAT_NS. Words as in the ring, but `bio` is
+    the thread's id, from the Q that the CALL follows in its ring; a CALL without one is left out.
+    """
+    parts: list[Rows] = []
+    for segment in segments:
+        words = np.frombuffer(segment.data, dtype="<u8", count=len(segment.data) // 8)
+        starts = starts_of(words, segment.position // 8, {Kind.CALL})
+        starts = starts[starts + _CALL_WORDS <= len(words)]
+        calls = words[starts[:, np.newaxis] + np.arange(_CALL_WORDS)]
+        refers = (calls[:, -1] >> np.uint64(_TURN_SHIFT) & np.uint64(0xFF)) > 0
+        if not refers.any():  # most logs
+            continue
+        times = calls[:, 0] & np.uint64(_TIME_MASK)
+        refers &= times + np.uint64(CALL_REPEAT_NS) > times[refers].max()
+        calls, starts = calls[refers], starts[refers]
+        queues = starts_of(words, segment.position // 8, {Kind.Q})
+        before = np.searchsorted(queues, starts) - 1
+        own = before >= 0
+        own[own] = words[queues[before[own]] + 1] == calls[own, 1]
+        calls = calls[own]
+        calls[:, 1] = words[queues[before[own]] + _Q_THREAD] >> np.uint64(32)
+        parts.append(calls)
+    return _sorted(parts, _CALL_WORDS)
 
 
 def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
@@ -130,6 +172,7 @@ class Names:
     def __init__(self) -> None:
         self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
         self._files = FileNames()
+        self._calls: dict[int, NDArray[np.uint64]] = {}
 
     def learn(self, records: NameRecords) -> None:
         """Put a chunk's name records into their slots, each unless the slot's record is newer.
@@ -137,20 +180,37 @@ class Names:
         `records`: by time; of several for one slot the last stays, and a record as old as the
         slot's replaces it. A slot is that of the kernel's cache of names: the low bits of the
         thread's or cgroup's id, for files a hash of inode and device. Incomplete paths are ignored.
+        Of each thread's calls the newest stays, as long as bios may refer to it.
         """
         self._files.learn(records.files)
-        for table, rows, form in zip(self._tables, records[:-1], _TABLES, strict=True):
+        self._learn_calls(records.calls)
+        named = (records.tasks, records.cgroups)
+        for table, rows, form in zip(self._tables, named, _TABLES, strict=True):
             slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
             # Rings are drained one by one, so a later chunk may hold older records.
             newer = rows[:, 0] >= table[slots, 0]
             table[slots[newer]] = rows[newer]
 
+    def _learn_calls(self, calls: Rows) -> None:
+        """Add a chunk's calls, by time, and forget those that are too old for any later bio."""
+        if not len(calls):
+            return
+        newest = int(calls[-1, 0]) & _TIME_MASK
+        known = self._calls
+        for call in calls:
+            if (old := known.get(tid := int(call[1]))) is None or call[0] >= old[0]:
+                known[tid] = call
+        self._calls = {
+            tid: call for tid, call in known.items() if _is_within(call, newest - CALL_REPEAT_NS)
+        }
+
     def segments(self, at_ns: int) -> list[Segment]:
         """Return all names as segments for a log's first chunk, one for each kind that has any.
 
-        In these copies the records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they
-        precede the file's events. The segments' cpu is NO_CPU, their level the kind's index in
-        _FORMS, their position 0.
+        Behind them one of the calls that bios after `at_ns` may refer to. In these copies the
+        records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they precede the file's events.
+        The segments' cpu is NO_CPU, their level the kind's index in _FORMS, calls behind it, their
+        position 0.
         """
         segments = []
         tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]
@@ -158,4 +218,15 @@ class Names:
             rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):
                 segments.append(Segment(NO_CPU, level, 0, rows.tobytes()))
+        running = [c for c in self._calls.values() if _is_within(c, at_ns - CALL_REPEAT_NS)]
+        if running:
+            calls = np.array(running)
+            calls[:, 0] = np.uint64(int(Kind.CALL) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
+            segments.append(Segment(NO_CPU, len(_FORMS), 0, calls.tobytes()))
         return segments
+
+
+def _is_within(record: NDArray[np.uint64], since_ns: int) -> bool:
+    """Return whether a record is newer than `since_ns` (CLOCK_MONOTONIC), by its low 56 bits."""
+    ago = (int(record[0]) - since_ns) & _TIME_MASK
+    return 0 < ago <= _TIME_MASK >> 1

@@ -70,10 +70,11 @@ class LogWriter:
         self.size = 0
         self.chunks = 0
         self.raw_bytes = 0
-        head = {**header, "format": {"major": frames.MAJOR, "minor": frames.MINOR}}
+        self._major = frames.major_of(header)
+        head = {**header, "format": {"major": self._major, "minor": frames.MINOR}}
         payload = frames.encode_json(head)
         self._tag = zlib.crc32(payload)
-        self._write(frames.encode_preamble())
+        self._write(frames.encode_preamble(self._major))
         for _ in range(2):
             self._frame(FrameType.HEADER, payload)
 
@@ -217,6 +218,7 @@ class LogWriter:
             codec=codec,
             raw=raw,
             words=words,
+            major=self._major,
         )
         if len(stored) < _JOINED:
             self._write(b"".join((head, stored)))

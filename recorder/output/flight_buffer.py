@@ -15,7 +15,7 @@ from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.log.names import NameRecords, name_records
+from biotrail.recorder.log.names import NameRecords, repeatable
 from biotrail.recorder.log.packing import Packed, Packer
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.output.series import Background, Facts, Series, shifted
@@ -118,7 +118,7 @@ class FlightBuffer:
         meter = Meter()
         meter.add(segments)
         last = max((chunk.last_ns for chunk in chunks), default=clock["monotonic"])
-        self._kept.append(_Kept(chunks, size, name_records(segments), meter.events, last))
+        self._kept.append(_Kept(chunks, size, repeatable(segments), meter.events, last))
         self.size += size
         self._clock = clock
         while len(self._kept) > 1 and self._too_large():

@@ -48,6 +48,14 @@ Q_FLAG_DEVICE = 4
 """queue.flags: the bio's first page is a block device's own, of the page cache (--path dirty)."""
 Q_FLAG_SWAP = 8
 """queue.flags: the bio's first page is swapped in or out (--path dirty)."""
+Q_TURN_SHIFT = 4
+"""queue.flags from this bit on: `turn` of the CALL that this bio's call has already (--path time).
+
+0: the Q has a CALL of its own, or no call."""
+CALL_TURNS = 15
+"""A thread's calls with a CALL record have the turns 1 to this, and 1 again."""
+CALL_REPEAT_NS = 10_000_000
+"""A Q refers to a CALL that is less than this older; then the call's CALL is written again."""
 
 FILE_NAME_LAST = 1
 """file name.flags: this is the path's last record."""
@@ -269,7 +277,12 @@ RECORDS: tuple[Record, ...] = (
             Field("part", "u32", "dev_t", "bi_bdev: the partition, or the disk itself"),
             Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
             Field("hint", "u8", "", "write life-time hint"),
-            Field("flags", "u8", "", "1: the recorder's own I/O, as far as known at Q"),
+            Field(
+                "flags",
+                "u8",
+                "",
+                "1: the recorder's own I/O, as far as known at Q; bits 4-7: turn of its call",
+            ),
             Field("cgroup", "u64", "", "id of the charged cgroup (inode of its directory)"),
             Field("page", "u64", "", "address of the first struct page; 0: no data"),
         ),
@@ -528,7 +541,8 @@ RECORDS: tuple[Record, ...] = (
         "y",
         "call",
         "block_bio_queue",
-        "The system call that queues a bio: follows its Q with the same head time (--path call).",
+        "The system call that queues a bio: follows its Q with the same head time (--path call). "
+        "Of a timed call it is written once; the Q of its further bios have its turn.",
         (
             HEAD,
             _BIO,
@@ -536,7 +550,8 @@ RECORDS: tuple[Record, ...] = (
             *_ARGS,
             _NUMBER,
             _FOREIGN,
-            Field("reserved", "char3", "", "zero"),
+            Field("turn", "u8", "", "1 to 15: further bios of the call refer to it; 0: none does"),
+            Field("reserved", "char2", "", "zero"),
         ),
         part="call",
     ),

@@ -13,7 +13,7 @@ import pytest
 from biotrail.converters.events.path_tables import NO_CALL
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import PATH_PARTS, Kind
+from biotrail.recorder.schema.records import PATH_PARTS, Q_TURN_SHIFT, Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
 from tests.support.path_disks import Disk, mounted
@@ -277,6 +277,40 @@ read("chosen", 64)
     reads = "preadv", "preadv2"
     assert (found.calls_of("left-out", *reads).bios == 0).all()
     assert found.calls_of("chosen", *reads).bios.tolist() == [1] * 64
+
+
+def test_a_call_with_many_bios_is_written_once(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a program that dirties pages far apart, and syncs them in one call, again and again
+    log = tmp_path / "log"
+    program = disk.program("""
+name("the-load")
+fd = os.open(f"{here}/apart", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, bytes(1 << 24), 0)
+for turn in range(40):
+    for at in range(0, 1 << 24, 1 << 18):
+        os.pwrite(fd, bytes([turn]) * 4096, at)
+    os.fsync(fd)
+""")
+    disk.record(log, program, "--path=all")
+    # WHEN its bios are read
+    queued = refer = written = 0
+    for events, _ in Trace(log).events():
+        queues = events.rows(Kind.Q)
+        refers = events.field(Kind.Q, "flags", queues) >> Q_TURN_SHIFT > 0
+        refer += int(refers.sum())
+        written += len(events.rows(Kind.CALL))
+        if events.path is not None:
+            number = events.path[queues]["call"]
+            queued += int((number == number_of("fsync")).sum())
+            # THEN each bio that refers to a CALL has its call
+            assert (number[refers] != NO_CALL).all()
+    # AND most bios have no CALL of their own
+    assert refer > 20 * 64
+    assert written < refer / 4
+    # AND each belongs to the fsync that returned next
+    calls = whole(log).calls_of("the-load", "fsync")
+    assert len(calls) == 40
+    assert calls.bios.sum() == queued
 
 
 def test_all_that_follows_a_q_is_told_apart(tmp_path: Path, disk: Disk) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import Q_TURN_SHIFT, Kind
 from tests.support.file_logs import names
 from tests.support.log_samples import ring
 from tests.support.stack_logs import DEV, HEADER, START, clock, record
@@ -62,6 +62,7 @@ class PathLog:
         size: int = 4096,
         part: int = DEV,
         args: Sequence[int] = (),
+        turn: int = 0,
         cgroup: int = 0,
         limit: Mapping[str, int] | None = None,
         waiter: int = 0,
@@ -70,14 +71,16 @@ class PathLog:
         """A bio that no request serves; end None: in flight at the log's end.
 
         dirtied: (ns before Q, tid, name) of the task that dirtied its page; dirtied_in: its cgroup.
-        flags: more of Q's. args: the first arguments of its call. limit: fields of its HELD record.
+        flags: more of Q's. args: the first arguments of its call. turn: of its
+        CALL; with call None, of the one that its Q refers to. limit: fields of its HELD record.
         waiter: thread of its BEHALF record; 0: it has none.
         remapped: (time, tid) of its remap from the partition `part`.
         """
         self.bios += 1
         bio = {"bio": self.bios << 6}
         place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
-        task = {"tid": tid, "flags": int(own) | flags, "cgroup": cgroup}
+        refers = turn << Q_TURN_SHIFT if call is None else 0
+        task = {"tid": tid, "flags": int(own) | flags | refers, "cgroup": cgroup}
         if remapped is not None:
             begun, by = remapped
             self.add(Kind.A, begun, **bio, **place, bytes=size, part=DEV, from_dev=part, tid=by)
@@ -89,6 +92,7 @@ class PathLog:
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
             given = {f"arg{place}": value for place, value in enumerate(args)}
+            given["turn"] = turn
             self.add(Kind.CALL, at, **bio, **begun, **given, number=call, foreign=foreign)
         if dirtied is not None:
             ago, by, comm = dirtied

@@ -12,14 +12,23 @@ import numpy as np
 import zstandard
 
 from biotrail.converters.events.tables import I64
-from biotrail.recorder.log import Facts, most_raw, pack_facts, pack_json, unpack_facts, unpack_json
+from biotrail.recorder.log import (
+    Facts,
+    major_of,
+    most_raw,
+    pack_facts,
+    pack_json,
+    unpack_facts,
+    unpack_json,
+)
 from biotrail.recorder.schema.errors import LogFormatError
 
 BLOCK_BYTES = 1 << 20
 """Bytes of the file that one checksum covers."""
 
-FORMAT = 1
-"""Version of the metadata; raised when older readers would misread it."""
+FORMAT = 2
+"""Newest version of the metadata; raised when older readers would misread it. A log's major one
+(`major_of`) is its archive's, too."""
 
 PREFIX = "biotrail."
 _MAKE_AGAIN = "make it again from the log"
@@ -101,7 +110,7 @@ def pack(metadata: Metadata) -> dict[str, str]:
         "account": pack_json(asdict(metadata.account)),
         "chunks": _pack_chunks(metadata.chunks),
     }
-    parts = {"format": str(FORMAT), **parts, "crc32": _checksum(parts)}
+    parts = {"format": str(major_of(metadata.facts.header)), **parts, "crc32": _checksum(parts)}
     return {PREFIX + key: value for key, value in parts.items()}
 
 
@@ -120,10 +129,10 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
     }
     if "format" not in parts:
         raise not_ours(name)
-    if parts["format"] != str(FORMAT).encode():
+    if parts["format"] not in {str(n).encode() for n in range(1, FORMAT + 1)}:
         raise LogFormatError(
             f"{name}: is an archive of format {parts['format'].decode(errors='replace')}, and this "
-            f"biotrail reads format {FORMAT}; read it with a newer biotrail"
+            f"biotrail reads up to format {FORMAT}; read it with a newer biotrail"
         )
     texts = {key: parts[key].decode(errors="replace") for key in _PACKED if key in parts}
     if parts.get("crc32", b"").decode(errors="replace") != _checksum(texts):

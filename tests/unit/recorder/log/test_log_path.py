@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from biotrail.recorder.log import LogReader
+from biotrail.recorder.log.frames import PREAMBLE_BYTES, decode_frame, decode_preamble
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support.path_logs import PathLog
 
@@ -35,6 +36,24 @@ def test_a_header_whose_path_has_another_shape_is_refused(
         LogReader(made(tmp_path, path=path))
     # THEN the message says what is wrong, and where
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "major"), [(("call", "time"), 2), (("call",), 1), (("time", "wait"), 1), ((), 1)]
+)
+def test_only_logs_that_older_readers_would_misread_have_a_new_version(
+    tmp_path: Path, parts: tuple[str, ...], major: int
+) -> None:
+    # GIVEN logs of which those with timed calls have one CALL for several bios
+    path = made(tmp_path, parts=parts)
+    # WHEN their preamble, header and first frame are read
+    data = path.read_bytes()
+    frame = decode_frame(data[PREAMBLE_BYTES:], PREAMBLE_BYTES)
+    # THEN all say the version that a reader needs
+    assert decode_preamble(data) == (major, 0)
+    assert frame is not None
+    assert frame.major == major
+    assert LogReader(path).header["format"] == {"major": major, "minor": 0}
 
 
 def test_a_part_that_a_newer_recorder_has_is_no_error(tmp_path: Path) -> None:

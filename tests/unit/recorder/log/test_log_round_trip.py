@@ -310,7 +310,7 @@ def test_frames_of_an_unknown_type_are_counted() -> None:
         (b"", "is empty"),
         (b"\x89biotr", "ends within its preamble, after 6 bytes"),
         (encode_preamble(), "ends within its header, after 24 bytes"),
-        (encode_preamble(2, 5), "is a log of format 2.5, and this biotrail reads up to 1.0"),
+        (encode_preamble(3, 5), "is a log of format 3.5, and this biotrail reads up to 2.0"),
         (b"#!/bin/sh\necho hello\n", "is not a biotrail log: it begins with b'#!/bin/s'"),
         (b"\x28\xb5\x2f\xfd" + bytes(99), "zstd: decompress it first"),
         (bytes(3 << 20), "is not a biotrail log"),

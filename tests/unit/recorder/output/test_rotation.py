@@ -8,6 +8,9 @@ from typing import cast
 
 import pytest
 
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.names import NO_CPU, Names, name_records
@@ -15,7 +18,7 @@ from biotrail.recorder.output.series import shifted
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import Q_TURN_SHIFT, Kind
 from biotrail.recorder.session.dumps import Rotation
 from biotrail.recorder.session.session import record
 from tests.support.chunks_by_hand import (
@@ -28,6 +31,7 @@ from tests.support.chunks_by_hand import (
     times,
 )
 from tests.support.fake_probes import FakeProbes, options
+from tests.support.stack_logs import record as record_of
 
 
 def test_every_file_repeats_what_it_needs(tmp_path: Path) -> None:
@@ -61,6 +65,40 @@ def test_every_file_repeats_what_it_needs(tmp_path: Path) -> None:
     assert readers[1].end["reason"] == "rotated"
     assert readers[2].end is not None
     assert readers[2].end["run"]["reason"] == "test"
+
+
+def test_a_call_that_goes_on_is_repeated(tmp_path: Path) -> None:
+    # GIVEN a rotating log in whose first file two calls have their CALL, one of them long ago
+    log = rotating(tmp_path)
+    ages = {42: 5_000_000, 43: 1_000}
+    told = 20_000_000
+    records = [
+        (told - ago, made)
+        for tid, ago in ages.items()
+        for made in (
+            record_of(Kind.Q, told - ago, bio=tid << 8, tid=tid),
+            record_of(Kind.CALL, told - ago, bio=tid << 8, number=tid, turn=7),
+        )
+    ]
+    data = b"".join(made for _, made in sorted(records, key=lambda one: one[0]))
+    log.write_chunk([Segment(0, 0, 0, data)], clock(told + 1))
+    # WHEN the next file begins when one CALL is too old, and has a bio of each call
+    border = told + 6_000_000
+    log.rotate(clock(border))
+    refers = 7 << Q_TURN_SHIFT
+    bios = [
+        record_of(Kind.Q, border + at, bio=1 << 12, tid=tid, flags=refers)
+        for at, tid in enumerate(ages, start=1)
+    ]
+    log.write_chunk([Segment(0, 0, len(data), b"".join(bios))], clock(border + 9))
+    log.close({"reason": "test", "stopped": clock(border + 10)})
+    # THEN a reader of that file alone knows the other call, which the file repeats at its beginning
+    (first, *_) = LogReader(log.files[1]).chunks()
+    assert first.segments[-1].cpu == NO_CPU
+    assert times(log.files[1], Kind.CALL) == [border]
+    events = Events.join([found for found, _ in Trace(log.files[1]).events()])
+    assert events.path is not None
+    assert events.path[events.rows(Kind.Q)]["call"].tolist() == [NO_CALL, 43]
 
 
 def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
