@@ -30,10 +30,13 @@ def check_machine():
                 os.execvp(name, [name] + sys.argv)
             except OSError:
                 pass
+        if sys.version_info >= (3, 11):
+            other = "take the file whose name has cp" + version.replace(".", "")
+        else:
+            other = "biotrail needs Python 3.11 or later"
         fail(
-            "this file is for Python %s, and this is Python %s; there is no command %s: "
-            "take the file whose name has cp%s"
-            % (NEEDS["python"], version, name, version.replace(".", ""))
+            "this file is for Python %s, and this is Python %s; there is no command %s: %s"
+            % (NEEDS["python"], version, name, other)
         )
     os.environ.pop("BIOTRAIL_PYTHON_SOUGHT", None)
     if platform.machine() != NEEDS["machine"]:

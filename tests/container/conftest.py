@@ -47,7 +47,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     if podman("image", "exists", name, status=None).returncode:
         release = platform.freedesktop_os_release()["VERSION_CODENAME"]
         tree = tmp_path_factory.mktemp("base") / "base.tar"
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", release, str(tree)]
+        command = [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            "--include=ca-certificates",
+            release,
+            str(tree),
+        ]
         subprocess.run(command, check=True, timeout=900)
         podman("import", tree, name)
         tree.unlink()

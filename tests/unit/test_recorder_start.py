@@ -53,6 +53,27 @@ def test_another_machine_gives_one_message(
     assert said in line
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [((3, 10), "biotrail needs Python 3.11 or later"), ((3, 15), "the file whose name has cp315")],
+)
+def test_another_python_is_told_what_to_take(
+    start: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    version: tuple[int, int],
+    said: str,
+) -> None:
+    # GIVEN a Python that no file is for, or another one that has its own, WHEN it starts this one
+    monkeypatch.setattr(sys, "version_info", version)
+    start.NEEDS["python"] = "3.99"
+    monkeypatch.delenv("BIOTRAIL_PYTHON_SOUGHT", raising=False)
+    with pytest.raises(SystemExit):
+        start.check_machine()
+    # THEN it says what does
+    assert said in capsys.readouterr().err
+
+
 def test_here_it_goes_on(start: ModuleType) -> None:
     # GIVEN a file for this machine, WHEN it is started, THEN nothing is said
     start.check_machine()
