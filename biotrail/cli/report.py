@@ -284,10 +284,10 @@ def _timeline(place: Lined, report: Report) -> dict[str, int]:
 
 
 def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
-    from biotrail.converters.analysis.report.formats.json import as_dict
+    from biotrail.converters.analysis.figures import as_json
 
     report, more = shortened(one.report, limit)
-    facts = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
+    facts = {**as_json(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
     return {**facts, **({"left_out": more} if more else {})}
 
 

@@ -5,7 +5,7 @@ import time
 from typing import Protocol
 
 from biotrail.cli.children.recorder_process import Recorder
-from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.live import Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
@@ -118,7 +118,7 @@ class Lines:
         """Print the snapshot."""
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
-        facts = as_dict(shortened(snapshot, self._limit))
+        facts = as_json(shortened(snapshot, self._limit))
         facts["verdict"] = as_dicts(of_snapshot(snapshot.report))
         facts["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),

@@ -22,7 +22,7 @@ def held(report: Report, width: int, limit: int) -> RenderableType:
             one.operation,
             limit_text(one.bps, one.iops),
             units.count(one.bios),
-            f"{one.process[0]} ({one.process[1]})" if one.process else _NONE,
+            f"{one.process} ({one.pid})" if one.process else _NONE,
             units.count(one.time.count),
             units.duration(one.time.sum) if one.time.count else _NONE,
             *times(one.time),

@@ -65,15 +65,15 @@ def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> Rend
     rows = []
     for pair in pairs:
         for key in first(pair.slowest_keys, limit)[0]:
-            share = key.sum / max(pair.time.sum, 1)
+            share = key.sum_ns / max(pair.time.sum, 1)
             rows.append(
                 [
                     pair.name,
                     key.text,
                     units.count(key.count),
                     f"{share:.1%}",
-                    units.duration(key.sum / max(key.count, 1)),
-                    units.duration(key.max),
+                    units.duration(key.sum_ns / max(key.count, 1)),
+                    units.duration(key.max_ns),
                 ]
             )
     columns = [

@@ -143,17 +143,17 @@ def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
 def _head(report: Report) -> list[str]:
     """Return lines on the recording and on what is left out of its figures."""
     span = units.duration(report.span_ns)
-    total = report.total.bios.counters
-    span += " from the first event to the last" if report.of_events else ""
+    total = report.total.bios
+    span += " from the first event to the last" if report.time_of == "events" else ""
     found = [
         f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}",
     ]
     if report.pairs and not report.devices:
         return found  # a recording of pairs alone
     found += [
-        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}"
-        f"{ranges_text(total)}, "
-        f"{units.plural(report.total.requests.counters['ios'], 'request')}",
+        f"{units.plural(total.ios, 'bio')}, {units.size(total.bytes)}"
+        f"{ranges_text(total.counters)}, "
+        f"{units.plural(report.total.requests.ios, 'request')}",
     ]
     if report.lower_bios:
         found.append(
@@ -161,9 +161,9 @@ def _head(report: Report) -> list[str]:
             "queued by stacked devices for these. I/O counts once, as it was submitted; "
             "tables by device have each device's own"
         )
-    if total["tries"]:
+    if tries := total.counters["tries"]:
         found.append(
-            f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "
+            f"{tallies.tries_text(tries)}, of {units.size(total.counters['tried_bytes'])}: beside "
             "the bios, not among them"
         )
     known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
@@ -194,7 +194,7 @@ def operations(
         ]
         for device in report.devices
         for one in device.operations
-        if one.bios.counters["ios"] or one.bios.counters["tries"]
+        if one.bios.ios or one.bios.counters["tries"]
     ]
     rows, more = first(every, limit)
     if rest:

@@ -89,8 +89,7 @@ def upper_devices(report: Report) -> list[DeviceReport]:
     return [
         device
         for device in report.devices
-        if (ios := device.total.bios.counters["ios"])
-        and children[device.device] < BELOW_SHARE * ios
+        if (ios := device.total.bios.ios) and children[device.device] < BELOW_SHARE * ios
     ]
 
 

@@ -172,11 +172,11 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
 
 def _devices(snapshot: Snapshot) -> Table:
     """Return the table of devices: in flight and active."""
-    busy = sorted(snapshot.devices, key=lambda d: (-d.queue.busy_ns, d.device))
+    busy = sorted(snapshot.devices, key=lambda d: (-d.queue.active_ns, d.device))
     rows = []
     for one in busy:
         queue, issued = one.queue, one.issued
-        active = 100 * queue.busy_ns / queue.time_ns if queue.time_ns else 0.0
+        active = 100 * queue.active_ns / queue.time_ns if queue.time_ns else 0.0
         rows.append(
             [
                 one.device,
@@ -223,7 +223,7 @@ def _operations(snapshot: Snapshot) -> Table:
     """Return the table of operations, of the last minute and now."""
     now = _named(snapshot.now)
     rows = []
-    some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.counters["ios"]]
+    some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.ios]
     for name, one in some:
         newest = now[name].bios if name in now else None
         found = times(newest.latency if newest else None, one.bios.latency)

@@ -273,7 +273,7 @@ class Reporter:
             begin_ns=begin,
             end_ns=end,
             begin=begin_text(trace),
-            of_events=of_events(trace),
+            time_of="events" if of_events(trace) else "recording",
             total=total,
             operations=operations_of_all(submitted, requests, span, context),
             lower_bios=lower["ios"],

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TextIO
 
+from biotrail.converters.analysis.figures import StageTimes, Summary, summary
 from biotrail.converters.analysis.report.devices.drivers import SETUP
 from biotrail.converters.analysis.report.formats.csv_pairs import interval_pair_lines, pair_lines
-from biotrail.converters.analysis.report.formats.json_pairs import summary
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema import cgroup_names
@@ -33,7 +32,7 @@ TITLE = ("title",)
 """Column of what a process calls itself; added later still."""
 LABEL = ("label", "container_file")
 """Columns of what people call a file, and where containers see it; likewise."""
-TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
+TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0)))
 COLUMNS = (
     "format",
     "section",
@@ -176,7 +175,7 @@ def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
             "share": round(one.latency.sum / time, 6) if time else 0,
             "ios": one.ios,
             "bytes": one.bytes,
-            **summary(one.latency, "ns"),
+            **summary(one.latency),
         }
 
 
@@ -192,19 +191,18 @@ def _path_lines(report: Report) -> Iterator[Line]:
 def _held_lines(report: Report) -> Iterator[Line]:
     """Yield a line for the bios that each cgroup's limit held, of each device and operation."""
     for held in report.held:
-        process, pid = held.process or (None, None)
         yield {
             "section": "held",
             "device": held.device,
             "dev": held.dev,
             "operation": held.operation,
-            "process": process,
-            "pid": pid,
+            "process": held.process,
+            "pid": held.pid,
             "cgroup": held.cgroup,
             "of": "bios",
             "ios": held.bios,
             "stage": "held",
-            **summary(held.time, "ns"),
+            **summary(held.time),
         }
 
 
@@ -229,12 +227,12 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "bytes": call.bytes,
             "failed": call.failed,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(call.time, "ns")}
+        yield {**work, "stage": "all", "share": 1, **summary(call.time)}
         yield from _parts(work, call.parts)
     for wait in report.waits:
         what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
         share = round(wait.share, 6)
-        yield {**what, "stage": "all", "share": share, **summary(wait.time, "ns")}
+        yield {**what, "stage": "all", "share": share, **summary(wait.time)}
     for journal in report.commits:
         work = {
             "section": "commits",
@@ -243,7 +241,7 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "of": "commits",
             "ios": journal.commits,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(journal.time, "ns")}
+        yield {**work, "stage": "all", "share": 1, **summary(journal.time)}
         yield from _parts(work, journal.phases)
 
 
@@ -262,7 +260,7 @@ def _submission_lines(report: Report) -> Iterator[Line]:
             "bytes": one.bytes,
             "failed": one.failed,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(one.time, "ns")}
+        yield {**work, "stage": "all", "share": 1, **summary(one.time)}
         yield from _parts(work, one.steps)
 
 
@@ -280,7 +278,7 @@ def _completion_lines(device: DeviceReport) -> Iterator[Line]:
         where = {"section": "drivers", "device": device.device, "dev": device.dev}
         work = {**where, "of": one.driver, "ios": one.requests, "failed": one.errors}
         if one.setup is not None:
-            yield {**work, "stage": SETUP, **summary(one.setup, "ns")}
+            yield {**work, "stage": SETUP, **summary(one.setup)}
         yield from _parts(work, one.steps)
 
 
@@ -289,7 +287,7 @@ def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
     for part in parts:
         line = {**work, "stage": part.stage, "share": round(part.share, 6)}
         own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}
-        yield {**line, **summary(part.time, "ns"), **own}
+        yield {**line, **summary(part.time), **own}
 
 
 def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
@@ -307,8 +305,8 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
     work = {
         **group.name,
         "of": of,
-        "ios": group.counters["ios"],
-        "bytes": group.counters["bytes"],
+        "ios": group.ios,
+        "bytes": group.bytes,
         "ios_per_s": round(group.ios_per_s, 3),
         "bytes_per_s": round(group.bytes_per_s, 3),
         **{name: group.counters[name] for name in _COUNTED},
@@ -316,5 +314,5 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
     whole = "Q2C" if of == "bios" else "all"
     every = group.with_doubtful
     more = {} if every is None else dict(zip(DOUBTFUL[1:], (every.mean, every.p99), strict=True))
-    yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns"), **more}
+    yield {**work, "stage": whole, "share": 1, **summary(group.latency), **more}
     yield from _parts(work, group.stages)

@@ -4,8 +4,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from biotrail.converters.analysis.report.formats.json_pairs import summary
-from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.figures import Summary, summary
 from biotrail.converters.analysis.report.tree.pairs import PairReport
 from biotrail.converters.analysis.report.tree.tree import Report
 
@@ -45,7 +44,7 @@ def _line(name: str, time: Summary, whole: Summary, span: int) -> Line:
         "of": "pairs",
         "stage": "all",
         "share": round(time.sum / max(whole.sum, 1), 6),
-        **summary(time, "ns"),
+        **summary(time),
         "ios": time.count,
         "ios_per_s": _rate(time.count, span),
     }
@@ -60,11 +59,11 @@ def _key_lines(pair: PairReport, span: int) -> Iterator[Line]:
             "key": key.text,
             "of": "pairs",
             "stage": "all",
-            "share": round(key.sum / max(pair.time.sum, 1), 6),
+            "share": round(key.sum_ns / max(pair.time.sum, 1), 6),
             "count": key.count,
-            "sum_ns": key.sum,
-            "mean_ns": round(key.sum / max(key.count, 1), 3),
-            "max_ns": key.max,
+            "sum_ns": key.sum_ns,
+            "mean_ns": round(key.sum_ns / max(key.count, 1), 3),
+            "max_ns": key.max_ns,
             "ios": key.count,
             "ios_per_s": _rate(key.count, span),
         }

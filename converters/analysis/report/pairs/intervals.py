@@ -5,7 +5,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.series import LINGER_NS
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
-from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
 

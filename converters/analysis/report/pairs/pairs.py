@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.pairs.intervals import PairSeries
-from biotrail.converters.analysis.report.tree.figures import Summary
 from biotrail.converters.analysis.report.tree.pairs import (
     PairGroup,
     PairInterval,

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.figures import Summary
 
 
 @dataclass
@@ -25,9 +25,8 @@ class PairKey:
     """The key's fields and values, such as "vec=TIMER, @cpu=1"."""
     values: list[int]
     count: int
-    sum: int
-    """ns; `max` likewise."""
-    max: int
+    sum_ns: int
+    max_ns: int
 
 
 @dataclass

@@ -2,8 +2,9 @@
 """The figures of a report on io_uring and aio."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import Shown, StageTimes, Summary
 
 
 @dataclass
@@ -25,6 +26,6 @@ class SubmissionReport:
     """Sum of the lengths of the bios."""
     time: Summary
     """ns from the submission to the completion, where both are known."""
-    steps: list[StageTimes]
+    steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
     """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
     first three add up where all are known."""

@@ -20,9 +20,8 @@ from biotrail.cli.fleets.finding import find
 from biotrail.cli.fleets.running import client_of
 from biotrail.cli.fleets.tasks import Asked, Seen
 from biotrail.converters.analysis.fleet.closing import make_report
-from biotrail.converters.analysis.fleet.json import as_dict
 from biotrail.converters.analysis.fleet.part import Part
-from biotrail.converters.analysis.fleet.tree import LeftOut
+from biotrail.converters.analysis.fleet.tree import LeftOut, as_dict
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.text.fleet import parts
 from tests.support import blame_logs
