@@ -30,7 +30,7 @@ from biotrail.cli.options.several import (
 from biotrail.converters.analysis.choosing.outcomes import Wish
 from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.tree import FORMAT, Report
+from biotrail.converters.analysis.report.tree import FORMAT, Report
 from biotrail.recorder.output import output
 from biotrail.text import tallies
 from biotrail.text.printing import cells, guard_option, say, say_json
@@ -243,7 +243,7 @@ def _write_csv(
 
     of_guest: lines of a guest on its host, which the first recording is of.
     """
-    from biotrail.converters.analysis.report.formats.csv import write_all
+    from biotrail.converters.analysis.report.csv import write_all
 
     rows = [
         (

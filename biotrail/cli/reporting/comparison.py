@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.cli.options.several import Lined
-from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
+from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
 from biotrail.text.report.cells import (

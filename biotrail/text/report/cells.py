@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
+from biotrail.converters.analysis.report.tree import CallReport, GroupReport
 from biotrail.converters.events.titles import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     DepthReport,
     DeviceReport,
     OperationReport,

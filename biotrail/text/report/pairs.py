@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree.pairs import PairReport
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import PairReport, Report
 from biotrail.converters.sites.pair_names import unpaired_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.summaries import group_sum
-from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
 from biotrail.text import blame as blame_text
 from biotrail.text import tallies, units
 from biotrail.text.columns import (
@@ -40,12 +40,18 @@ from biotrail.text.report.cells import (
     work,
 )
 from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report.held import held
 from biotrail.text.report.pairs import pair_parts
-from biotrail.text.report.path import call_groups, calls, completions, drivers
+from biotrail.text.report.path import (
+    call_groups,
+    calls,
+    commits,
+    completions,
+    drivers,
+    held,
+    submissions,
+    waits,
+)
 from biotrail.text.report.rows import in_order
-from biotrail.text.report.submissions import submissions
-from biotrail.text.report.waits import commits, waits
 from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
 from biotrail.text.rows import Order, first
 
 LISTS = ("processes", "cgroups", "cpus", "files", "groups")

@@ -7,7 +7,7 @@ Each sentence is a rule's (verdict_rules); a rule whose condition does not hold 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.text import units
 from biotrail.text.report.verdict_rules import RULES
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of followed objects, single, merged and by function, for JSON."""
+"""Lives of followed objects, single, merged and by function, for JSON; words that texts share."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Calls, Figures, Merged, MergedNode
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.frames import KIND_NAMES
-from biotrail.converters.sites.lives import Tally
+from biotrail.converters.sites.lives import GRACE_NS, MOST_HITS, Tally
 from biotrail.converters.sites.trees import (
     ENDING_NAMES,
     FINISH_NAMES,
@@ -16,9 +16,15 @@ from biotrail.converters.sites.trees import (
     Node,
     NodeKind,
 )
-from biotrail.text.sites.names import NODE_NAMES
+from biotrail.text import units
 
 Facts = dict[str, Any]
+NODE_NAMES = {
+    NodeKind.FRAME: "frame",
+    NodeKind.FUNCTION: "function",
+    NodeKind.EVENT: "tracepoint",
+    NodeKind.RETURN: "return",
+}
 
 
 def life_facts(life: Life) -> Facts:
@@ -176,3 +182,18 @@ def tally_facts(tally: Tally) -> Facts:
         "left_out": tally.left_out,
         "closed_for_room": tally.no_room,
     }
+
+
+def tally_lines(tally: Tally) -> list[str]:
+    """Return sentences on hits and lives that were left out; empty: none were."""
+    found = []
+    if tally.left_out:
+        hits = units.plural(tally.left_out, "hit")
+        found.append(f"{hits} left out: beyond the {units.count(MOST_HITS)} that a life may have")
+    if tally.after_end:
+        hits = units.plural(tally.after_end, "hit")
+        found.append(f"{hits} left out: more than {units.duration(GRACE_NS)} after the life's end")
+    if tally.no_room:
+        lives = units.plural(tally.no_room, "life", "lives")
+        found.append(f"{lives} closed before the end was read: too many went on at once")
+    return found

@@ -9,7 +9,7 @@ from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.diff.figures import Estimate
 from biotrail.converters.analysis.diff.tree import Figure
 from biotrail.converters.analysis.figures import HIDDEN, Shown, as_json
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     DepthReport,
     FlushReport,
     OperationReport,

@@ -40,7 +40,7 @@ from biotrail.converters.analysis.live.tree import (
     Stretch,
 )
 from biotrail.converters.analysis.report.summaries import group_report, operation_report
-from biotrail.converters.analysis.report.tree.tree import DepthReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import DepthReport, GroupReport, Report
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,

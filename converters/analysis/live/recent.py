@@ -19,7 +19,7 @@ from biotrail.converters.analysis.report.summaries import (
     operation_reports,
     time_and_number,
 )
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     DepthReport,
     GroupReport,
     LossReport,

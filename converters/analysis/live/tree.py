@@ -6,7 +6,7 @@ from typing import Annotated
 
 from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.figures import HIDDEN, Shown
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     CallReport,
     GroupReport,
     OperationReport,

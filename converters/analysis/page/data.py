@@ -11,7 +11,7 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.timeline import LOWER, Course, Timeline
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
 
 MOST = {

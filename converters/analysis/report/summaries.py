@@ -15,7 +15,7 @@ from biotrail.converters.analysis.report.devices.devices import Device
 from biotrail.converters.analysis.report.devices.flushes import Flush
 from biotrail.converters.analysis.report.devices.patterns import Pattern
 from biotrail.converters.analysis.report.devices.stacked import Stacked
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     CompletionReport,
     DepthReport,
     DeviceReport,

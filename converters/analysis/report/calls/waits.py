@@ -16,7 +16,7 @@ from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHER
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.analysis.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.tree import CommitReport, WaitReport
+from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or

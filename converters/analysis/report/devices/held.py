@@ -9,7 +9,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import HeldReport
+from biotrail.converters.analysis.report.tree import HeldReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import HeldBios

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
 from tests.support.file_logs import DEV, bio, names, write

@@ -7,7 +7,7 @@ import pytest
 
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import Reporter
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.lifecycles.cutting import Span
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.text.report import verdict

@@ -18,7 +18,7 @@ from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import Reporter, make_report
-from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
+from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.converters.events.tables import (
     NEVER,
     STAGE_NAMES,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.figures import as_json
-from biotrail.converters.analysis.report.formats.csv import lines
+from biotrail.converters.analysis.report.csv import lines
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS as FLAG_BITS

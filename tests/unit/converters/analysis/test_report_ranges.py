@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.converters.analysis.figures import as_json
-from biotrail.converters.analysis.report.formats.csv import lines
+from biotrail.converters.analysis.report.csv import lines
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.stacks.stacks import StackTable
 from biotrail.converters.pipeline import Trace

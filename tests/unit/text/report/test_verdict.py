@@ -12,7 +12,7 @@ import pytest
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.tree import HeldReport, Report
+from biotrail.converters.analysis.report.tree import HeldReport, Report
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS
 from biotrail.recorder.schema.records import Q_FLAG_SWAP

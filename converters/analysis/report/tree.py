@@ -9,13 +9,141 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
 from biotrail.converters.analysis.figures import DOUBTFUL, HIDDEN, Shown, StageTimes, Summary
-from biotrail.converters.analysis.report.tails.tails import Tail
-from biotrail.converters.analysis.report.tree.callers import Beside, CallerWait, Party, Who
-from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
-from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
+from biotrail.converters.analysis.report.tails import Tail
 
 FORMAT = 2
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""
+
+
+@dataclass
+class PairGroup:
+    """Pairs of events with one value of --by."""
+
+    text: str
+    """The value as the log's header has it shown."""
+    value: int
+    time: Summary
+    """ns from the first event to the second."""
+
+
+@dataclass
+class PairKey:
+    """Pairs of events with one key."""
+
+    text: str
+    """The key's fields and values, such as "vec=TIMER, @cpu=1"."""
+    values: list[int]
+    count: int
+    sum_ns: int
+    max_ns: int
+
+
+@dataclass
+class PairInterval:
+    """The pairs of one declaration that ended in one interval of time."""
+
+    name: str
+    time: Summary
+    """ns from the first event to the second."""
+
+
+@dataclass
+class PairReport:
+    """One declared pair of events (`biotrail pairs`)."""
+
+    name: str
+    begin: str
+    """Tracepoint, as system:name; `end` likewise."""
+    end: str
+    keys: list[str]
+    by: str
+    """"": pairs are not told apart further, and `groups` is empty."""
+    time: Summary
+    """ns from the first event to the second."""
+    groups: list[PairGroup]
+    """Those with the most time first."""
+    groups_left_out: int
+    """Pairs of values of --by beyond MOST_GROUPS: in `time` alone."""
+    slowest_keys: list[PairKey]
+    """Those with the most time first; SHOWN_KEYS at most."""
+    keys_known: int
+    """Keys that were counted."""
+    keys_left_out: int
+    """Pairs of keys beyond MOST_KEYS: in `time` alone."""
+    unpaired: dict[str, int]
+    """Counts of events that became no pair, by their names in the log's END."""
+
+
+@dataclass
+class SubmissionReport:
+    """Requests of io_uring or iocbs of aio of one operation that queued bios."""
+
+    operation: str
+    """read, writev, fsync, … of io_uring; aio read, aio write."""
+    count: int
+    modes: dict[str, int]
+    """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
+    completed: int
+    """Those of them whose completion was recorded."""
+    failed: int
+    errors: dict[str, int]
+    """Name of the error → number of completions with it."""
+    bios: int
+    bytes: int
+    """Sum of the lengths of the bios."""
+    time: Summary
+    """ns from the submission to the completion, where both are known."""
+    steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
+    """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
+    first three add up where all are known."""
+
+
+@dataclass(frozen=True)
+class Party:
+    """Whose I/O it is, on which device."""
+
+    device: str
+    operation: str
+    process: str | None
+    """None: not known, as of pages that were dirtied before the recording."""
+    pid: int | None
+    title: str | None
+
+
+@dataclass
+class Beside:
+    """I/O of one party while calls of a process waited."""
+
+    party: Party
+    mean: float
+    """How many were in flight on average, while one wait went on."""
+    bytes: int
+    """Of those that ended during these waits; of discards none."""
+
+
+@dataclass
+class Who:
+    """A process, and for how long."""
+
+    process: str
+    pid: int
+    title: str | None
+    ns: int
+
+
+@dataclass
+class CallerWait:
+    """Waits for one reason."""
+
+    reason: str
+    """As in calls.reason_rules.WAIT_REASON_NAMES."""
+    ns: int
+    own_io_ns: int
+    """Of these, with a bio in flight that the call itself had queued."""
+    limit: str | None
+    """Path of the cgroup whose limit it was; None: no limit, or the path is not known."""
+    waker: Who | None
+    """Whose thread let go of what was waited for, mostly; None: not known, or it is no lock."""
 
 
 @dataclass
