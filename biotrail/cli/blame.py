@@ -11,10 +11,10 @@ from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument, of_each, recordings
-from biotrail.converters.analysis.blame import json as blame_json
 from biotrail.converters.analysis.blame.blame import Asked
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
 from biotrail.converters.analysis.blame.tree import Blamed
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.pipeline import Trace
 from biotrail.text import blame as blame_text
 from biotrail.text import tallies, values
@@ -112,7 +112,7 @@ def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:
     return {
         "log_id": trace.context.log_id,
         **report_scope.facts(trace, cut),
-        **blame_json.as_dict(blamed),
+        **as_json(blamed),
         **{key: value for key, value in counts.items() if key in ("lost", "problems")},
     }
 

@@ -24,7 +24,7 @@ from biotrail.cli.options.opening import USUAL, Reading
 from biotrail.converters.analysis.fleet import closing
 from biotrail.converters.analysis.fleet.part import Part, merged, read_part
 from biotrail.converters.analysis.fleet.tree import LeftOut
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.beginning import is_url

@@ -172,7 +172,7 @@ def command(
     comparison = Comparison(a, b, confidence=confidence / 100, seed=seed, equal=runs)
     diff = comparison.diff(_pairs(comparison, device_a, device_b or device_a))
     if as_json:
-        from biotrail.converters.analysis.diff.json import as_dict
+        from biotrail.converters.analysis.diff.tree import as_dict
 
         say_json(as_dict(diff), indent=2)
     else:

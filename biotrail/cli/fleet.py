@@ -240,7 +240,7 @@ def report(places: tuple[str, ...], fleet: Fleet) -> None:
     table = fleet.table()
     made = _made(places, fleet, table)
     if fleet.as_json:
-        from biotrail.converters.analysis.fleet.json import as_dict
+        from biotrail.converters.analysis.fleet.tree import as_dict
 
         say_json(as_dict(made), indent=2)
     elif fleet.page is not None:

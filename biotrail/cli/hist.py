@@ -21,8 +21,7 @@ from biotrail.converters.analysis.distributions.distribution import (
     Question,
 )
 from biotrail.converters.analysis.distributions.histogram import Scale
-from biotrail.converters.analysis.report.formats.json_pairs import doubtful_key
-from biotrail.converters.analysis.report.tree.figures import with_doubtful
+from biotrail.converters.analysis.figures import DOUBTFUL, summary, with_doubtful
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.text import hist as hist_text
@@ -272,7 +271,13 @@ def _doubtful(group: Group) -> dict[str, Any]:
     Empty where none is in doubt, as of sizes and depths never is.
     """
     every = with_doubtful(group.values, group.doubtful)
-    return {"doubtful": group.doubtful.count, **doubtful_key(every)} if every else {}
+    if every is None:
+        return {}
+    figures = summary(every)
+    return {
+        "doubtful": group.doubtful.count,
+        "with_doubtful": {key: figures[key] for key in DOUBTFUL},
+    }
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:

@@ -29,7 +29,7 @@ from biotrail.cli.options.recordings import (
 from biotrail.converters.analysis.choosing.outcomes import Wish
 from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.tree import FORMAT, Report
+from biotrail.converters.analysis.report.tree import FORMAT, Report
 from biotrail.recorder.output import output
 from biotrail.text import tallies
 from biotrail.text.printing import cells, guard_option, say, say_json
@@ -235,7 +235,7 @@ def _write_csv(
 
     of_guest: lines of a guest on its host, which the first recording is of.
     """
-    from biotrail.converters.analysis.report.formats.csv import write_all
+    from biotrail.converters.analysis.report.csv import write_all
 
     rows = [
         (
@@ -276,10 +276,10 @@ def _timeline(place: Lined, report: Report) -> dict[str, int]:
 
 
 def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
-    from biotrail.converters.analysis.report.formats.json import as_dict
+    from biotrail.converters.analysis.figures import as_json
 
     report, more = shortened(one.report, limit)
-    facts = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
+    facts = {**as_json(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
     return {**facts, **({"left_out": more} if more else {})}
 
 

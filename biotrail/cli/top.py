@@ -22,7 +22,7 @@ from biotrail.cli.options.record_arguments import (
     given,
 )
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.live import Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
@@ -141,7 +141,7 @@ class Lines:
         """Print the snapshot."""
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
-        facts = as_dict(shortened(snapshot, self._limit))
+        facts = as_json(shortened(snapshot, self._limit))
         facts["verdict"] = as_dicts(of_snapshot(snapshot.report))
         facts["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),

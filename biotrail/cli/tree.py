@@ -30,8 +30,7 @@ from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.progress import progress
 from biotrail.text.rows import left_out, limit_option
 from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
-from biotrail.text.sites.functions import functions_table
-from biotrail.text.sites.merged import merged_lines
+from biotrail.text.sites.merged import functions_table, merged_lines
 from biotrail.text.sites.tree import life_lines, tally_lines
 
 _TOLD = {

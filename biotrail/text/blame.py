@@ -93,7 +93,7 @@ def parts(
         Column("p99", 3),
     )
     yield with_more(matrix(title, heads, rows, width), more, "victim")
-    yield block(_sentences(victims, blamed.by[1] == "op"))
+    yield block(_sentences(victims, blamed.culprit_by == "op"))
     if blamed.calls:
         calls, more = first(blamed.calls, most)
         of_calls = [
@@ -120,14 +120,14 @@ def parts(
 def words(blamed: Blamed, path_parts: Sequence[str]) -> dict[str, list[str]]:
     """Return sentences `said` of victims, `of_calls`, and `notes` on what figures rest on."""
     victims, calls = first(blamed.victims, MOST_ROWS)[0], first(blamed.calls, MOST_ROWS)[0]
-    said = _sentences(victims, blamed.by[1] == "op") if victims else []
+    said = _sentences(victims, blamed.culprit_by == "op") if victims else []
     found = {"said": said, "of_calls": _call_sentences(calls) if calls else []}
     found = {name: [line.removeprefix("* ") for line in lines] for name, lines in found.items()}
     return {**found, "notes": _notes(blamed, path_parts)}
 
 
 def _by(blamed: Blamed) -> str:
-    victims, culprits = blamed.by
+    victims, culprits = blamed.victim_by, blamed.culprit_by
     return f"by {victims}" if victims == culprits else f"{victims} behind {culprits}"
 
 

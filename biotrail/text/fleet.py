@@ -65,10 +65,10 @@ def head(report: FleetReport) -> list[str]:
         f"{units.plural(report.events, 'event')}",
         f"from {report.begin or 'an unknown time'}; {units.duration(whole.span_ns)} of recording "
         "in all, which rates are per",
-        f"{units.plural(whole.total.bios.counters['ios'], 'bio')}, "
-        f"{units.size(whole.total.bios.counters['bytes'])}"
+        f"{units.plural(whole.total.bios.ios, 'bio')}, "
+        f"{units.size(whole.total.bios.bytes)}"
         f"{ranges_text(whole.total.bios.counters)}, "
-        f"{units.plural(whole.total.requests.counters['ios'], 'request')}",
+        f"{units.plural(whole.total.requests.ios, 'request')}",
     ]
     every = (whole.total.bios, "of bios"), (whole.total.requests, "of requests")
     found += doubtful_lines(every)

@@ -12,7 +12,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.distribution import Distribution, Group, Measure
 from biotrail.converters.analysis.distributions.histogram import Columns, Histogram, Scale
-from biotrail.converters.analysis.report.tree.figures import with_doubtful
+from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import U32
 from biotrail.converters.pipeline import Trace

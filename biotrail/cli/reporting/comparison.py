@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.cli.options.recordings import Lined
-from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
+from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
 from biotrail.text.report.cells import (
@@ -48,7 +48,7 @@ def parts(
         for label, report in reports
         for device in report.devices
         for one in device.operations
-        if one.bios.counters["ios"]
+        if one.bios.ios
     ]
     heads = ("recording", "device", "operation")
     yield _beside(
@@ -86,7 +86,7 @@ def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> Render
     rows = []
     for label, report in reports:
         at = f"+{units.duration(begins[label] - first_of_all)}" if label in begins else "-"
-        requests = units.count(report.total.requests.counters["ios"])
+        requests = units.count(report.total.requests.ios)
         bios = report.total.bios
         cells = [label, at, units.duration(report.span_ns), requests]
         rows.append([*cells, *work(bios), *times(bios.latency)])

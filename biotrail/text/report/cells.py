@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import CallReport, GroupReport
+from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.report.tree import CallReport, GroupReport
 from biotrail.converters.events.titles import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
@@ -101,9 +101,9 @@ def times(values: Summary) -> list[str]:
 def work(group: GroupReport) -> list[str]:
     """Return the cells of WORK."""
     return [
-        units.count(group.counters["ios"]),
+        units.count(group.ios),
         f"{group.ios_per_s:,.0f}",
-        units.size(group.counters["bytes"]),
+        units.size(group.bytes),
         units.size(group.bytes_per_s) + "/s",
         mean_size(group.size if group.size.count else group.ranges),
     ]
@@ -121,7 +121,7 @@ def group_cells(group: GroupReport) -> list[str]:
     read = sum(one.bytes for one in group.operations if one.operation == "read")
     moved = [data, NONE]
     if group.operations:
-        moved = [units.size(n) if n else NONE for n in (read, group.counters["bytes"] - read)]
+        moved = [units.size(n) if n else NONE for n in (read, group.bytes - read)]
     return [count, rate, *moved, speed, size, *total(group), *times(group.latency), *tail(group)]
 
 
@@ -129,7 +129,7 @@ def total(group: GroupReport) -> list[str]:
     """Return the cells of TOTAL."""
     if not group.latency.count:
         return [NONE] * len(TOTAL)
-    return [units.duration(group.latency.sum), f"{100 * group.share:.1f} %"]
+    return [units.duration(group.latency.sum), f"{100 * (group.time_share or 0):.1f} %"]
 
 
 def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.report.tree import (
     DepthReport,
     DeviceReport,
     OperationReport,
@@ -98,8 +98,8 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 def _active(one: DepthReport) -> str:
     """Return the share of time with anything in flight, or "-"."""
-    span = one.busy_ns + one.idle_ns
-    return f"{100 * one.busy_ns / span:.1f} %" if span else NONE
+    span = one.active_ns + one.idle_ns
+    return f"{100 * one.active_ns / span:.1f} %" if span else NONE
 
 
 def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> list[str]:

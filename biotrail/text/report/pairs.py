@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree.pairs import PairReport
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import PairReport, Report
 from biotrail.converters.sites.pair_names import unpaired_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
@@ -65,15 +64,15 @@ def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> Rend
     rows = []
     for pair in pairs:
         for key in first(pair.slowest_keys, limit)[0]:
-            share = key.sum / max(pair.time.sum, 1)
+            share = key.sum_ns / max(pair.time.sum, 1)
             rows.append(
                 [
                     pair.name,
                     key.text,
                     units.count(key.count),
                     f"{share:.1%}",
-                    units.duration(key.sum / max(key.count, 1)),
-                    units.duration(key.max),
+                    units.duration(key.sum_ns / max(key.count, 1)),
+                    units.duration(key.max_ns),
                 ]
             )
     columns = [

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a report on the path beside the block layer: calls, ways of completion, drivers."""
+"""Tables of a report on the path: held bios, calls, waits, submissions, completions, drivers."""
 
 from collections.abc import Sequence
 
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.devices.drivers import SETUP
-from biotrail.converters.analysis.report.tree.tree import CallReport, DeviceReport, Report
+from biotrail.converters.analysis.report.tree import (
+    CallReport,
+    DeviceReport,
+    HeldReport,
+    Report,
+    SubmissionReport,
+)
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
@@ -25,6 +31,7 @@ PARTS = {
 _NONE = "-"
 TITLE = "Calls that queued I/O or waited"
 """Those served from the cache are in no table: count and bytes are not those of a program."""
+_WHOLE = "submit to complete"
 
 
 def calls(report: Report, width: int, limit: int) -> RenderableType:
@@ -142,3 +149,137 @@ def drivers(device: DeviceReport, width: int) -> RenderableType:
         title += f" ({units.plural(failed, 'failed dispatch', 'failed dispatches')}"
         title += f", {units.plural(late, 'time-out')})"
     return table(title, columns, without_repeats(rows, 1), width)
+
+
+def waits(report: Report, width: int, limit: int) -> RenderableType:
+    """Return the table of waits by name of the call and reason. limit: rows, 0: all.
+
+    It says how much of page faults' waits is for files that are not known, if any is.
+    """
+    shown, more = first(report.waits, limit)
+    faults = any(one.no_file_ns for one in report.waits)
+    rows = [
+        [
+            one.call,
+            one.reason,
+            units.count(one.time.count),
+            units.duration(one.time.sum),
+            _percent(one.share),
+            *([_percent((one.no_file_ns or 0) / max(one.time.sum, 1))] if faults else []),
+            *times(one.time),
+        ]
+        for one in shown
+    ]
+    columns = [
+        Column("call", left=True),
+        Column("waited for", left=True),
+        Column("count"),
+        Column("total"),
+        Column("of calls"),
+        *([Column("no file", 1)] if faults else []),
+        *TIMES,
+    ]
+    title = "What calls waited for"
+    if report.waits_dropped:
+        title += f"; without {units.count(report.waits_dropped)} waits of calls that went on"
+    return with_more(table(title, columns, rows, width), more)
+
+
+def commits(report: Report, width: int) -> RenderableType:
+    """Return the table of the commits of each journal, with their phases."""
+    rows = []
+    for one in report.commits:
+        name, waited = one.device, units.count(one.waits)
+        rows.append([name, "all", units.count(one.commits), waited, _NONE, *times(one.time)])
+        for part in one.phases:
+            count, share = units.count(part.time.count), _percent(part.share)
+            rows.append([name, part.stage, count, "", share, *times(part.time)])
+    columns = [
+        Column("journal of", left=True),
+        Column("phase", left=True),
+        Column("count"),
+        Column("waits", 1),
+        Column("share"),
+        *TIMES,
+    ]
+    return table("Commits of journals (jbd2)", columns, without_repeats(rows, 1), width)
+
+
+def held(report: Report, width: int, limit: int) -> RenderableType:
+    """Return the table of held bios by limit, device and operation. limit: rows, 0: all."""
+    shown, more = first(report.held, limit)
+    rows = [
+        [
+            one.cgroup or "(not known)",
+            one.device,
+            one.operation,
+            limit_text(one.bps, one.iops),
+            units.count(one.bios),
+            f"{one.process} ({one.pid})" if one.process else _NONE,
+            units.count(one.time.count),
+            units.duration(one.time.sum) if one.time.count else _NONE,
+            *times(one.time),
+        ]
+        for one in shown
+    ]
+    columns = [
+        Column("limit of", left=True),
+        Column("device", left=True),
+        Column("operation", left=True),
+        Column("limit"),
+        Column("bios"),
+        Column("most of", 2, left=True),
+        Column("known"),
+        Column("total"),
+        *TIMES,
+    ]
+    title = "Held by a cgroup's limit before Q (blk-throttle)"
+    if several := sum(one.several for one in report.held):
+        title += f"; of {units.count(several)}, cgroups above have limits, too"
+    return with_more(table(title, columns, rows, width), more)
+
+
+def limit_text(bps: int | None, iops: int | None) -> str:
+    """Return a limit's rates; `-` where none is known."""
+    found = [f"{units.size(bps)}/s"] if bps is not None else []
+    found += [f"{units.count(iops)}/s"] if iops is not None else []
+    return ", ".join(found) or _NONE
+
+
+def length_text(one: HeldReport) -> str:
+    """Return for how long limits held these bios, as far as it is known."""
+    if not one.time.count:
+        return "for how long is not known"
+    unknown = one.bios - one.time.count
+    rest = f", {units.count(unknown)} of them for a time not known" if unknown else ""
+    return f"for {units.duration(one.time.mean)} on average{rest}"
+
+
+def submissions(report: Report, width: int) -> RenderableType:
+    """Return the table of submissions by operation: their whole time, then its steps."""
+    rows = [row for one in report.submissions for row in _rows(one)]
+    columns = [
+        Column("operation", left=True),
+        Column("mode", 2, left=True),
+        Column("failed", 4),
+        Column("data", 3),
+        Column("step", left=True),
+        Column("count", 1),
+        *TIMES,
+    ]
+    title = "io_uring and aio, from submission to completion, of I/O that reached a device"
+    if report.submissions_unknown:
+        missed = units.plural(report.submissions_unknown, "bio")
+        title += f" ({missed} of their calls without a known request)"
+    return table(title, columns, without_repeats(rows, 4), width)
+
+
+def _rows(one: SubmissionReport) -> list[list[str]]:
+    """Return the rows of an operation: one for the whole time, one for each step."""
+    modes = ", ".join(f"{name} {units.count(count)}" for name, count in one.modes.items())
+    errors = ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE
+    head = [one.operation, modes, errors, units.size(one.bytes) if one.bytes else _NONE]
+    steps = [(_WHOLE, one.time), *((step.stage, step.time) for step in one.steps)]
+    return [
+        [*head, step, units.count(time.count), *times(time)] for step, time in steps if time.count
+    ] or [[*head, _WHOLE, _NONE, *[_NONE] * len(TIMES)]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.summaries import group_sum
-from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
 from biotrail.text import blame as blame_text
 from biotrail.text import tallies, units
 from biotrail.text.columns import (
@@ -40,12 +40,18 @@ from biotrail.text.report.cells import (
     work,
 )
 from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report.held import held
 from biotrail.text.report.pairs import pair_parts
-from biotrail.text.report.path import call_groups, calls, completions, drivers
+from biotrail.text.report.path import (
+    call_groups,
+    calls,
+    commits,
+    completions,
+    drivers,
+    held,
+    submissions,
+    waits,
+)
 from biotrail.text.report.rows import in_order
-from biotrail.text.report.submissions import submissions
-from biotrail.text.report.waits import commits, waits
 from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15
@@ -143,17 +149,17 @@ def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
 def _head(report: Report) -> list[str]:
     """Return lines on the recording and on what is left out of its figures."""
     span = units.duration(report.span_ns)
-    total = report.total.bios.counters
-    span += " from the first event to the last" if report.of_events else ""
+    total = report.total.bios
+    span += " from the first event to the last" if report.time_of == "events" else ""
     found = [
         f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}",
     ]
     if report.pairs and not report.devices:
         return found  # a recording of pairs alone
     found += [
-        f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}"
-        f"{ranges_text(total)}, "
-        f"{units.plural(report.total.requests.counters['ios'], 'request')}",
+        f"{units.plural(total.ios, 'bio')}, {units.size(total.bytes)}"
+        f"{ranges_text(total.counters)}, "
+        f"{units.plural(report.total.requests.ios, 'request')}",
     ]
     if report.lower_bios:
         found.append(
@@ -161,9 +167,9 @@ def _head(report: Report) -> list[str]:
             "queued by stacked devices for these. I/O counts once, as it was submitted; "
             "tables by device have each device's own"
         )
-    if total["tries"]:
+    if tries := total.counters["tries"]:
         found.append(
-            f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "
+            f"{tallies.tries_text(tries)}, of {units.size(total.counters['tried_bytes'])}: beside "
             "the bios, not among them"
         )
     known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
@@ -194,7 +200,7 @@ def operations(
         ]
         for device in report.devices
         for one in device.operations
-        if one.bios.counters["ios"] or one.bios.counters["tries"]
+        if one.bios.ios or one.bios.counters["tries"]
     ]
     rows, more = first(every, limit)
     if rest:

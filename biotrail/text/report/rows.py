@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from biotrail.converters.analysis.report.tree.tree import DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
 from biotrail.text.rows import Order, first
 
 LISTS = ("processes", "cgroups", "cpus", "files", "groups")
@@ -15,8 +15,8 @@ LISTS = ("processes", "cgroups", "cpus", "files", "groups")
 def weight(group: GroupReport, order: Order) -> float:
     """Return what a group of a report is sorted by: its I/Os, bytes, or latency in ns."""
     return {
-        Order.COUNT: group.counters["ios"],
-        Order.BYTES: group.counters["bytes"],
+        Order.COUNT: group.ios,
+        Order.BYTES: group.bytes,
         Order.MEAN: group.latency.mean,
         Order.P99: group.latency.p99,
         Order.TOTAL: group.latency.sum,

@@ -7,7 +7,7 @@ Each sentence is a rule's (verdict_rules); a rule whose condition does not hold 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.text import units
 from biotrail.text.report.verdict_rules import RULES
 
@@ -36,7 +36,7 @@ def verdict(report: Report) -> list[Sentence]:
     """
     found = ((rule.name, rule.find(report)) for rule in RULES)
     said = [Sentence(name, *told) for name, told in found if told is not None]
-    if said and report.total.bios.counters["ios"] and not OF_WAITS & {*report.path_parts}:
+    if said and report.total.bios.ios and not OF_WAITS & {*report.path_parts}:
         said[0] = replace(said[0], next=f"{said[0].next}; {MORE}")
     return said
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from biotrail.converters.analysis.report.tree.tree import DeviceReport, OperationReport, Report
+from biotrail.converters.analysis.report.tree import DeviceReport, OperationReport, Report
 
 Found = tuple[str, str, dict[str, Any]]
 """What a rule of the verdict finds: text, what to look at next, figures."""
@@ -89,8 +89,7 @@ def upper_devices(report: Report) -> list[DeviceReport]:
     return [
         device
         for device in report.devices
-        if (ios := device.total.bios.counters["ios"])
-        and children[device.device] < BELOW_SHARE * ios
+        if (ios := device.total.bios.ios) and children[device.device] < BELOW_SHARE * ios
     ]
 
 

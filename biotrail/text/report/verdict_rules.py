@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from biotrail.converters.analysis.blame.tree import OTHERS
-from biotrail.converters.analysis.report.tails.tails import Tail
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import OperationReport, Report
+from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.report.tails import Tail
+from biotrail.converters.analysis.report.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
 from biotrail.text.blame import whose, without_them
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
-from biotrail.text.report.held import length_text
+from biotrail.text.report.path import length_text
 from biotrail.text.report.verdict_parts import (
     CPU_NEXT,
     NEXT,
@@ -75,9 +75,9 @@ CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
 
 def _no_io(report: Report) -> Found | None:
     """No bio was recorded, nor pairs of events in their place."""
-    if report.total.bios.counters["ios"] or report.pairs:
+    if report.total.bios.ios or report.pairs:
         return None
-    requests = report.total.requests.counters["ios"]
+    requests = report.total.requests.ios
     figures = {"count": 0, "requests": requests}
     if requests:
         text = f"No bios were recorded, only {units.plural(requests, 'request')}"
@@ -137,7 +137,7 @@ def _held(report: Report) -> Found | None:
     one = report.held[0]
     name = where_text(one.device, one.operation)
     of = sum(
-        each.bios.counters["ios"]
+        each.bios.ios
         for device in report.devices
         for each in device.operations
         if device.device == one.device and operation_name(each) == one.operation
@@ -147,7 +147,7 @@ def _held(report: Report) -> Found | None:
     share = ns / waited if waited else one.bios / max(of, 1)
     if share < HELD_SHARE:
         return None
-    of_whom = f" of {one.process[0]} (pid {one.process[1]})" if one.process else ""
+    of_whom = f" of {one.process} (pid {one.pid})" if one.process else ""
     text = (
         f"The limit of cgroup {one.cgroup or '(not known)'} held {units.count(one.bios)} of "
         f"{units.count(of)} {name}{of_whom} before they were queued, {length_text(one)}"
@@ -183,7 +183,7 @@ def _blamed(report: Report) -> Found | None:
         return None
     ns, victim, culprit = max(found, key=lambda one: one[0])
     assert culprit is not None
-    by = report.blamed.by[0]
+    by = report.blamed.victim_by
     share = ns / victim.wait_ns
     text = f"{percent(share)} of the time of {victim.name}'s I/O is waiting behind "
     text += whose(victim, culprit, of_operations=False)
@@ -366,7 +366,7 @@ def _failed(report: Report) -> Found | None:
         return None
     device, one = max(failed, key=lambda pair: pair[1].bios.counters["failed"])
     count, errors = one.bios.counters["failed"], one.bios.errors
-    of = one.bios.counters["ios"]
+    of = one.bios.ios
     statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
     name = operation_name(one)
     text = f"{units.count(count)} of {units.count(of)} {where_text(device, name)} failed"
@@ -487,8 +487,8 @@ def _beside(tail: Tail) -> str:
 
 def _tries(report: Report) -> Found | None:
     """NOWAIT tries failed, TRIES_SHARE or more of the number of bios."""
-    counters = report.total.bios.counters
-    count, of = counters["tries"], counters["ios"]
+    bios = report.total.bios
+    count, of = bios.counters["tries"], bios.ios
     if not count or count < TRIES_SHARE * of:
         return None
     text = (
@@ -501,8 +501,8 @@ def _tries(report: Report) -> Found | None:
 
 def _requeued(report: Report) -> Found | None:
     """Drivers requeued REQUEUED_SHARE or more of the requests."""
-    counters = report.total.requests.counters
-    count, of = counters["requeues"], counters["ios"]
+    requests = report.total.requests
+    count, of = requests.counters["requeues"], requests.ios
     if not count or count < REQUEUED_SHARE * of:
         return None
     text = f"Drivers gave requests back {units.plural(count, 'time')}, of {units.count(of)} in all"
@@ -514,12 +514,12 @@ def _split(report: Report) -> Found | None:
     found = [
         (one.bios.counters["split"], device, one)
         for device, one in upper_operations(report)
-        if one.bios.counters["split"] >= max(SPLIT_LEAST, SPLIT_SHARE * one.bios.counters["ios"])
+        if one.bios.counters["split"] >= max(SPLIT_LEAST, SPLIT_SHARE * one.bios.ios)
     ]
     if not found:
         return None
     count, device, one = max(found, key=lambda each: each[0])
-    of, name = one.bios.counters["ios"], operation_name(one)
+    of, name = one.bios.ios, operation_name(one)
     text = f"{percent(count / of)} of {where_text(device, name)} were split"
     figures = {"device": device, "operation": name, **_counted(count, of)}
     return text, f"max_sectors_kb; {READING}, Splits", figures
@@ -528,9 +528,7 @@ def _split(report: Report) -> Found | None:
 def _idle(report: Report) -> Found | None:
     """No device was active for ACTIVE_SHARE of the time."""
     depths = [(device.queue.high or device.queue, device) for device in upper_devices(report)]
-    spans = [
-        (depth.busy_ns, depth.busy_ns + depth.idle_ns, device.device) for depth, device in depths
-    ]
+    spans = [(one.active_ns, one.active_ns + one.idle_ns, device.device) for one, device in depths]
     known = [(busy / whole, name) for busy, whole, name in spans if whole]
     if not known or max(known)[0] >= ACTIVE_SHARE:
         return None

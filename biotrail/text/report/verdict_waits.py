@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.converters.analysis.report.tree.callers import CallerWait, Who
-from biotrail.converters.analysis.report.tree.tree import Caller, Report
+from biotrail.converters.analysis.report.tree import Caller, CallerWait, Report, Who
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.titles import called

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of followed objects, single, merged and by function, for JSON."""
+"""Lives of followed objects, single, merged and by function, for JSON; words that texts share."""
 
 from typing import Any
 

@@ -3,7 +3,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import (
+    Calls,
     Figures,
     Merged,
     MergedContext,
@@ -12,11 +16,27 @@ from biotrail.converters.analysis.lives.merged import (
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import KIND_NAMES, ContextKind, NodeKind, tells_context
 from biotrail.text import units
+from biotrail.text.columns import Column, table, with_more
+from biotrail.text.rows import first
 from biotrail.text.sites.tree import WIDTH, below, branch, chain
 
 _TIMES = 48
 """Characters of the columns of figures."""
 _ORDINALS = {1: "", 2: ", the second in a life", 3: ", the third and later in a life"}
+_COLUMNS: tuple[Column, ...] = (
+    Column("function", left=True),
+    Column("calls"),
+    Column("lives"),
+    Column("total"),
+    Column("share", rank=1),
+    Column("median"),
+    Column("p99"),
+    Column("max", rank=2),
+    Column("self", rank=1),
+    Column("no return", rank=3),
+)
+_OF_TRACEPOINTS = 8
+"""Columns that tracepoints have; where a log has these alone, the others are left out."""
 
 
 def merged_lines(merged: Merged, following: Following, width: int = WIDTH) -> Iterator[str]:
@@ -142,3 +162,33 @@ def _p90(figures: Figures) -> str:
 
 def _share(figures: Figures, merged: Merged) -> str:
     return f"{100 * figures.total / merged.spans.total:.1f} %" if merged.spans.total else ""
+
+
+def functions_table(functions: Functions, limit: int, width: int) -> RenderableType:
+    """Return the functions with the most time as a table. limit: number of rows, 0: all."""
+    rows, more = first(functions.rows(), limit)
+    if functions.has_functions:
+        title, columns = "Functions by time", _COLUMNS
+    else:
+        title, columns = "Tracepoints by the time after them", _COLUMNS[:_OF_TRACEPOINTS]
+    cells = [_cells(row, functions)[: len(columns)] for row in rows]
+    return with_more(table(title, columns, cells, width), more)
+
+
+def _cells(row: Calls, functions: Functions) -> Sequence[str]:
+    """Return the cells of a function or tracepoint, without times where it has none."""
+    name = f"{row.name} [{row.module}]" if row.module else row.name
+    if row.kind != NodeKind.FUNCTION:
+        name = f"· {name}" if row.kind == NodeKind.EVENT else f"{name} returned, no entry"
+    cells = [name, units.count(row.calls), units.count(row.lives)]
+    if not row.took.of.count:
+        return [*cells, *("" for _ in range(6)), _count(row.unfinished)]
+    share = f"{100 * row.took.total / functions.time:.1f} %" if functions.time else ""
+    own = units.duration(row.own.total) if row.own.of.count else ""
+    shown = (row.took.percentile(0.5), row.took.percentile(0.99), row.took.of.max)
+    times = [units.duration(row.took.total), share, *map(units.duration, shown)]
+    return [*cells, *times, own, _count(row.unfinished)]
+
+
+def _count(number: int) -> str:
+    return units.count(number) if number else ""

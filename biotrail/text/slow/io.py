@@ -5,7 +5,7 @@ from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.analysis.slow.limits import HeldBack
 from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
-from biotrail.text.report.held import limit_text
+from biotrail.text.report.path import limit_text
 
 _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 

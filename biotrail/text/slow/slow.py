@@ -2,24 +2,30 @@
 """Show slow I/Os as text for people. Styles are click's, which drops them without a terminal."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from biotrail.converters.analysis.guests.side import Side
 from biotrail.converters.analysis.slow.counts import Counts
 from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.tables import Following
+from biotrail.converters.sites.trees import Life
 from biotrail.text import tallies, units
+from biotrail.text.columns import console
 from biotrail.text.printing import styled
+from biotrail.text.sites.tree import life_lines
 from biotrail.text.slow.around import device_lines
-from biotrail.text.slow.events import event_lines, pause_lines
-from biotrail.text.slow.functions import followed_line, function_lines
+from biotrail.text.slow.events import event_lines, pause_lines, request_names
 from biotrail.text.slow.io import held_text, io_text, percent, thread_text, took_text, unusual_text
 from biotrail.text.slow.related import family_lines, request_lines
-from biotrail.text.slow.side import side_lines
 from biotrail.text.slow.stages import stage_lines
 
 MOST = 1_000
 """Most I/Os that are shown, as each one is kept with all its events."""
+SHOWN_LIVES = 2
+"""Most trees of an I/O that are shown without -v."""
+_INDENT = 4
 
 
 class Detail(StrEnum):
@@ -168,3 +174,64 @@ def _when(trace: Trace, slow: SlowIO) -> str:
     since = f"{(slow.begin_ns - first) / 1e9:.6f} s after the first event"
     queued = "queued" if slow.io.queue_ns is not None else "first seen"
     return f"{queued} {moment} ({since})" if moment else f"{queued} {since}"
+
+
+def side_lines(side: Side | None) -> Iterator[str]:
+    """Yield where the time of a guest's request went; nothing for None."""
+    if side is None:
+        return
+    if side.reason:
+        yield f"    host: no I/O: {side.reason}"
+        return
+    if not side.stages_ns:
+        yield "    host: the times of its I/O are not all recorded"
+        return
+    parts = ", ".join(f"{name} {units.duration(ns)}" for name, ns in side.stages_ns.items())
+    number = units.plural(len(side.host_bios), "bio")
+    yield (
+        f"    most of D2C on the side of the {side.side}: {parts} (clocks within "
+        f"{units.duration(side.within_ns)}; {number} on {side.behind}, {side.certainty})"
+    )
+
+
+def function_lines(
+    trace: Trace, lives: Mapping[int, Life], slow: SlowIO, verbose: bool
+) -> Iterator[str]:
+    """Yield the trees of an I/O's followed lives; without `verbose` the longest SHOWN_LIVES."""
+    following = Following(trace.context.header)
+    found = [(one.number, lives[one.life]) for one in slow.followed if one.life in lives]
+    if not found:
+        yield f"  functions: no {following.type} of it was followed"
+        return
+    shown = found
+    if len(found) > SHOWN_LIVES and not verbose:
+        yield f"  the longest of {len(found)} followed lives (-v shows all):"
+        shown = sorted(found, key=lambda pair: -pair[1].span)[:SHOWN_LIVES]
+    names = request_names(slow) if following.type == "request" else {slow.io.number: "the bio"}
+    for number, life in shown:
+        what = names.get(number, f"{following.type} {number}")
+        after = units.duration(max(life.begin - slow.begin_ns, 0))
+        yield f"  functions that {what} passed, from {after} after the I/O was queued:"
+        width = console().width - _INDENT
+        for line in life_lines(life, following, trace.context, trace.start, width):
+            yield f"{'':{_INDENT}}{line}"
+
+
+def followed_line(trace: Trace, slowest: Slowest) -> str:
+    """Return a sentence on how many of the shown I/Os were followed; "" where none is to be said.
+
+    That fewer are followed than are recorded is usual: `--follow` takes a choice of them.
+    """
+    shown = slowest.found
+    if slowest.lives is None or not shown:
+        return ""
+    with_lives = sum(any(one.life in slowest.lives for one in slow.followed) for slow in shown)
+    counts = trace.account.followed
+    kind = Following(trace.context.header).type
+    lives = units.plural(counts.lives, "followed life", "followed lives")
+    known = f"{units.count(counts.joined)} of {lives}"
+    further = f", {units.count(counts.several)} go on with a later one" if counts.several else ""
+    return (
+        f"functions: of {with_lives} of these {units.plural(len(shown), 'I/O')}; "
+        f"{known} are a recorded {kind}'s{further}"
+    )

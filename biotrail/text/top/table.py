@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 
-from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.figures import Summary
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
 from biotrail.text.rows import first

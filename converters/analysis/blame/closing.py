@@ -11,6 +11,7 @@ from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
 from biotrail.converters.analysis.blame.blame import Course, Second, distribution, matches
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.tree import (
+    BASES,
     OTHERS,
     Blamed,
     CallVictim,
@@ -57,7 +58,8 @@ def close(second: Second) -> Blamed:
         experiment = second.trial.close(learned.suspect, of_rows, calls, name_of, second.left_out)
     context = second.context
     return Blamed(
-        by=second.asked.by,
+        victim_by=second.asked.by[0],
+        culprit_by=second.asked.by[1],
         victims=victims,
         calls=calls,
         ios=counts.ios,
@@ -67,7 +69,7 @@ def close(second: Second) -> Blamed:
         forgotten=counts.forgotten,
         named=everybody_recorded(context),
         stretch_ns=learned.bases.stretches.width,
-        based=dict(sums.based),
+        based={name: sums.based.get(name, 0) for name in BASES},
         shared=sorted(context.device_name(dev) for dev in second.shared),
         experiment=experiment,
     )

@@ -4,6 +4,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from biotrail.converters.analysis.figures import HIDDEN, Shown
 
 
 class Kind(StrEnum):
@@ -71,12 +74,12 @@ class Without:
     """What a victim's I/Os would take without one culprit."""
 
     culprit: str
-    mean_ns: float
-    between_ns: tuple[float, float] | None
+    mean_ns: Annotated[float, Shown(digits=".1f")]
+    between_ns: Annotated[tuple[float, float] | None, Shown("mean_between_ns", digits=".1f")]
     """95 % interval of the mean; None: the log is too short for one."""
     p99_ns: int | None
     """None: where others have more than a third of the blame, or too few I/Os were without it."""
-    rests_on: int
+    rests_on: Annotated[int, Shown("base_ios")]
     """I/Os without company from which the base comes."""
 
 
@@ -87,14 +90,14 @@ class Waited:
     name: str
     ios: int
     wait_ns: int
+    mean_ns: Annotated[float, Shown(digits=".1f")] = field(init=False)
+    """Mean of the I/Os' times."""
     parts: list[Part]
-    small_ns: int = 0
+    small_ns: Annotated[int, Shown("cannot_tell_ns")] = 0
     """Time of I/Os of which it cannot be told who slowed them."""
 
-    @property
-    def mean_ns(self) -> float:
-        """Mean of the I/Os' times."""
-        return self.wait_ns / self.ios if self.ios else 0.0
+    def __post_init__(self) -> None:
+        self.mean_ns = self.wait_ns / self.ios if self.ios else 0.0
 
 
 @dataclass(kw_only=True)
@@ -103,7 +106,7 @@ class Victim(Waited):
 
     p99_ns: int
     without: list[Without]
-    doing: dict[str, str] = field(default_factory=dict)
+    doing: Annotated[dict[str, str], HIDDEN] = field(default_factory=dict, repr=False)
     """Culprit → operation in which most of its time with the devices is."""
 
 
@@ -115,7 +118,11 @@ class CallVictim:
     call: str
     calls: int
     wait_ns: int
+    mean_ns: Annotated[float, Shown(digits=".1f")] = field(init=False)
     parts: list[Part]
+
+    def __post_init__(self) -> None:
+        self.mean_ns = self.wait_ns / self.calls if self.calls else 0.0
 
 
 @dataclass
@@ -123,15 +130,15 @@ class State:
     """A victim's I/Os, or calls, while the suspect of an experiment ran, or stood."""
 
     count: int
-    mean_ns: float
+    mean_ns: Annotated[float, Shown(digits=".1f")]
 
 
 @dataclass
 class Share:
     """A share of the time that a victim took while the suspect ran, by how much less there is."""
 
-    share: float
-    between: tuple[float, float] | None
+    share: Annotated[float, Shown(digits=".4f")]
+    between: Annotated[tuple[float, float] | None, Shown("share_between", digits=".4f")]
     """95 % interval; None: too few periods for one."""
 
 
@@ -140,10 +147,10 @@ class Truth:
     """What stopping the suspect gave a victim, and what blame says of it."""
 
     name: str
-    running: State
-    standing: State
-    truth: Share
-    blamed: float | None
+    running: Annotated[State, Shown(rename={"count": "ios"})]
+    standing: Annotated[State, Shown(rename={"count": "ios"})]
+    truth: Annotated[Share, Shown(flat=True)]
+    blamed: Annotated[float | None, Shown(digits=".4f")]
     """Share that blame gives the suspect; None: it names nobody who is the suspect, or cannot tell
     of a hundredth of the victim's time or more."""
 
@@ -154,13 +161,13 @@ class CallTruth:
 
     name: str
     call: str
-    running: State
-    standing: State
-    truth: Share
+    running: Annotated[State, Shown(rename={"count": "calls"})]
+    standing: Annotated[State, Shown(rename={"count": "calls"})]
+    truth: Annotated[Share, Shown(flat=True)]
     cpu: Share
     waits: Share
     """All but the CPU, which blame's answer is to be compared with."""
-    blamed: float | None
+    blamed: Annotated[float | None, Shown(digits=".4f")]
 
 
 @dataclass
@@ -169,45 +176,51 @@ class Experiment:
 
     name: str
     label: str
-    parties: tuple[str, ...]
+    parties: Annotated[tuple[str, ...], Shown("culprits")]
     """Culprits that are the suspect."""
-    with_others: tuple[str, ...]
+    with_others: Annotated[tuple[str, ...], Shown("culprits_with_others")]
     """Those of them that others are, too."""
     idle: bool
     """The suspect had no I/O: nobody can be blamed for what it costs others."""
     periods: int
-    wanted: int
+    wanted: Annotated[int, Shown("periods_wanted")]
     """Periods that were asked for: others had stopped it, it did not stand soon, or all ended."""
     stood_ns: int
-    left_out: int
+    left_out: Annotated[int, Shown("left_out_ios")]
     """I/Os asked for that are not in the matrix: the suspect stood, or had just begun or stopped
     to."""
-    few: int
+    few: Annotated[int, Shown("too_few")]
     """Victims, and their calls, with too few I/Os or calls in one of the states."""
     victims: list[Truth]
     calls: list[CallTruth]
+
+
+BASES = ("stretch", "log", "substitute")
+"""Where the base of an I/O comes from."""
 
 
 @dataclass
 class Blamed:
     """What was found in a log."""
 
-    by: tuple[str, str]
-    """What victims and culprits are told apart by."""
+    victim_by: Annotated[str, Shown("by.victim")]
+    """What victims are told apart by."""
+    culprit_by: Annotated[str, Shown("by.culprit")]
     victims: list[Victim]
     """By time, the most first; those past a limit are one, OTHERS."""
-    calls: list[CallVictim]
-    ios: int
-    upper: int
-    unknown: int
-    without_end: int
-    forgotten: int
-    named: bool
+    calls: list[CallVictim] = field(default_factory=list)
+    ios: int = 0
+    unknown: Annotated[int, Shown("left_out.time_not_known")] = 0
+    upper: Annotated[int, Shown("left_out.of_upper_devices")] = 0
+    without_end: Annotated[int, Shown("left_out.requests_without_end")] = 0
+    forgotten: Annotated[int, Shown("too_long_ago")] = 0
+    named: Annotated[bool, Shown("everybody_recorded")] = True
     """Whether each request could have a party: the recording had no filter by I/O."""
-    stretch_ns: int
-    based: dict[str, int]
-    """How many I/Os have a base of their stretch of time, of the log, and of a substitute."""
-    shared: list[str]
+    stretch_ns: Annotated[int, Shown("bases.stretch_ns")] = 0
+    based: Annotated[dict[str, int], Shown("bases")] = field(default_factory=dict)
+    """How many I/Os have a base of their stretch of time, of the log, and of a substitute: BASES.
+    """
+    shared: Annotated[list[str], Shown("devices_on_the_cpus")] = field(default_factory=list)
     """Devices that are programs on the same CPUs, of which blame cannot tell."""
     experiment: Experiment | None = None
     """None: nobody was stopped while recording."""

@@ -13,7 +13,7 @@ from biotrail.converters.analysis.distributions.sketch import (
     RELATIVE_ERROR,
     Distribution,
 )
-from biotrail.converters.analysis.report.tree.figures import SHARES
+from biotrail.converters.analysis.figures import SHARES
 from biotrail.converters.events.tables import I64
 
 LEAST_SLOTS = 10

@@ -3,8 +3,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from biotrail.converters.analysis.report.tree.figures import Summary
+from biotrail.converters.analysis.figures import DOUBTFUL, Shown, Summary, as_json
 
 Named = tuple[str, ...]
 
@@ -45,7 +46,7 @@ class Figure:
     """Why there is no interval; None if there is one."""
     leading: bool = False
     """Whether it is judged by itself (mean Q2C of a device's operation); the others together."""
-    p: float | None = None
+    p: Annotated[float | None, Shown(digits=".6g")] = None
     """Probability of a difference as large between runs of one load; None: not tested."""
     changed: bool | None = None
     """Whether it differs by more than runs do (`runs.mark`); None: that cannot be told."""
@@ -82,9 +83,9 @@ class OperationDiff:
     doubtful_a: int = 0
     """Bios of A whose latency is in doubt; they are in no figure of times."""
     doubtful_b: int = 0
-    with_doubtful_a: Summary | None = None
+    with_doubtful_a: Annotated[Summary | None, Shown(only=DOUBTFUL, optional=True)] = None
     """A's latencies of bios (ns) with those in doubt in; None where none is."""
-    with_doubtful_b: Summary | None = None
+    with_doubtful_b: Annotated[Summary | None, Shown(only=DOUBTFUL, optional=True)] = None
 
 
 @dataclass
@@ -252,3 +253,36 @@ class Diff:
         names = dict.fromkeys([*self.a.options, *self.b.options])
         both = {n: (self.a.options.get(n, []), self.b.options.get(n, [])) for n in names}
         return {n: (a, b) for n, (a, b) in both.items() if a != b or len(a) > 1}
+
+
+def as_dict(diff: Diff) -> dict[str, Any]:
+    """Return the comparison as dicts and lists for json.dumps, with the keys of docs/diff.md."""
+    found = as_json(diff)
+    return {
+        "format": FORMAT,
+        "confidence": diff.confidence,
+        "draws": diff.draws,
+        "seed": diff.seed,
+        "a": _side(diff.a),
+        "b": _side(diff.b),
+        "equal": diff.equal,
+        "by_runs": diff.by_runs,
+        "one_after_other": diff.one_after_other,
+        "unlike_options": [
+            {"option": name, "a": a, "b": b} for name, (a, b) in diff.unlike_options.items()
+        ],
+        "compared": diff.compared,
+        "differing": diff.differing,
+        "tested": diff.tested,
+        "changed": diff.changed,
+        **{key: found[key] for key in ("only_a", "only_b", "devices", "calls", "pairs")},
+        "blame_by": diff.blame_by,
+        "blame": found["blame"],
+    }
+
+
+def _side(side: SideReport) -> dict[str, Any]:
+    options = [{"option": name, "values": values} for name, values in side.options.items()]
+    return {"id": side.log_id, "runs": side.runs, "options": options} | as_json(
+        side, without=("log_id", "runs", "options")
+    )

@@ -136,9 +136,7 @@ def fleet_group(name: str, sums: Sums) -> FleetGroup:
         devices=sums.devices,
         span_ns=span,
         total=operation_report({}, [total.bios], [total.requests], span, _STATUSES),
-        operations=sorted(
-            known, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"])
-        ),
+        operations=sorted(known, key=lambda o: -max(o.bios.ios, o.requests.ios)),
         queue=depth_report(sums.queue),
         issued=depth_report(sums.issued),
         q2q=pattern_report(sums.queue_pattern),

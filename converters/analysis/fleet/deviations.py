@@ -72,7 +72,7 @@ def _of_figure(
         far = spreads[row]
         compared.changed = compared.differs  # hosts, not runs: being far is the second test
         outlier = compared.changed is True and (far is None or abs(far) >= far_of(len(given)))
-        found.append(Deviation(host.host, operation, len(given) - 1, compared, far, outlier))
+        found.append(Deviation(host.host, operation, len(given) - 1, far, compared, outlier))
     return found
 
 

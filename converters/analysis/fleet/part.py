@@ -21,7 +21,7 @@ from biotrail.converters.analysis.fleet.sums import (
 )
 from biotrail.converters.analysis.fleet.tree import FleetGroup, HostReport, LeftOut, RecordingFacts
 from biotrail.converters.analysis.report.report import Reporter
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace

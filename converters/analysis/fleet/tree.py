@@ -3,12 +3,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.diff.figures import Estimate
 from biotrail.converters.analysis.diff.tree import Figure
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.figures import HIDDEN, Shown, as_json
+from biotrail.converters.analysis.report.tree import (
     DepthReport,
     FlushReport,
     OperationReport,
@@ -19,37 +20,37 @@ FORMAT = 2
 """Format number of the JSON. Later versions may add keys without changing the number."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordingFacts:
     """What is known of a recording that was read."""
 
     host: str
-    kernel: str
-    machine: str
     log_id: str
     files: list[str]
-    bytes: int
-    """Of its files together."""
-    events: int
     begin: str | None
     """Wall-clock time of the beginning, UTC; None: not known."""
     span_ns: int
     """Length of the recorded time (`extent.extent`)."""
+    events: int
     lost_records: int
     interrupted: bool
     """Whether the log has no end."""
+    damaged_windows: int
     problems: list[str]
     """The first sentences about damage."""
     problem_count: int
     """Number of all of them."""
-    damaged_windows: int
-    columns: dict[str, str]
+    kernel: Annotated[str, HIDDEN] = field(repr=False)
+    machine: Annotated[str, HIDDEN] = field(repr=False)
+    bytes: Annotated[int, HIDDEN] = field(repr=False)
+    """Of its files together."""
+    columns: Annotated[dict[str, str], HIDDEN] = field(repr=False)
     """What the user's table says of the host, by column."""
-    options: dict[str, str] = field(default_factory=dict)
+    options: Annotated[dict[str, str], HIDDEN] = field(default_factory=dict, repr=False)
     """How it was recorded: option of `record` → its value (`options_of`)."""
-    io_ns: int = 0
+    io_ns: Annotated[int, HIDDEN] = field(default=0, repr=False)
     """Q2C of all bios."""
-    said: list[dict[str, Any]] = field(default_factory=list)
+    said: Annotated[list[dict[str, Any]], HIDDEN] = field(default_factory=list, repr=False)
     """The first sentences of its report, as in that report's JSON."""
 
     @property
@@ -74,7 +75,7 @@ class FleetGroup:
 
     name: str
     """"" for the whole fleet, and for what was too much to be kept apart (`rest`)."""
-    rest: bool
+    rest: Annotated[bool, Shown(optional=True)]
     """Whether it holds the I/O of all groups past groups.MOST_GROUPS."""
     hosts: int
     recordings: int
@@ -85,16 +86,26 @@ class FleetGroup:
     total: OperationReport
     operations: list[OperationReport]
     """Those with most bios first."""
-    queue: DepthReport
+    queue: Annotated[DepthReport, Shown("depth.queue")]
     """Bios from Q to C; mean and active time of one device."""
-    issued: DepthReport
+    issued: Annotated[DepthReport, Shown("depth.issued")]
     """Requests from D to C, likewise."""
-    q2q: PatternReport
-    d2d: PatternReport
+    q2q: Annotated[PatternReport, Shown("pattern.q2q")]
+    d2d: Annotated[PatternReport, Shown("pattern.d2d")]
     flushes: FlushReport | None
     """None where no device had flushes."""
     events: dict[str, int]
     """Name as in summaries.EVENT_NAMES → number of such events."""
+
+
+@dataclass
+class HostFigure:
+    """A host's value of a figure that hosts are compared by."""
+
+    operation: str
+    stage: str
+    figure: str
+    value_ns: Annotated[float | None, Shown(digits="")]
 
 
 @dataclass
@@ -111,14 +122,21 @@ class HostReport:
     ios: int
     bytes: int
     lost_records: int
-    estimates: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, repr=False)
+    estimates: Annotated[dict[tuple[str, str, str], Estimate], HIDDEN] = field(
+        default_factory=dict, repr=False
+    )
     """(operation, stage, figure) → the host's value with its draws."""
-    said: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[HostFigure] = field(init=False)
+    """These values."""
+    said: Annotated[list[dict[str, Any]], Shown("verdict")] = field(default_factory=list)
     """The first sentences of the report of one recording, of `said_of`."""
-    said_of: str = ""
+    said_of: Annotated[str, Shown("verdict_of")] = ""
     """Id of the log of the recording with most time of I/O."""
     blame: list[Waited] | None = None
     """Who waited for whom, most time first; None: it was not asked for."""
+
+    def __post_init__(self) -> None:
+        self.figures = [HostFigure(*key, one.value) for key, one in self.estimates.items()]
 
 
 @dataclass
@@ -132,12 +150,12 @@ class Deviation:
     operation: str
     peers: int
     """Hosts that it is compared with."""
-    figure: Figure
-    spreads: float | None
+    spreads: Annotated[float | None, Shown(digits=".3f")]
     """Distance of the host's value from the median of all hosts, on a logarithmic scale, in
     standard deviations as the median absolute deviation estimates them; None: all hosts but a few
     have the same value."""
-    outlier: bool
+    figure: Annotated[Figure, Shown(flat=True)]
+    outlier: Annotated[bool, HIDDEN] = field(repr=False)
     """Whether the figure changed, and is at least `deviations.far_of` spreads away."""
 
 
@@ -151,9 +169,9 @@ class FleetReport:
     """Groups of `by`, those with most bios first."""
     hosts: list[HostReport]
     """By name."""
-    recordings: list[RecordingFacts]
+    recordings: Annotated[list[RecordingFacts], HIDDEN] = field(repr=False)
     """By host, begin and files."""
-    deviations: list[Deviation]
+    deviations: Annotated[list[Deviation], HIDDEN] = field(repr=False)
     """Outliers first, those with the largest relative difference first."""
     left_out: list[LeftOut]
     certainty: dict[str, int]
@@ -193,3 +211,31 @@ class FleetReport:
     def host_names(self) -> list[str]:
         """Names of the hosts."""
         return [one.host for one in self.hosts]
+
+
+def as_dict(report: FleetReport) -> dict[str, Any]:
+    """Return the report as dicts and lists for json.dumps, with the keys of docs/fleet.md."""
+    found = as_json(report)
+    return {
+        "format": FORMAT,
+        "by": found["by"],
+        "begin": found["begin"],
+        "recordings": len(report.recordings),
+        "files": found["files"],
+        "bytes": found["bytes"],
+        "events": found["events"],
+        "total": found["total"],
+        "groups": found["groups"],
+        "hosts": found["hosts"],
+        "outliers": [as_json(one) for one in report.outliers],
+        "compared": len(report.deviations),
+        "unlike_options": [
+            {"option": name, "values": values} for name, values in report.unlike_options.items()
+        ],
+        "blame_by": found["blame_by"],
+        "blame": found["blame"],
+        "certainty": found["certainty"],
+        "lost_records": found["lost_records"],
+        "incomplete": [as_json(one) for one in report.incomplete],
+        "left_out": found["left_out"],
+    }

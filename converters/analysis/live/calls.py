@@ -14,7 +14,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
 )
 from biotrail.converters.analysis.live.tree import SlowCall
 from biotrail.converters.analysis.report.calls.calls import report_of
-from biotrail.converters.analysis.report.tree.tree import CallReport
+from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls

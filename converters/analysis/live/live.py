@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.online import Online, Waits
+from biotrail.converters.analysis.blame.tree import BASES
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.flow import in_window
 from biotrail.converters.analysis.distributions.groups import (
@@ -26,6 +28,7 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.live.recent import Recent, blamed_now
 from biotrail.converters.analysis.live.tree import (
@@ -37,8 +40,7 @@ from biotrail.converters.analysis.live.tree import (
     Stretch,
 )
 from biotrail.converters.analysis.report.summaries import group_report, operation_report
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import DepthReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import DepthReport, GroupReport, Report
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -260,7 +262,7 @@ class Live:
             total=operation_report(
                 {}, part.bios.by_code.values(), requests.values(), span, context
             ),
-            operations=sorted(found, key=lambda o: -o.bios.counters["ios"]),
+            operations=sorted(found, key=lambda o: -o.bios.ios),
             processes=self._process_reports(part, span),
             calls=part.calls.reports(context),
             blame=self._blame(part.waits),
@@ -271,7 +273,8 @@ class Live:
         if self._by is None:
             return None
         everybody = everybody_recorded(self._context)
-        based, left_out = dict(waits.based), dict(waits.left_out)
+        based = {name: waits.based.get(name, 0) for name in BASES}
+        left_out = {name: waits.left_out.get(name, 0) for name in online.LEFT_OUT}
         return Blame(self._by, waits.victims(), based, left_out, everybody)
 
     def _name(self, place: int) -> dict[str, str | int | None]:
@@ -303,7 +306,7 @@ class Live:
             )
             for code, group in part.processes.by_code.items()
         ]
-        return sorted(found, key=lambda g: -g.counters["ios"])
+        return sorted(found, key=lambda g: -g.ios)
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
         """Add the window's MOST_SLOW slowest bios to those of the current stretch; keep MOST_SLOW.
@@ -389,17 +392,16 @@ class Live:
 
 def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow]) -> Report | None:
     """Return a stretch of time as a report; None: it has no I/O."""
-    if not now.total.bios.counters["ios"]:
+    if not now.total.bios.ios:
         return None
     nothing = Summary.of(Distribution())
     depths = {
         one.device: DepthReport(
             one.queue.mean,
             one.queue.max,
-            one.queue.busy_ns,
-            one.queue.time_ns - one.queue.busy_ns,
+            one.queue.active_ns,
+            one.queue.time_ns - one.queue.active_ns,
             nothing,
-            [],
         )
         for one in devices
     }

@@ -19,7 +19,7 @@ from biotrail.converters.analysis.report.summaries import (
     operation_reports,
     time_and_number,
 )
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     DepthReport,
     GroupReport,
     LossReport,
@@ -84,18 +84,7 @@ class Recent:
             begin=None,
             total=operation_report({}, bios.values(), requests.values(), span, context),
             devices=sorted(devices, key=lambda one: time_and_number(one.total.bios)),
-            stacked=[],
-            stacked_unmatched=0,
             processes=processes,
-            cgroups=[],
-            cpus=[],
-            files=[],
-            by=None,
-            groups=[],
-            interval_ns=0,
-            intervals=[],
-            intervals_left_out=0,
-            certainty={},
             loss=_NOTHING_LOST,
             percentiles=Percentiles(),
             waits=self._waits.reports(),
@@ -120,4 +109,4 @@ def blamed_now(by: str, victims: list[Waited]) -> Blamed:
         )
         for one in victims
     ]
-    return Blamed((by, by), told, [], 0, 0, 0, 0, 0, True, 0, {}, [])
+    return Blamed(by, by, told)

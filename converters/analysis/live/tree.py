@@ -2,9 +2,11 @@
 """Figures of a running recording as plain data. Times are ns of CLOCK_MONOTONIC, sizes bytes."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from biotrail.converters.analysis.blame.tree import Waited
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.figures import HIDDEN, Shown
+from biotrail.converters.analysis.report.tree import (
     CallReport,
     GroupReport,
     OperationReport,
@@ -24,7 +26,7 @@ class Depths:
     mean: float
     """Mean, weighted by time."""
     max: int
-    busy_ns: int
+    active_ns: int
     """Time with at least one in flight."""
     time_ns: int
     """Length of the stretch's windows; 0 if none came."""
@@ -94,11 +96,11 @@ class Blame:
     """What victims and culprits are."""
     victims: list[Waited]
     """By time, the most first."""
-    based: dict[str, int]
+    based: Annotated[dict[str, int], Shown("bases")]
     """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
     left_out: dict[str, int]
-    """What is not in it, or stands beside nothing: number by name, see blame.online.Waits."""
-    everybody: bool
+    """What is not in it, or stands beside nothing: number by name, of blame.online.LEFT_OUT."""
+    everybody: Annotated[bool, Shown("everybody_recorded")]
     """Whether the recording has no filter by I/O: what one leaves out is blamed on nobody."""
 
 
@@ -119,10 +121,11 @@ class Stretch:
     """None: it was not asked for."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Snapshot:
     """The figures that `top` shows at one time."""
 
+    format: int = FORMAT
     number: int
     """Number of the snapshot, from 1."""
     last: bool
@@ -142,5 +145,5 @@ class Snapshot:
     """The slowest system calls of the last minute, the slowest first."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls (`--call-budget`); None: it did not so far."""
-    report: Report | None = None
+    report: Annotated[Report | None, HIDDEN] = field(default=None, repr=False)
     """The stretch `now` as a report, for its first sentences; None: it has no I/O."""

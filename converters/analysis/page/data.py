@@ -5,14 +5,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from biotrail.converters.analysis import figures
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
-from biotrail.converters.analysis.report.formats.json import as_dict
-from biotrail.converters.analysis.report.formats.json import operation as operation_dict
+from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.timeline import LOWER, Course, Timeline
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
 
 MOST = {
@@ -86,7 +85,7 @@ def page_data(
     cut to MOST_NAME characters, the events of a slow I/O to MOST_EVENTS, its requests, mates,
     children and parents to MOST_OTHERS each. Nothing that is given is changed.
     """
-    shown = as_dict(report)
+    shown = figures.as_json(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
     left_out = {}
     for name, most in MOST.items():
@@ -102,7 +101,7 @@ def page_data(
         shown["loss"][name], left_out[name] = bounded(shown["loss"][name], ROOM["words"])
     series, left_out["series"] = bounded(_series(report, timeline, context), ROOM["series"])
     depths, left_out["depths"] = bounded(_depths(report, timeline, context), ROOM["depths"])
-    every = [operation_dict(one) for one in report.operations]
+    every = [figures.as_json(one) for one in report.operations]
     operations, left_out["operations"] = bounded(every, ROOM["operations"])
     ios, left_out["slow"] = bounded([_slow(io) for io in slow["ios"]], ROOM["slow"])
     return {
@@ -209,7 +208,7 @@ def _course(course: Course) -> dict[str, Any]:
     """
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
-    figures = {
+    latencies = {
         f"{name}_ns": [
             getattr(times[column], name) if column in times else None for column in columns
         ]
@@ -218,7 +217,7 @@ def _course(course: Course) -> dict[str, Any]:
     return {
         "ios": course.ios.tolist(),
         "bytes": course.bytes.tolist(),
-        **figures,
+        **latencies,
         "heat": [heat(course.latency[column]) if column in times else [] for column in columns],
     }
 

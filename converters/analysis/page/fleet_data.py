@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from biotrail.converters.analysis.fleet.json import as_dict
-from biotrail.converters.analysis.fleet.tree import FleetReport
+from biotrail.converters.analysis.fleet.tree import FleetReport, as_dict
 from biotrail.converters.analysis.page.data import bounded
 
 ROOM = {

@@ -50,7 +50,7 @@ from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.purposes import Purposes
 from biotrail.converters.analysis.report.devices.ready import Ready
 from biotrail.converters.analysis.report.devices.stacked import Stacked
-from biotrail.converters.analysis.report.pairs.pairs import PairFigures
+from biotrail.converters.analysis.report.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -63,9 +63,9 @@ from biotrail.converters.analysis.report.summaries import (
     with_recorder,
     with_shares,
 )
-from biotrail.converters.analysis.report.tails.tails import Tails
+from biotrail.converters.analysis.report.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     DeviceReport,
     GroupReport,
     IntervalDepth,
@@ -273,7 +273,7 @@ class Reporter:
             begin_ns=begin,
             end_ns=end,
             begin=begin_text(trace),
-            of_events=of_events(trace),
+            time_of="events" if of_events(trace) else "recording",
             total=total,
             operations=operations_of_all(submitted, requests, span, context),
             lower_bios=lower["ios"],

@@ -4,17 +4,18 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, Name, operation
 from biotrail.converters.analysis.distributions.samples import COUNTERS
+from biotrail.converters.analysis.figures import StageTimes, Summary, with_doubtful
 from biotrail.converters.analysis.report.devices.devices import Device
 from biotrail.converters.analysis.report.devices.flushes import Flush
 from biotrail.converters.analysis.report.devices.patterns import Pattern
 from biotrail.converters.analysis.report.devices.stacked import Stacked
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary, with_doubtful
-from biotrail.converters.analysis.report.tree.tree import (
+from biotrail.converters.analysis.report.tree import (
     CompletionReport,
     DepthReport,
     DeviceReport,
@@ -77,27 +78,35 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     seconds = span_ns / 1e9
     whole = sum(times.sum for times in group.stages.values())
     known = sorted(group.statuses.items())
+    operations = _operations(group, context)
     return GroupReport(
         name=name,
-        counters=dict(zip(COUNTERS, group.counters.tolist(), strict=True)),
         ios_per_s=group["ios"] / seconds if seconds else 0.0,
         bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
         errors={context.status_name(status): count for status, count in known},
-        size=Summary.of(group.size, low=True),
-        ranges=Summary.of(group.ranges, low=True),
-        sizes=group.size.log2(),
-        range_sizes=group.ranges.log2(),
-        latency=Summary.of(group.latency),
-        with_doubtful=with_doubtful(group.latency, group.doubtful),
-        latencies=group.latency.log2(),
+        **_sums(group),
         stages=[
             StageTimes(STAGE_NAMES[stage], times.sum / whole if whole else 0.0, Summary.of(times))
             for stage in STAGE_ORDER
             if (times := group.stages.get(stage)) is not None
         ],
         group=group,
-        operations=_operations(group, context),
+        time_share=0.0 if operations else None,
+        operations=operations,
     )
+
+
+def _sums(group: Group) -> dict[str, Any]:
+    """Return the fields of GroupReport that are the group's own sums."""
+    counters = dict(zip(COUNTERS, group.counters.tolist(), strict=True))
+    return {
+        **{name: counters.pop(name) for name in ("ios", "bytes", "done_bytes")},
+        "counters": counters,
+        "size": Summary.of(group.size, low=True, histogram=True),
+        "ranges": Summary.of(group.ranges, low=True, histogram=True),
+        "latency": Summary.of(group.latency, histogram=True),
+        "with_doubtful": with_doubtful(group.latency, group.doubtful),
+    }
 
 
 def _operations(group: Group, context: Context) -> list[OperationFigures]:
@@ -119,17 +128,10 @@ def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
     return replace(
         groups[0],
         name={},
-        counters=dict(zip(COUNTERS, whole.counters.tolist(), strict=True)),
         ios_per_s=sum(one.ios_per_s for one in groups),
         bytes_per_s=sum(one.bytes_per_s for one in groups),
         errors=dict(sum((Counter(one.errors) for one in groups), Counter())),
-        size=Summary.of(whole.size, low=True),
-        ranges=Summary.of(whole.ranges, low=True),
-        sizes=whole.size.log2(),
-        range_sizes=whole.ranges.log2(),
-        latency=Summary.of(whole.latency),
-        with_doubtful=with_doubtful(whole.latency, whole.doubtful),
-        latencies=whole.latency.log2(),
+        **_sums(whole),
         stages=[],
         group=whole,
         operations=[],
@@ -141,7 +143,7 @@ def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
 
     The rest of a list that has too many groups is last.
     """
-    return "others" in one.name, -one.latency.sum, -one.counters["ios"]
+    return "others" in one.name, -one.latency.sum, -one.ios
 
 
 def with_shares(groups: Iterable[GroupReport]) -> None:
@@ -149,7 +151,8 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
     groups = list(groups)
     whole = sum(one.latency.sum for one in groups)
     for one in groups:
-        one.share = one.latency.sum / whole if whole else 0.0
+        share = one.latency.sum / whole if whole else 0.0
+        one.time_share = share if share or one.operations else None
 
 
 def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
@@ -166,11 +169,10 @@ def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
     All else is shared with the given report.
     """
     seconds = span_ns / 1e9
-    counters = report.counters
     return replace(
         report,
-        ios_per_s=counters["ios"] / seconds if seconds else 0.0,
-        bytes_per_s=counters["bytes"] / seconds if seconds else 0.0,
+        ios_per_s=report.ios / seconds if seconds else 0.0,
+        bytes_per_s=report.bytes / seconds if seconds else 0.0,
     )
 
 
@@ -218,7 +220,7 @@ def operation_reports(
         queue, issued = depths.get(place & ((1 << OP_BITS) - 1), (None, None))
         if queue is not None and issued is not None:
             one.queue, one.issued = depth_report(queue), depth_report(issued)
-    return sorted(found, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"]))
+    return sorted(found, key=lambda o: -max(o.bios.ios, o.requests.ios))
 
 
 def operations_of_all(
@@ -239,7 +241,7 @@ def operations_of_all(
         )
         for op in sorted({place & mask for place in (*bios, *requests) if place >= 0})
     ]
-    return sorted(found, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"]))
+    return sorted(found, key=lambda o: -max(o.bios.ios, o.requests.ios))
 
 
 def device_report(
@@ -298,10 +300,9 @@ def depth_report(depth: Depth) -> DepthReport:
     return DepthReport(
         mean=whole.mean,
         max=whole.most,
-        busy_ns=whole.busy_ns,
+        active_ns=whole.busy_ns,
         idle_ns=whole.time_ns - whole.busy_ns,
-        at_start=Summary.of(depth.met),
-        at_starts=depth.met.log2(),
+        at_start=Summary.of(depth.met, histogram=True),
         unended=depth.unended,
         high=None if depth.high is None else depth_report(depth.high),
     )
@@ -318,8 +319,7 @@ def pattern_report(pattern: Pattern) -> PatternReport:
         forward=pattern.forward,
         backward=pattern.backward,
         sequential_share=pattern.sequential_share,
-        seek=Summary.of(pattern.seek, low=True),
-        seeks=pattern.seek.log2(),
+        seek=Summary.of(pattern.seek, low=True, histogram=True),
         gap=Summary.of(pattern.gap),
     )
 

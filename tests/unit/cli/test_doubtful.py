@@ -16,7 +16,7 @@ import pytest
 
 from biotrail.cli.measuring.live_model import figures
 from biotrail.cli.reporting.page import collect
-from biotrail.converters.analysis.live.json import as_dict as snapshot_dict
+from biotrail.converters.analysis.figures import as_json as snapshot_dict
 from biotrail.converters.analysis.live.live import Live
 from biotrail.converters.analysis.live.totals import Totals
 from biotrail.converters.analysis.stacks.stacks import StackTable

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from biotrail.cli.children.recorder_process import Tee
 from biotrail.cli.top import command as top_command
-from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.distributions.samples import COUNTERS
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.live import MOST_SLOW, LiveTrace
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.inputs import backlog
@@ -43,11 +44,11 @@ def test_stretches_add_up_to_the_report(interval: int) -> None:
     assert [s.number for s in found] == list(range(1, len(found) + 1))
     assert [s.last for s in found] == [False] * (len(found) - 1) + [True]
     assert all(a.now.end_ns == b.now.begin_ns for a, b in itertools.pairwise(found))
-    for name in report.total.bios.counters:
-        total = sum(s.now.total.bios.counters[name] for s in found)
-        assert total == report.total.bios.counters[name], name
-        requests = sum(s.now.total.requests.counters[name] for s in found)
-        assert requests == report.total.requests.counters[name], name
+    for name in COUNTERS:
+        total = sum(s.now.total.bios.group[name] for s in found)
+        assert total == report.total.bios.group[name], name
+        requests = sum(s.now.total.requests.group[name] for s in found)
+        assert requests == report.total.requests.group[name], name
     assert sum(s.now.total.bios.latency.sum for s in found) == report.total.bios.latency.sum
     # AND the last minute is all of a log that is shorter
     minute, whole = found[-1].minute, report.total.bios
@@ -55,16 +56,16 @@ def test_stretches_add_up_to_the_report(interval: int) -> None:
     assert [(s.stage, s.time) for s in minute.total.bios.stages] == [
         (s.stage, s.time) for s in whole.stages
     ]
-    assert {(g.name["process"], g.counters["ios"]) for g in minute.processes} == {
-        (g.name["process"], g.counters["ios"]) for g in report.processes
+    assert {(g.name["process"], g.ios) for g in minute.processes} == {
+        (g.name["process"], g.ios) for g in report.processes
     }
     assert found[-1].slowest[0].latency_ns == whole.latency.max
     assert len(found[-1].slowest) == MOST_SLOW
     # AND what is in flight comes out at the report's mean
     for device in report.devices:
         mine = [d.queue for s in found for d in s.devices if d.device == device.device]
-        busy = sum(d.busy_ns for d in mine)
-        assert busy == device.queue.busy_ns
+        busy = sum(d.active_ns for d in mine)
+        assert busy == device.queue.active_ns
         assert max(d.max for d in mine) == device.queue.max
 
 
@@ -280,6 +281,6 @@ def test_the_json_is_documented() -> None:
     text = DOC.read_text() + (ROOT / "docs" / "report.md").read_text()
     text += (ROOT / "docs" / "blame.md").read_text()
     logs = (SAMPLE, None), (PATH_LOG, "owner")
-    found = [json.loads(json.dumps(as_dict(follow(log, 1, by)[-1]))) for log, by in logs]
+    found = [json.loads(json.dumps(as_json(follow(log, 1, by)[-1]))) for log, by in logs]
     text += "".join(f"`{status}`" for status in ("IOERR",))
     assert not {name for name in names_in(found) if f"`{name}`" not in text}

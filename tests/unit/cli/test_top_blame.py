@@ -10,7 +10,7 @@ from rich.console import Console
 
 from biotrail.converters.analysis.blame.online import LEFT_OUT
 from biotrail.converters.analysis.blame.tree import Waited
-from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.text.report.verdict import of_snapshot
 from biotrail.text.top.top import parts, shortened
@@ -70,7 +70,7 @@ def test_the_text_and_the_json_have_it(tmp_path: Path) -> None:
     assert "own service" in shown(last, 60)
     assert len(shown(last, 12).splitlines()) <= 12
     # AND JSON has the parts as `blame` has them
-    facts = as_dict(last)["minute"]["blame"]
+    facts = as_json(last)["minute"]["blame"]
     assert facts["by"] == "process"
     assert facts["everybody_recorded"] is True
     assert facts["left_out"] == dict.fromkeys(LEFT_OUT, 0)
@@ -85,7 +85,7 @@ def test_nobody_is_blamed_unless_it_is_asked_for(tmp_path: Path) -> None:
     # GIVEN a log, followed without --blame / THEN JSON says null, and there is no table
     path = blame_logs.write(tmp_path / "a.biotrail", blame_logs.beside_a_writer())
     last = follow(path, INTERVAL)[-1]
-    assert as_dict(last)["now"]["blame"] is None
+    assert as_json(last)["now"]["blame"] is None
     assert "own service" not in shown(last)
 
 

@@ -7,8 +7,7 @@ from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.report.calls.groups import CallsByGroup
 from biotrail.converters.analysis.report.calls.meanwhile import Meanwhile
 from biotrail.converters.analysis.report.calls.waits import WaitsByReason
-from biotrail.converters.analysis.report.tree.callers import CallerWait, Who
-from biotrail.converters.analysis.report.tree.tree import Caller, CallReport
+from biotrail.converters.analysis.report.tree import Caller, CallerWait, CallReport, Who
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles

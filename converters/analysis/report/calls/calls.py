@@ -13,8 +13,8 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.tree import CallReport
+from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 

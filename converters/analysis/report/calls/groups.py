@@ -22,7 +22,7 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.keys_files import NO_IO
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.report.calls.calls import report_of
-from biotrail.converters.analysis.report.tree.tree import CallReport
+from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls

@@ -12,7 +12,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys_writer import RECORDER, ByWriter
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.analysis.report.tree.callers import Beside, Party
+from biotrail.converters.analysis.report.tree import Beside, Party
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     FAR,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
+from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree import SubmissionReport
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.submission_tables import Runner, Submissions

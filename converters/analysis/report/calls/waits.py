@@ -15,8 +15,8 @@ from biotrail.converters.analysis.distributions.call_figures import by_pair, cod
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.tree import CommitReport, WaitReport
+from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.tree import DriverReport
+from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree import DriverReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.drivers import DRIVERS
 from biotrail.converters.events.path_tables import DriverSteps

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
-from biotrail.converters.analysis.report.tree.callers import Who
-from biotrail.converters.analysis.report.tree.tree import HangingReport
+from biotrail.converters.analysis.report.tree import HangingReport, Who
 from biotrail.converters.analysis.slow.io_details import HANGS_NS, under_way
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of

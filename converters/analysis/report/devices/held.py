@@ -8,8 +8,8 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import HeldReport
+from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.report.tree import HeldReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import HeldBios
@@ -67,16 +67,18 @@ class HeldByLimit:
         for task in held.task[held.task >= 0].tolist():
             one.processes[int(tasks.tgid[task])] += 1
 
-    def _process(self, one: _Held) -> tuple[str, int] | None:
+    def _process(self, one: _Held) -> tuple[str, int] | tuple[None, None]:
         """Return name and id of the process that most of the bios are of; None: not known."""
         for tgid, _ in one.processes.most_common(1):
             return self._names[tgid], tgid
-        return None
+        return None, None
 
     def reports(self) -> list[HeldReport]:
         """Return a report for each limit's cgroup, device and operation, the longest held first."""
-        found = [
-            HeldReport(
+        found = []
+        for (limit, dev, operation), one in sorted(self._held.items()):
+            process, pid = self._process(one)
+            report = HeldReport(
                 cgroup=self._context.cgroups.get(limit, f"id {limit}") if limit else None,
                 device=self._context.device_name(dev),
                 dev=dev,
@@ -85,9 +87,9 @@ class HeldByLimit:
                 several=one.several,
                 bps=None if one.bps == _NO_BPS else one.bps,
                 iops=None if one.iops == _NO_IOPS else one.iops,
-                process=self._process(one),
+                process=process,
+                pid=pid,
                 time=Summary.of(one.time),
             )
-            for (limit, dev, operation), one in sorted(self._held.items())
-        ]
+            found.append(report)
         return sorted(found, key=lambda one: (-one.time.sum, -one.bios))

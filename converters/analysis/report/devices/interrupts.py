@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.tree import CompletionReport
+from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.report.tree import CompletionReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.path_tables import Interrupts
 from biotrail.converters.events.tables import (

@@ -7,7 +7,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.analysis.report.tree.tree import PurposeTime
+from biotrail.converters.analysis.report.tree import PurposeTime
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import OP_MASK, Lifecycles

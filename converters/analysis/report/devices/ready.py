@@ -9,7 +9,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.analysis.report.tree.tree import ReadyTime
+from biotrail.converters.analysis.report.tree import ReadyTime
 from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct

@@ -18,9 +18,8 @@ from biotrail.cli import cluster
 from biotrail.cli.cluster import Asked, Seen, analyse, client_of, hosts_of
 from biotrail.cli.fleet import find
 from biotrail.converters.analysis.fleet.closing import make_report
-from biotrail.converters.analysis.fleet.json import as_dict
 from biotrail.converters.analysis.fleet.part import Part
-from biotrail.converters.analysis.fleet.tree import LeftOut
+from biotrail.converters.analysis.fleet.tree import LeftOut, as_dict
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.text.fleet import parts
 from tests.support import blame_logs

@@ -10,12 +10,11 @@ import pytest
 
 from biotrail.cli import cluster
 from biotrail.cli.cluster import Asked
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.closing import make_report
-from biotrail.converters.analysis.fleet.json import as_dict, group
 from biotrail.converters.analysis.fleet.part import Part
-from biotrail.converters.analysis.fleet.tree import FleetReport
+from biotrail.converters.analysis.fleet.tree import FleetReport, as_dict
 from biotrail.converters.analysis.report import report
-from biotrail.converters.analysis.report.formats.json import as_dict as report_dict
 from biotrail.converters.pipeline import Trace
 from tests.support import named_logs
 from tests.support.fleet_archives import fleet, host_archive, log_of
@@ -52,8 +51,8 @@ def test_the_sum_of_archives_is_the_report_of_their_concatenation(
     # WHEN three hosts have the I/O of the first
     found = reported(fleet(tmp_path / "set", HOSTS, once))
     # THEN their report has the figures of the second's, but for rates: that has pauses between
-    whole = report_dict(report.make_report(Trace(often)))
-    ours = group(found.total)
+    whole = as_json(report.make_report(Trace(often)))
+    ours = as_json(found.total)
     assert without_rates(ours["total"]) == without_rates(whole["total"])
     assert whole["total"]["ios"] > 0
     operations = {one["operation"]: without_rates(one) for one in ours["operations"]}
@@ -71,9 +70,9 @@ def test_one_archive_has_the_figures_of_its_own_report(tmp_path: Path) -> None:
     # GIVEN the archive of a log with one device WHEN it is the whole fleet
     log = log_of(tmp_path / "a.biotrail", times=4)
     (path,) = fleet(tmp_path / "set", 1, log)
-    found = group(reported([path]).total)
+    found = as_json(reported([path]).total)
     # THEN every figure is that of the report, rates, depths and patterns, too
-    (device,) = report_dict(report.make_report(Trace(log)))["devices"]
+    (device,) = as_json(report.make_report(Trace(log)))["devices"]
     operations = [
         {k: v for k, v in one.items() if k not in ("device", "depth")}
         for one in device["operations"]
@@ -103,12 +102,10 @@ def test_groups_are_hosts_devices_and_columns_of_the_table(tmp_path: Path) -> No
     columns = {"db1": {"rack": "r7"}}
     # WHEN they are grouped by each word THEN all bios are in groups of the right names
     named = {
-        by: {
-            one.name: one.total.bios.counters["ios"] for one in reported(paths, by, columns).groups
-        }
+        by: {one.name: one.total.bios.ios for one in reported(paths, by, columns).groups}
         for by in ("host", "kernel", "device", "model", "cgroup", "rack")
     }
-    ios = reported(paths).total.total.bios.counters["ios"]
+    ios = reported(paths).total.total.bios.ios
     assert {by: sum(groups.values()) for by, groups in named.items()} == dict.fromkeys(named, ios)
     assert named["host"] == {"db1": ios // 2, "db2": ios // 2}
     assert named["rack"] == {"r7": ios // 2, "unknown": ios // 2}
@@ -133,7 +130,7 @@ def test_groups_are_what_people_call_cgroups(tmp_path: Path) -> None:
     paths = fleet(tmp_path / "set", 2, log)
     # WHEN they are grouped / THEN groups of one name are one on both
     found = {
-        by: {one.name: one.total.bios.counters["ios"] for one in reported(paths, by).groups}
+        by: {one.name: one.total.bios.ios for one in reported(paths, by).groups}
         for by in ("unit", "container", "pod", "namespace")
     }
     assert found == {

@@ -9,8 +9,8 @@ import pytest
 from biotrail.cli.reporting.page import collect
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import Selection
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.part import read_part
-from biotrail.converters.analysis.report.formats.json import as_dict
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from tests.scenarios import stacks
@@ -35,7 +35,7 @@ def mirror(tmp_path: Path) -> Path:
 def reported(path: Path, window: int = 1 << 20, devices: tuple[str, ...] = (), **how: Any) -> Any:
     trace = Trace(path)
     windows = Selection(Choice(trace.context, devices)).of(trace.lifecycles(window))
-    return as_dict(make_report(trace, windows, **how))
+    return as_json(make_report(trace, windows, **how))
 
 
 def test_a_write_to_a_mirror_is_one_write(mirror: Path) -> None:
@@ -98,9 +98,9 @@ def test_top_has_it_once(mirror: Path) -> None:
     # GIVEN the same WHEN it is followed
     shown = [one.now for one in follow(mirror)]
     # THEN rates and processes have it once, the rows of devices each
-    assert sum(one.total.bios.counters["ios"] for one in shown) == 1
-    assert sum(g.counters["ios"] for one in shown for g in one.processes) == 1
-    assert sum(o.bios.counters["ios"] for one in shown for o in one.operations) == 5
+    assert sum(one.total.bios.ios for one in shown) == 1
+    assert sum(g.ios for one in shown for g in one.processes) == 1
+    assert sum(o.bios.ios for one in shown for o in one.operations) == 5
 
 
 @pytest.mark.parametrize(("by", "groups"), [("host", [1]), ("device", [1] * 5)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.distributions import flow
-from biotrail.converters.analysis.report.formats.json import depth
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
@@ -43,7 +43,7 @@ def half() -> list[str]:
 def issued(trace: Trace, window: int = 250_000) -> dict[str, Any]:
     """The report's figures of requests in flight on its only device."""
     [device] = make_report(trace, trace.lifecycles(window)).devices
-    return depth(device.issued)
+    return as_json(device.issued)
 
 
 @pytest.mark.parametrize("window", [1, 7, 50, 250_000])

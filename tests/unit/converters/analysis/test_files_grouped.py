@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
 from tests.support.file_logs import DEV, bio, names, write
@@ -103,6 +103,6 @@ def test_a_name_that_comes_late_counts_for_all_of_its_file(tmp_path: Path, by: s
     for window in (1, 3, 1 << 20):
         report = by_file(path, window, by)
         # THEN all of the file's I/O is one group
-        told = [(g.name["file_kind"], g.name["inodes"], g.counters["ios"]) for g in report.groups]
+        told = [(g.name["file_kind"], g.name["inodes"], g.ios) for g in report.groups]
         assert told == [("file", 2, 4), ("no name", 1, 1)], window
         assert sum(g.latency.count for g in report.groups) == 5

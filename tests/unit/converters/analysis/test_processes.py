@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
@@ -32,7 +32,7 @@ def pool(path: Path, *, leader: bytes | None = b"python3", threads: int = 4) -> 
 
 def reported(path: Path, by: str, window: int = 1 << 20, **how: Any) -> Any:
     trace = Trace(path)
-    return as_dict(make_report(trace, trace.lifecycles(window), by=by, **how))
+    return as_json(make_report(trace, trace.lifecycles(window), by=by, **how))
 
 
 def test_a_process_is_one_row(tmp_path: Path) -> None:

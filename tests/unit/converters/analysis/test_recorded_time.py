@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import Reporter
-from biotrail.converters.analysis.report.tree.tree import Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.lifecycles.cutting import Span
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.text.report import verdict
@@ -51,12 +51,12 @@ def test_figures_are_of_the_recorded_time(tmp_path: Path, window_events: int) ->
     # THEN its time, rates, activity and intervals are of the 4 s, whatever windows it was read in
     assert (report.begin_ns, report.end_ns) == (START, START + 4 * SECOND)
     assert report.total.bios.ios_per_s == 0.5
-    assert not report.of_events
-    assert as_dict(report)["time"]["of"] == "recording"
+    assert report.time_of == "recording"
+    assert as_json(report)["time"]["of"] == "recording"
     [device] = report.devices
-    assert (device.queue.busy_ns, device.queue.idle_ns) == (2 * TOOK, 4 * SECOND - 2 * TOOK)
+    assert (device.queue.active_ns, device.queue.idle_ns) == (2 * TOOK, 4 * SECOND - 2 * TOOK)
     assert device.queue.mean == pytest.approx(2 * TOOK / (4 * SECOND))
-    ios = [sum(one.counters["ios"] for one in part.groups) for part in report.intervals]
+    ios = [sum(one.ios for one in part.groups) for part in report.intervals]
     assert ios == [0, 1, 1, 0]
     # and the first sentences say that the device was idle
     assert "mostly-idle" in {one.rule for one in verdict.verdict(report)}
@@ -83,9 +83,9 @@ def test_a_recording_that_does_not_say_is_from_event_to_event(tmp_path: Path) ->
     # GIVEN the same events, recorded by another tool WHEN they are reported on
     report = reported(two_reads(tmp_path, backend="perf"))
     # THEN their time is that of the events, and this is said
-    assert report.of_events
+    assert report.time_of == "events"
     assert (report.begin_ns - START, report.span_ns) == (SECOND, SECOND + TOOK)
-    assert as_dict(report)["time"]["of"] == "events"
+    assert as_json(report)["time"]["of"] == "events"
 
 
 def test_an_idle_recording_has_its_time(tmp_path: Path) -> None:

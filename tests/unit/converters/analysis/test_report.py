@@ -16,9 +16,9 @@ from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Gro
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
-from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import Reporter, make_report
-from biotrail.converters.analysis.report.tree.tree import GroupReport, Report
+from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.converters.events.tables import (
     NEVER,
     STAGE_NAMES,
@@ -92,10 +92,10 @@ def check_totals(tables: Tables, report: Report) -> None:
     assert report.percentiles.without == int(without.sum())
     assert sum(report.certainty.values()) == len(every)
     bios = every.take(~lower)
-    assert total.counters["ios"] == len(bios)
-    assert total.counters["bytes"] == int(data_of(tables, bios).sum())
+    assert total.ios == len(bios)
+    assert total.bytes == int(data_of(tables, bios).sum())
     ranges = sum(total.counters[name] for name in CLEARED.values())
-    assert total.counters["bytes"] + ranges == int(bios.bytes.sum(dtype=np.int64))
+    assert total.bytes + ranges == int(bios.bytes.sum(dtype=np.int64))
     assert total.counters["failed"] == int((bios.status != 0).sum())
     assert total.counters["requeues"] == int(bios.requeues.sum())
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
@@ -114,20 +114,20 @@ def check_totals(tables: Tables, report: Report) -> None:
             assert (time.min, time.max) == (int(mine.min()), int(mine.max()))
             if took.sum():
                 assert shown[name].share == pytest.approx(time.sum / int(took.sum()))
-    assert report.total.requests.counters["ios"] == len(tables.requests)
+    assert report.total.requests.ios == len(tables.requests)
     moved = int(data_of(tables, tables.requests).sum())
-    assert report.total.requests.counters["bytes"] == moved
+    assert report.total.requests.bytes == moved
 
 
 def check_parts(tables: Tables, report: Report) -> None:
     """Devices hold every bio once, each other way of grouping those that were submitted."""
-    by_device = {d.dev: d.total.bios.counters["ios"] for d in report.devices}
+    by_device = {d.dev: d.total.bios.ios for d in report.devices}
     devices = Counter(tables.bios.dev.tolist())
     assert by_device == {f"{dev >> 20}:{dev & 0xFFFFF}": n for dev, n in devices.items()} | {
         dev: 0 for dev, n in by_device.items() if not n
     }
     operations = [o.bios for d in report.devices for o in d.operations]
-    assert sum(g.counters["bytes"] for g in operations) == int(data_of(tables, tables.bios).sum())
+    assert sum(g.bytes for g in operations) == int(data_of(tables, tables.bios).sum())
     for groups in (
         [one.bios for one in report.operations],
         report.processes,
@@ -135,8 +135,7 @@ def check_parts(tables: Tables, report: Report) -> None:
         report.cpus,
     ):
         for name in ("ios", "bytes", "unfinished", "failed"):
-            whole = report.total.bios.counters[name]
-            assert sum(g.counters[name] for g in groups) == whole, name
+            assert sum(g.group[name] for g in groups) == report.total.bios.group[name], name
         assert sum(g.latency.sum for g in groups) == report.total.bios.latency.sum
     bios = tables.bios.take(~below_others(tables.bios))
     tasks = Counter(bios.task.tolist())
@@ -153,12 +152,12 @@ def check_parts(tables: Tables, report: Report) -> None:
     mine = Counter[object]()
     for g in report.processes:
         pid = g.name["pid"]
-        mine[-1 if g.name["process"] is None else pid or g.name["process"]] += g.counters["ios"]
+        mine[-1 if g.name["process"] is None else pid or g.name["process"]] += g.ios
         if pid in leaders and pid:
             assert g.name["process"] == leaders[pid]
     assert mine == counts
     cgroups = Counter(bios.cgroup.tolist())
-    assert {g.name["cgroup_id"]: g.counters["ios"] for g in report.cgroups} == cgroups
+    assert {g.name["cgroup_id"]: g.ios for g in report.cgroups} == cgroups
 
 
 def test_totals_are_plain_sums_over_the_tables(tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ def test_depth_is_what_counting_by_hand_gives(name: str, tmp_path: Path) -> None
             # THEN depth, active time and what each met are those of a count by hand
             area, busy, _, met = brute_depth(start.tolist(), stop.tolist(), report.begin_ns, end)
             assert depth.mean == pytest.approx(area / (end - report.begin_ns))
-            assert depth.busy_ns == busy
+            assert depth.active_ns == busy
             assert depth.at_start.count == len(met)
             assert depth.at_start.sum == sum(met)
             assert depth.max >= max(met, default=-1) + 1 - (not met)
@@ -286,7 +285,7 @@ def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:
 
 
 def test_the_same_log_gives_the_same_report() -> None:
-    assert as_dict(both(SAMPLE)[1]) == as_dict(both(SAMPLE)[1])
+    assert as_json(both(SAMPLE)[1]) == as_json(both(SAMPLE)[1])
 
 
 def test_groups_past_the_bound_are_added_up() -> None:
@@ -350,7 +349,7 @@ def test_windows_do_not_matter(
     path = write(tmp_path / "log", events, [cut % len(events) for cut in cuts], [0, 0])
     (tables, one), (_, many) = both(path), both(path, window)
     # THEN the reports are the same
-    first, second = as_dict(one), as_dict(many)
+    first, second = as_json(one), as_json(many)
     if ends_are_open(tables, path, window):
         for device in (*first["devices"], *second["devices"]):
             device.pop("depth")
@@ -392,16 +391,18 @@ def test_groups_past_the_bound_are_no_device() -> None:
     known = {entry["name"] for entry in trace.context.devices.values()}
     assert {device.device for device in report.devices} <= known
     whole = sum(group["ios"] for group in reporter._bios.by_code.values())
-    assert report.total.bios.counters["ios"] == whole
+    assert report.total.bios.ios == whole
 
 
 def test_intervals_add_up_to_the_whole() -> None:
     # GIVEN the sample log WHEN its report has a time series
     _, report = both(SAMPLE, interval=50_000_000)
     # THEN all of it is in one interval or another
-    for name in ("ios", "bytes", "merged", "split"):
-        parts = [g.counters[name] for i in report.intervals for g in i.groups]
-        assert sum(parts) == report.total.bios.counters[name]
+    groups = [group for interval in report.intervals for group in interval.groups]
+    for name in ("ios", "bytes"):
+        assert sum(getattr(g, name) for g in groups) == getattr(report.total.bios, name)
+    for name in ("merged", "split"):
+        assert sum(g.counters[name] for g in groups) == report.total.bios.counters[name]
     assert report.intervals_left_out == 0
     # AND intervals follow each other without a gap
     begins = [i.begin_ns for i in report.intervals]
@@ -410,8 +411,8 @@ def test_intervals_add_up_to_the_whole() -> None:
     # AND so is the time that devices were active
     for device in report.devices:
         mine = [d for i in report.intervals for d in i.depths if d.device == device.device]
-        assert sum(d.busy_ns for d in mine) == device.queue.busy_ns
-        assert max(d.max_queue for d in mine) == device.queue.max
+        assert sum(d.active_ns for d in mine) == device.queue.active_ns
+        assert max(d.queue_max for d in mine) == device.queue.max
 
 
 @pytest.mark.parametrize(
@@ -423,7 +424,7 @@ def test_by_anything_holds_every_bio_once(by: str) -> None:
     _, report = both(SAMPLE, by=by)
     # THEN the groups add up to the whole, with their stages
     total = report.total.bios
-    assert sum(g.counters["ios"] for g in report.groups) == total.counters["ios"]
+    assert sum(g.ios for g in report.groups) == total.ios
     mine = sum(s.time.sum for g in report.groups for s in g.stages)
     assert mine == sum(s.time.sum for s in total.stages)
 
@@ -434,6 +435,6 @@ def test_a_log_without_events_has_a_report(tmp_path: Path) -> None:
     captures.write_log(path, [])
     _, report = both(path, interval=10**9)
     # THEN the report says so
-    assert report.total.bios.counters["ios"] == 0
+    assert report.total.bios.ios == 0
     assert report.devices == report.intervals == []
-    assert as_dict(report)["time"]["span_ns"] == 0
+    assert as_json(report)["time"]["span_ns"] == 0

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report.formats.csv import lines
-from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.figures import as_json
+from biotrail.converters.analysis.report.csv import lines
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS as FLAG_BITS
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> Path:
 def test_groups_have_their_time_its_share_and_their_operations(tmp_path: Path) -> None:
     # GIVEN a log WHEN it is reported on by process
     report = make_report(Trace(log(tmp_path)), by="process")
-    told = as_dict(report)
+    told = as_json(report)
     # THEN the one with most time is first, though it has fewer I/Os, with its share
     for groups in (told["processes"], told["groups"]):
         scan, sync = groups
@@ -104,7 +104,7 @@ def test_a_writer_is_known_or_said_not_to_be(
     made.bio(100, 200, **bio)
     # WHEN it is grouped by writer THEN only who wrote or read for itself is named
     report = make_report(Trace(made.write(tmp_path / "log")), by="writer")
-    [group] = as_dict(report)["groups"]
+    [group] = as_json(report)["groups"]
     assert (group["process"], group.get("writer")) == expected
     [cell, *_] = name_cells(report.groups[0], FIELDS["writer"])
     process, why = expected
@@ -168,6 +168,6 @@ def test_many_devices_are_the_busiest_and_the_sum_of_the_rest(cli: Cli, tmp_path
     assert "5 more devices with 7.1 % of the time of all: --limit 0 shows all" in text
     # THEN all are shown on request, and JSON has all
     assert "Where the time goes: loop04" in cli("report", "--limit", "0", path).out
-    assert [one["device"] for one in as_dict(make_report(Trace(path)))["devices"]] == [
+    assert [one["device"] for one in as_json(make_report(Trace(path)))["devices"]] == [
         f"loop{n:02}" for n in range(19, -1, -1)
     ]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.converters.analysis.report.formats.csv import lines
-from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.figures import as_json
+from biotrail.converters.analysis.report.csv import lines
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.stacks.stacks import StackTable
 from biotrail.converters.pipeline import Trace
@@ -38,7 +38,7 @@ def test_what_moves_no_data_is_no_data(tmp_path: Path, op: int, word: str) -> No
     report = make_report(trace, by="process")
     # THEN every sum has the write as data, and the range by itself
     key = f"{word}_bytes"
-    told = as_dict(report)
+    told = as_json(report)
     assert told["format"] == 2
     for group in (told["total"], told["devices"][0]["total"], *told["processes"], *told["groups"]):
         assert (group["bytes"], group["done_bytes"], group[key]) == (MIB, MIB, 8 * MIB)

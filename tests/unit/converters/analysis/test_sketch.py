@@ -15,7 +15,7 @@ from biotrail.converters.analysis.distributions.sketch import (
     bucket_begin,
     buckets_of,
 )
-from biotrail.converters.analysis.report.tree.figures import SHARES
+from biotrail.converters.analysis.figures import SHARES
 
 MANY = settings(max_examples=150, deadline=None)
 value = st.one_of(

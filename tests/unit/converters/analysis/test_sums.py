@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from biotrail.converters.analysis.distributions import depth, samples, sketch, sums
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.report import tails
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tails import beside, tails
 from biotrail.converters.events import distinct
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.pipeline import Trace
@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 
 LOOPS = uncompiled("converters/analysis/distributions/sum_loops.py")
 NUMBERING = uncompiled("converters/events/distinct_loops.py")
-USERS = (sums, sketch, depth, samples, beside, tails)
+USERS = (sums, sketch, depth, samples, tails)
 LOGS = ("biotrail/data/demo.biotrail", "tests/data/calls/ext4-on-loop.biotrail")
 MANY = settings(max_examples=200, deadline=None)
 VALUE = st.integers(-3, 1 << 40) | st.integers(-(1 << 63), (1 << 62))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import biotrail
-from biotrail.converters.analysis.report.formats.json import as_dict
+from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.files import NO_FILE
 from biotrail.converters.events.tables import Bios
@@ -343,7 +343,7 @@ def test_a_file_has_its_last_name(tmp_path: Path, window_events: int) -> None:
     trace = Trace(renamed(tmp_path / "x.biotrail"))
     # WHEN they are grouped by path, at once or event by event
     windows = trace.lifecycles(window_events)
-    groups = as_dict(make_report(trace, windows, by="file"))["groups"]
+    groups = as_json(make_report(trace, windows, by="file"))["groups"]
     # THEN all I/O of the first has its last name, with the one before beside it
     assert sorted((g["file"], g.get("file_was"), g["ios"], g["inode"]) for g in groups) == [
         ("/srv/0.tmp", None, 1, 13),
@@ -351,7 +351,7 @@ def test_a_file_has_its_last_name(tmp_path: Path, window_events: int) -> None:
     ]
     # AND so it is by directory
     trace = Trace(tmp_path / "x.biotrail")
-    groups = as_dict(make_report(trace, trace.lifecycles(window_events), by="dir"))["groups"]
+    groups = as_json(make_report(trace, trace.lifecycles(window_events), by="dir"))["groups"]
     assert sorted((g["dir"], g["ios"]) for g in groups) == [("/srv", 1), ("/srv/wal", 2)]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree.figures import Summary
-from biotrail.converters.analysis.report.tree.tree import HeldReport, Report
+from biotrail.converters.analysis.report.tree import HeldReport, Report
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS
 from biotrail.recorder.schema.records import Q_FLAG_SWAP
@@ -106,7 +106,7 @@ def test_what_a_limit_held(tmp_path: Path) -> None:
     # GIVEN two reads of three that a cgroup's limit held, for a time not known
     report = report_of(tmp_path, [io(n + 1, n * 1000) for n in range(3)])
     one = HeldReport(
-        "/limited", "vda", 0, "read", 2, 0, 1 << 20, None, None, Summary.of(Distribution())
+        "/limited", "vda", 0, "read", 2, 0, 1 << 20, None, None, None, Summary.of(Distribution())
     )
     # WHEN they are judged
     found = said(replace(report, held=[one]))["held"]
@@ -263,8 +263,9 @@ def test_latencies_in_doubt(tmp_path: Path) -> None:
 def with_counters(report: Report, **counters: int) -> Report:
     """The report with other counters of its total, of bios and requests."""
     total = report.total
+    ios = {"ios": counters.pop("ios")} if "ios" in counters else {}
     bios, requests = (
-        replace(group, counters={**group.counters, **counters})
+        replace(group, counters={**group.counters, **counters}, **ios)
         for group in (total.bios, total.requests)
     )
     return replace(report, total=replace(total, bios=bios, requests=requests))
@@ -291,7 +292,7 @@ def test_splits(tmp_path: Path, split: int, there: bool) -> None:
     report = report_of(tmp_path, [io(1, 0)])
     [device] = report.devices
     [one] = device.operations
-    bios = replace(one.bios, counters={**one.bios.counters, "ios": 200, "split": split})
+    bios = replace(one.bios, ios=200, counters={**one.bios.counters, "split": split})
     device.operations[0] = replace(one, bios=bios)
     # WHEN it is judged THEN the rule says so, or not
     assert ("split" in said(report)) == there

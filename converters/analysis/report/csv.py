@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TextIO
 
+from biotrail.converters.analysis.figures import StageTimes, Summary, summary
 from biotrail.converters.analysis.report.devices.drivers import SETUP
-from biotrail.converters.analysis.report.formats.csv_pairs import interval_pair_lines, pair_lines
-from biotrail.converters.analysis.report.formats.json_pairs import summary
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.tree import FORMAT, DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import (
+    FORMAT,
+    DeviceReport,
+    GroupReport,
+    PairReport,
+    Report,
+)
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema import cgroup_names
 from biotrail.recorder.schema.strings import guarded
@@ -33,7 +37,7 @@ TITLE = ("title",)
 """Column of what a process calls itself; added later still."""
 LABEL = ("label", "container_file")
 """Columns of what people call a file, and where containers see it; likewise."""
-TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
+TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0)))
 COLUMNS = (
     "format",
     "section",
@@ -62,7 +66,6 @@ COLUMNS = (
     *TITLE,
     *LABEL,
 )
-
 _COUNTED = (
     "failed",
     "unfinished",
@@ -73,11 +76,8 @@ _COUNTED = (
     "by_workers",
 )
 """Counters that are columns of their own."""
-
 Line = dict[str, Any]
 """Column → value; absent columns are empty."""
-
-
 Labelled = tuple[str, Report, Mapping[str, str]]
 """(label of the recording, its report, its values of the SCOPE columns). label: "" if there is
 only one recording."""
@@ -176,7 +176,7 @@ def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
             "share": round(one.latency.sum / time, 6) if time else 0,
             "ios": one.ios,
             "bytes": one.bytes,
-            **summary(one.latency, "ns"),
+            **summary(one.latency),
         }
 
 
@@ -192,19 +192,18 @@ def _path_lines(report: Report) -> Iterator[Line]:
 def _held_lines(report: Report) -> Iterator[Line]:
     """Yield a line for the bios that each cgroup's limit held, of each device and operation."""
     for held in report.held:
-        process, pid = held.process or (None, None)
         yield {
             "section": "held",
             "device": held.device,
             "dev": held.dev,
             "operation": held.operation,
-            "process": process,
-            "pid": pid,
+            "process": held.process,
+            "pid": held.pid,
             "cgroup": held.cgroup,
             "of": "bios",
             "ios": held.bios,
             "stage": "held",
-            **summary(held.time, "ns"),
+            **summary(held.time),
         }
 
 
@@ -229,12 +228,12 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "bytes": call.bytes,
             "failed": call.failed,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(call.time, "ns")}
+        yield {**work, "stage": "all", "share": 1, **summary(call.time)}
         yield from _parts(work, call.parts)
     for wait in report.waits:
         what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
         share = round(wait.share, 6)
-        yield {**what, "stage": "all", "share": share, **summary(wait.time, "ns")}
+        yield {**what, "stage": "all", "share": share, **summary(wait.time)}
     for journal in report.commits:
         work = {
             "section": "commits",
@@ -243,7 +242,7 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "of": "commits",
             "ios": journal.commits,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(journal.time, "ns")}
+        yield {**work, "stage": "all", "share": 1, **summary(journal.time)}
         yield from _parts(work, journal.phases)
 
 
@@ -262,7 +261,7 @@ def _submission_lines(report: Report) -> Iterator[Line]:
             "bytes": one.bytes,
             "failed": one.failed,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(one.time, "ns")}
+        yield {**work, "stage": "all", "share": 1, **summary(one.time)}
         yield from _parts(work, one.steps)
 
 
@@ -280,7 +279,7 @@ def _completion_lines(device: DeviceReport) -> Iterator[Line]:
         where = {"section": "drivers", "device": device.device, "dev": device.dev}
         work = {**where, "of": one.driver, "ios": one.requests, "failed": one.errors}
         if one.setup is not None:
-            yield {**work, "stage": SETUP, **summary(one.setup, "ns")}
+            yield {**work, "stage": SETUP, **summary(one.setup)}
         yield from _parts(work, one.steps)
 
 
@@ -289,7 +288,7 @@ def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
     for part in parts:
         line = {**work, "stage": part.stage, "share": round(part.share, 6)}
         own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}
-        yield {**line, **summary(part.time, "ns"), **own}
+        yield {**line, **summary(part.time), **own}
 
 
 def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
@@ -307,8 +306,8 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
     work = {
         **group.name,
         "of": of,
-        "ios": group.counters["ios"],
-        "bytes": group.counters["bytes"],
+        "ios": group.ios,
+        "bytes": group.bytes,
         "ios_per_s": round(group.ios_per_s, 3),
         "bytes_per_s": round(group.bytes_per_s, 3),
         **{name: group.counters[name] for name in _COUNTED},
@@ -316,5 +315,66 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
     whole = "Q2C" if of == "bios" else "all"
     every = group.with_doubtful
     more = {} if every is None else dict(zip(DOUBTFUL[1:], (every.mean, every.p99), strict=True))
-    yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns"), **more}
+    yield {**work, "stage": whole, "share": 1, **summary(group.latency), **more}
     yield from _parts(work, group.stages)
+
+
+def pair_lines(report: Report) -> Iterator[Line]:
+    """Yield the lines of each pair: section `pairs`, then `pair groups` and `pair keys`.
+
+    Groups are the values of --by, in the column `by`; keys, in the column `key`, are those with the
+    most time, and have no percentiles. `share` is of the time of all pairs of that declaration,
+    `ios` the number of pairs.
+    """
+    for pair in report.pairs:
+        yield {"section": "pairs", **_line(pair.name, pair.time, pair.time, report.span_ns)}
+        for group in pair.groups:
+            line = _line(pair.name, group.time, pair.time, report.span_ns)
+            yield {"section": "pair groups", **line, "by": group.text}
+        yield from _key_lines(pair, report.span_ns)
+
+
+def interval_pair_lines(report: Report) -> Iterator[Line]:
+    """Yield the lines of pairs in intervals, section `pair intervals`; without `share`."""
+    for interval in report.intervals:
+        span = interval.end_ns - interval.begin_ns
+        times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
+        for pair in interval.pairs:
+            line = _line(pair.name, pair.time, pair.time, span)
+            yield {"section": "pair intervals", **line, **times}
+
+
+def _line(name: str, time: Summary, whole: Summary, span: int) -> Line:
+    """Return a line on pairs with this name. whole: of all of them. span: ns, for the rate."""
+    return {
+        "pair": name,
+        "of": "pairs",
+        "stage": "all",
+        "share": round(time.sum / max(whole.sum, 1), 6),
+        **summary(time),
+        "ios": time.count,
+        "ios_per_s": _rate(time.count, span),
+    }
+
+
+def _key_lines(pair: PairReport, span: int) -> Iterator[Line]:
+    """Yield a line for each key of a pair that the report has."""
+    for key in pair.slowest_keys:
+        yield {
+            "section": "pair keys",
+            "pair": pair.name,
+            "key": key.text,
+            "of": "pairs",
+            "stage": "all",
+            "share": round(key.sum_ns / max(pair.time.sum, 1), 6),
+            "count": key.count,
+            "sum_ns": key.sum_ns,
+            "mean_ns": round(key.sum_ns / max(key.count, 1), 3),
+            "max_ns": key.max_ns,
+            "ios": key.count,
+            "ios_per_s": _rate(key.count, span),
+        }
+
+
+def _rate(count: int, span: int) -> float:
+    return round(count * 1e9 / max(span, 1), 3)

@@ -2,22 +2,148 @@
 """A report as plain data, from which text, JSON, CSV and pages are made. Units: ns and bytes."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
-from biotrail.converters.analysis.report.tails.tails import Tail
-from biotrail.converters.analysis.report.tree.callers import Beside, CallerWait, Party, Who
-from biotrail.converters.analysis.report.tree.figures import StageTimes, Summary
-from biotrail.converters.analysis.report.tree.pairs import PairInterval, PairReport
-from biotrail.converters.analysis.report.tree.submissions import SubmissionReport
+from biotrail.converters.analysis.figures import DOUBTFUL, HIDDEN, Shown, StageTimes, Summary
+from biotrail.converters.analysis.report.tails import Tail
 
 FORMAT = 2
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""
 
-Buckets = list[tuple[int, int, int]]
-"""(begin, end, count) of each bucket of a histogram; end is excluded."""
+
+@dataclass
+class PairGroup:
+    """Pairs of events with one value of --by."""
+
+    text: str
+    """The value as the log's header has it shown."""
+    value: int
+    time: Summary
+    """ns from the first event to the second."""
+
+
+@dataclass
+class PairKey:
+    """Pairs of events with one key."""
+
+    text: str
+    """The key's fields and values, such as "vec=TIMER, @cpu=1"."""
+    values: list[int]
+    count: int
+    sum_ns: int
+    max_ns: int
+
+
+@dataclass
+class PairInterval:
+    """The pairs of one declaration that ended in one interval of time."""
+
+    name: str
+    time: Summary
+    """ns from the first event to the second."""
+
+
+@dataclass
+class PairReport:
+    """One declared pair of events (`biotrail pairs`)."""
+
+    name: str
+    begin: str
+    """Tracepoint, as system:name; `end` likewise."""
+    end: str
+    keys: list[str]
+    by: str
+    """"": pairs are not told apart further, and `groups` is empty."""
+    time: Summary
+    """ns from the first event to the second."""
+    groups: list[PairGroup]
+    """Those with the most time first."""
+    groups_left_out: int
+    """Pairs of values of --by beyond MOST_GROUPS: in `time` alone."""
+    slowest_keys: list[PairKey]
+    """Those with the most time first; SHOWN_KEYS at most."""
+    keys_known: int
+    """Keys that were counted."""
+    keys_left_out: int
+    """Pairs of keys beyond MOST_KEYS: in `time` alone."""
+    unpaired: dict[str, int]
+    """Counts of events that became no pair, by their names in the log's END."""
+
+
+@dataclass
+class SubmissionReport:
+    """Requests of io_uring or iocbs of aio of one operation that queued bios."""
+
+    operation: str
+    """read, writev, fsync, … of io_uring; aio read, aio write."""
+    count: int
+    modes: dict[str, int]
+    """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
+    completed: int
+    """Those of them whose completion was recorded."""
+    failed: int
+    errors: dict[str, int]
+    """Name of the error → number of completions with it."""
+    bios: int
+    bytes: int
+    """Sum of the lengths of the bios."""
+    time: Summary
+    """ns from the submission to the completion, where both are known."""
+    steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
+    """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
+    first three add up where all are known."""
+
+
+@dataclass(frozen=True)
+class Party:
+    """Whose I/O it is, on which device."""
+
+    device: str
+    operation: str
+    process: str | None
+    """None: not known, as of pages that were dirtied before the recording."""
+    pid: int | None
+    title: str | None
+
+
+@dataclass
+class Beside:
+    """I/O of one party while calls of a process waited."""
+
+    party: Party
+    mean: float
+    """How many were in flight on average, while one wait went on."""
+    bytes: int
+    """Of those that ended during these waits; of discards none."""
+
+
+@dataclass
+class Who:
+    """A process, and for how long."""
+
+    process: str
+    pid: int
+    title: str | None
+    ns: int
+
+
+@dataclass
+class CallerWait:
+    """Waits for one reason."""
+
+    reason: str
+    """As in calls.reason_rules.WAIT_REASON_NAMES."""
+    ns: int
+    own_io_ns: int
+    """Of these, with a bio in flight that the call itself had queued."""
+    limit: str | None
+    """Path of the cgroup whose limit it was; None: no limit, or the path is not known."""
+    waker: Who | None
+    """Whose thread let go of what was waited for, mostly; None: not known, or it is no lock."""
 
 
 @dataclass
@@ -36,35 +162,37 @@ class OperationFigures:
 class GroupReport:
     """Figures of the bios or requests of one group."""
 
-    name: Name
+    name: Annotated[Name, Shown(flat=True)]
     """Field → value; empty for the total."""
-    counters: dict[str, int]
-    """Name as in samples.COUNTERS → sum."""
-    ios_per_s: float
-    bytes_per_s: float
+    ios: int
+    bytes: int
+    done_bytes: int
+    ios_per_s: Annotated[float, Shown(digits=".3f")]
+    bytes_per_s: Annotated[float, Shown(digits=".3f")]
+    counters: Annotated[dict[str, int], Shown(flat=True)]
+    """The other counters: name as in samples.COUNTERS → sum."""
     errors: dict[str, int]
     """Status name → number of bios or requests that failed with that status."""
-    size: Summary
-    """bytes of data."""
-    ranges: Summary
-    """bytes of the ranges that were discarded, zeroed or erased, which are not in `size`."""
-    sizes: Buckets
-    """Histogram of the sizes (bytes) by powers of two."""
-    range_sizes: Buckets
-    """Histogram of the ranges (bytes) by powers of two."""
+    size: Annotated[Summary, Shown(unit="bytes")]
+    """bytes of data, with a histogram."""
+    ranges: Annotated[Summary, Shown(unit="bytes")]
+    """bytes of the ranges that were discarded, zeroed or erased, which are not in `size`; likewise.
+    """
     latency: Summary
-    """ns from Q (of requests: from allocation) to completion, without those in doubt."""
-    with_doubtful: Summary | None
+    """ns from Q (of requests: from allocation) to completion, without those in doubt; likewise."""
+    with_doubtful: Annotated[
+        Summary | None, Shown("latency.with_doubtful", only=DOUBTFUL, optional=True)
+    ]
     """The same with those in doubt (counter `doubtful`) in; None where none is."""
-    latencies: Buckets
-    """Histogram of the latencies (ns) by powers of two."""
     stages: list[StageTimes]
     """Stages that occurred, in the order in which an I/O meets them."""
-    group: Group = field(repr=False)
+    group: Annotated[Group, HIDDEN] = field(repr=False)
     """The group that the figures are of, for histograms and comparisons; empty in intervals."""
-    share: float = 0.0
-    """Share of its list's latencies, added up, 0 to 1; 0 where it is in no list."""
-    operations: list[OperationFigures] = field(default_factory=list)
+    time_share: Annotated[float | None, Shown(optional=True)] = None
+    """Share of its list's latencies, added up, 0 to 1; None where it is in no list."""
+    operations: Annotated[list[OperationFigures], Shown("by_operation", optional=True)] = field(
+        default_factory=list
+    )
     """Of each operation, most time first; empty of requests, devices and intervals."""
 
 
@@ -75,17 +203,15 @@ class DepthReport:
     mean: float
     """Mean, weighted by time."""
     max: int
-    busy_ns: int
+    active_ns: int
     """Time with at least one in flight."""
     idle_ns: int
     """Time with none in flight."""
-    at_start: Summary
-    """For each bio (request) that began: number of others in flight then."""
-    at_starts: Buckets
-    """Histogram of these numbers by powers of two."""
+    at_start: Annotated[Summary, Shown(unit="")]
+    """For each bio (request) that began: number of others in flight then, with a histogram."""
     unended: int = 0
     """Bios or requests of which the end is not known."""
-    high: "DepthReport | None" = None
+    high: Annotated["DepthReport | None", Shown(without=("unended", "high"))] = None
     """The same figures if these were in flight as long as they may have been; None: there are none.
     """
 
@@ -102,10 +228,8 @@ class PatternReport:
     """I/Os that began before that sector."""
     sequential_share: float
     """`sequential` by the sum of the three, 0 to 1; 0.0 if there are none."""
-    seek: Summary
-    """Distance in bytes, forward or backward."""
-    seeks: Buckets
-    """Histogram of the distances by powers of two."""
+    seek: Annotated[Summary, Shown(unit="bytes")]
+    """Distance in bytes, forward or backward, with a histogram."""
     gap: Summary
     """ns from one beginning to the next."""
 
@@ -137,7 +261,7 @@ class CompletionReport:
     undivided: int
     """Requests of these whose time has no steps: issued again, after the interrupt known, or with a
     completion in doubt."""
-    steps: list[StageTimes]
+    steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
     """Steps from the issue to the completion, as in interrupts.STEPS."""
 
 
@@ -157,14 +281,16 @@ class DriverReport:
     """SCSI: commands that timed out."""
     setup: Summary | None
     """ns from the setup of the command to D, before the steps; None for other drivers than NVMe."""
-    steps: list[StageTimes]
+    steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
     """Steps from the issue to the completion, as in drivers.STEPS."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CallReport:
     """System calls of one name, as far as they were timed."""
 
+    name: Annotated[Name, Shown(flat=True)] = field(default_factory=dict)
+    """Name of the group of --by that the calls are of; empty: they are all calls of that name."""
     call: str
     io: bool
     """Whether the calls queued bios or waited for I/O; the others are here for taking long."""
@@ -178,10 +304,8 @@ class CallReport:
     """Bios that the calls queued."""
     time: Summary
     """ns from entry to return."""
-    parts: list[StageTimes]
+    parts: Annotated[list[StageTimes], Shown(rename={"stage": "part"})]
     """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
-    name: Name = field(default_factory=dict)
-    """Name of the group of --by that the calls are of; empty: they are all calls of that name."""
 
 
 @dataclass
@@ -229,7 +353,7 @@ class WaitReport:
     no_file_ns: int | None
     """ns of these waits, if they are of page faults, for files that are not known; None: of others,
     or the log has no files."""
-    time: Summary
+    time: Annotated[Summary, Shown(flat=True)]
     """ns of each wait, from leaving the CPU to the wake-up."""
 
 
@@ -249,9 +373,10 @@ class HeldReport:
     """The limit, bytes/s, when the last of them was queued; None: none, or not known."""
     iops: int | None
     """The limit, bios a second, likewise."""
-    process: tuple[str, int] | None
-    """(name, process id) of the thread that submitted them, or waited for them; of several, that
-    with most of the time; None: not known of any."""
+    process: str | None
+    """Of the thread that submitted them, or waited for them; of several, that with most of the
+    time; None: not known of any."""
+    pid: int | None
     time: Summary
     """ns that each was held, of those for which it is known."""
 
@@ -293,7 +418,7 @@ class CommitReport:
     """Waits of calls that one of these commits ended."""
     time: Summary
     """ns from jbd2_start_commit to jbd2_end_commit, where the start was recorded."""
-    phases: list[StageTimes]
+    phases: Annotated[list[StageTimes], Shown(rename={"stage": "phase"})]
     """As in waits.PHASES; their shares add up to 1."""
 
 
@@ -301,11 +426,11 @@ class CommitReport:
 class OperationReport:
     """Bios and requests of one device and operation, or of several together."""
 
-    bios: GroupReport
-    requests: GroupReport
-    queue: DepthReport | None = None
+    bios: Annotated[GroupReport, Shown(flat=True)]
+    requests: Annotated[GroupReport, Shown(without=("name",))]
+    queue: Annotated[DepthReport | None, Shown("depth.queue", optional=True)] = None
     """Bios from Q to C. None for totals and sums over devices, and where no beginning is known."""
-    issued: DepthReport | None = None
+    issued: Annotated[DepthReport | None, Shown("depth.issued", optional=True)] = None
     """Requests from D to C; None as `queue`."""
 
 
@@ -322,13 +447,13 @@ class DeviceReport:
     operations: list[OperationReport]
     events: dict[str, int]
     """Name as in summaries.EVENT_NAMES → number of such events in the log (merges, splits, …)."""
-    queue: DepthReport
+    queue: Annotated[DepthReport, Shown("depth.queue")]
     """Bios from Q to C."""
-    issued: DepthReport
+    issued: Annotated[DepthReport, Shown("depth.issued")]
     """Requests from D to C."""
-    q2q: PatternReport
+    q2q: Annotated[PatternReport, Shown("pattern.q2q")]
     """Bios in the order of Q."""
-    d2d: PatternReport
+    d2d: Annotated[PatternReport, Shown("pattern.d2d")]
     """Requests in the order of D."""
     flushes: FlushReport | None
     """None where the device had no flushes."""
@@ -366,13 +491,13 @@ class IntervalDepth:
     """Queue depths of one device in one interval: of bios (queue) and requests (issued)."""
 
     device: str
-    mean_queue: float
-    max_queue: int
-    mean_issued: float
-    max_issued: int
-    busy_ns: int
+    queue_mean: float
+    queue_max: int
+    issued_mean: float
+    issued_max: int
+    active_ns: int
     """Time with at least one bio in flight."""
-    high: "IntervalDepth | None" = None
+    high: Annotated["IntervalDepth | None", Shown(without=("device", "high"))] = None
     """As `DepthReport.high`."""
 
 
@@ -422,9 +547,9 @@ class Percentiles:
 
     method: str = "log-linear buckets"
     buckets_per_octave: int = round(1 / (2 * RELATIVE_ERROR))
-    relative_error: float = RELATIVE_ERROR
+    relative_error: Annotated[float, Shown(digits="")] = RELATIVE_ERROR
     """Largest error of a percentile, as a share of its value."""
-    without: int = 0
+    without: Annotated[int, Shown("bios_without")] = 0
     """Bios that are not in the percentiles of Q2C, because Q or C is not in the log."""
 
 
@@ -450,45 +575,53 @@ class PurposeTime:
     """Sum of their times from Q to C, without those in doubt."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Report:
     """The whole report. Times are CLOCK_MONOTONIC of the recording host."""
 
-    log_id: str
-    host: str
-    kernel: str
-    begin_ns: int
-    end_ns: int
-    begin: str | None
+    format: int = FORMAT
+    log_id: Annotated[str, Shown("log.id")]
+    host: Annotated[str, Shown("log.host")]
+    kernel: Annotated[str, Shown("log.kernel")]
+    begin: Annotated[str | None, Shown("time.begin")]
     """Wall-clock time of `begin_ns`, ISO 8601 in UTC; None as for extent.begin_text."""
+    begin_ns: Annotated[int, Shown("time.begin_ns")]
+    end_ns: Annotated[int, Shown("time.end_ns")]
+    span_ns: Annotated[int, Shown("time.span_ns")] = field(init=False)
+    """Length of the recorded time, which rates, shares and depths are of."""
+    time_of: Annotated[str, Shown("time.of")] = "recording"
+    """"events": `begin_ns` and `end_ns` are the first and last event, as the recording does not say
+    from when to when it was."""
+    percentiles: Percentiles
     total: OperationReport
     """I/O of all devices. A bio that a stacked device queued for one that is in it is not: figures
     of `devices` have both, all other lists leave it out, too."""
+    lower_bios: Annotated[int, Shown("lower.bios")] = 0
+    """Bios that `total` leaves out, as stacked devices queued them for others."""
+    lower_bytes: Annotated[int, Shown("lower.bytes")] = 0
+    """Their data."""
     devices: list[DeviceReport]
-    stacked: list[StackedReport]
-    stacked_unmatched: int
+    stacked: list[StackedReport] = field(default_factory=list)
+    stacked_unmatched: int = 0
     """Child bios that are not in `stacked`: their parent did not end in the same window."""
     processes: list[GroupReport]
-    cgroups: list[GroupReport]
-    cpus: list[GroupReport]
-    files: list[GroupReport]
+    cgroups: list[GroupReport] = field(default_factory=list)
+    cpus: list[GroupReport] = field(default_factory=list)
+    files: list[GroupReport] = field(default_factory=list)
     """Empty if the log was recorded without files."""
-    by: str | None
+    by: str | None = None
     """Word of --by; None without."""
-    groups: list[GroupReport]
+    groups: list[GroupReport] = field(default_factory=list)
     """Groups of --by; empty without."""
-    interval_ns: int
+    interval_ns: int = 0
     """Length of an interval; 0: no intervals."""
-    intervals: list[IntervalReport]
-    intervals_left_out: int
+    intervals: list[IntervalReport] = field(default_factory=list)
+    intervals_left_out: int = 0
     """I/Os and pairs that came after their interval was closed (Series.left_out)."""
-    certainty: dict[str, int]
+    certainty: dict[str, int] = field(default_factory=dict)
     """Name of the certainty, lower case → number of bios."""
     loss: LossReport
-    percentiles: Percentiles
-    tails: list[Tail] = field(default_factory=list)
-    """The slow I/Os of each device and operation, those with most time in total first."""
-
+    held: list[HeldReport] = field(default_factory=list)
     calls: list[CallReport] = field(default_factory=list)
     """Timed system calls by name: those with I/O first, then by time; empty where none were
     recorded."""
@@ -497,47 +630,41 @@ class Report:
     call_groups.OF_CALLS."""
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
-    held: list[HeldReport] = field(default_factory=list)
-    purposes: list[PurposeTime] = field(default_factory=list)
-    """What each device's bios were for, most time first."""
-    ready: list[ReadyTime] = field(default_factory=list)
-    """What of stages is waiting for a CPU, most first; empty without the path. For sentences."""
     waits_dropped: int = 0
     """Recorded waits that are not in `waits`, as their calls went on for too long."""
     commits: list[CommitReport] = field(default_factory=list)
     """Journals' commits by device; empty where none were recorded."""
     calls_until_ns: int | None = None
     """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
-    steal_ns: int = 0
-    """For how long the hypervisor ran others than this machine's CPUs, summed over these; as far as
-    it was noted (part wait of the path)."""
-    throttled: list[Throttled] = field(default_factory=list)
-    """Cgroups whose CPU quota held threads, likewise; the longest first."""
-    hanging: list[HangingReport] = field(default_factory=list)
-    """Devices that hung when the log ended, those with the oldest I/O first."""
-    callers: list[Caller] = field(default_factory=list)
-    """The processes' calls that waited most, the first most; not all, and for sentences alone."""
     submissions: list[SubmissionReport] = field(default_factory=list)
     """io_uring and aio by operation, the most first; empty where none were recorded."""
-    of_events: bool = False
-    """Whether `begin_ns` and `end_ns` are the first and last event, as the recording does not say
-    from when to when it was."""
     submissions_unknown: int = 0
     """Bios queued inside io_uring_enter or io_submit whose request is not known."""
     pairs: list[PairReport] = field(default_factory=list)
     """As the log's header declares them; empty: none."""
-    operations: list[OperationReport] = field(default_factory=list)
-    """Operations of `total`, most I/Os first."""
-    lower_bios: int = 0
-    """Bios that `total` leaves out, as stacked devices queued them for others."""
-    lower_bytes: int = 0
-    """Their data."""
-    path_parts: tuple[str, ...] = ()
-    """Parts of the path that were recorded (`record --path`)."""
-    blamed: Blamed | None = None
+    blamed: Annotated[Blamed | None, Shown("blame")] = None
     """Who waited for whom; None: it was not asked for."""
 
-    @property
-    def span_ns(self) -> int:
-        """Length of the recorded time, which rates, shares and depths are of."""
-        return self.end_ns - self.begin_ns
+    # For sentences and text alone:
+    operations: Annotated[list[OperationReport], HIDDEN] = field(default_factory=list, repr=False)
+    """Operations of `total`, most I/Os first."""
+    tails: Annotated[list[Tail], HIDDEN] = field(default_factory=list, repr=False)
+    """The slow I/Os of each device and operation, those with most time in total first."""
+    purposes: Annotated[list[PurposeTime], HIDDEN] = field(default_factory=list, repr=False)
+    """What each device's bios were for, most time first."""
+    ready: Annotated[list[ReadyTime], HIDDEN] = field(default_factory=list, repr=False)
+    """What of stages is waiting for a CPU, most first; empty without the path."""
+    steal_ns: Annotated[int, HIDDEN] = field(default=0, repr=False)
+    """For how long the hypervisor ran others than this machine's CPUs, summed over these; as far as
+    it was noted (part wait of the path)."""
+    throttled: Annotated[list[Throttled], HIDDEN] = field(default_factory=list, repr=False)
+    """Cgroups whose CPU quota held threads, likewise; the longest first."""
+    hanging: Annotated[list[HangingReport], HIDDEN] = field(default_factory=list, repr=False)
+    """Devices that hung when the log ended, those with the oldest I/O first."""
+    callers: Annotated[list[Caller], HIDDEN] = field(default_factory=list, repr=False)
+    """The processes' calls that waited most, the first most; not all."""
+    path_parts: Annotated[tuple[str, ...], HIDDEN] = field(default=(), repr=False)
+    """Parts of the path that were recorded (`record --path`)."""
+
+    def __post_init__(self) -> None:
+        self.span_ns = self.end_ns - self.begin_ns

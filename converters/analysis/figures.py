@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of all analyses as plain data, and how JSON has them.
+
+A row is a dataclass whose fields are JSON's keys, in their order; each carries its unit in its
+name. A field that JSON has in another way, or does not have, is Annotated with `Shown`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+
+SHARES = (0.5, 0.9, 0.99, 0.999)
+"""Shares of the percentiles p50, p90, p99 and p99.9."""
+
+Buckets = list[tuple[int, int, int]]
+"""(begin, end, count) of each bucket of a histogram; end is excluded."""
+
+
+@dataclass
+class Summary:
+    """A distribution's figures, exact except the percentiles; all 0 without values."""
+
+    count: int
+    sum: int
+    mean: float
+    min: int
+    p50: int
+    p90: int
+    p99: int
+    p99_9: int
+    max: int
+    histogram: Buckets | None = None
+    """By powers of two; None: not wanted."""
+
+    @classmethod
+    def of(cls, values: Distribution, *, low: bool = False, histogram: bool = False) -> "Summary":
+        """Return the summary of a distribution. low: as in Distribution.percentiles."""
+        p50, p90, p99, p99_9 = values.percentiles(SHARES, low=low)
+        figures = (values.count, values.sum, values.mean, values.min, p50, p90, p99, p99_9)
+        return cls(*figures, values.max, values.log2() if histogram else None)
+
+
+DOUBTFUL = ("count", "mean_ns", "p99_ns")
+"""Keys that JSON has of latencies with those in doubt in."""
+
+
+def with_doubtful(known: Distribution, doubtful: Distribution) -> Summary | None:
+    """Return the summary of known latencies with those in doubt in; None where none is."""
+    if not doubtful.count:
+        return None
+    every = Distribution()
+    every.merge(known)
+    every.merge(doubtful)
+    return Summary.of(every)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How JSON has a field: what the type of the field is annotated with."""
+
+    key: str = ""
+    """"": the field's name. "depth.queue": `queue` in the dict `depth`."""
+    unit: str = "ns"
+    """"ns", "bytes" or "", of a Summary: appended to its keys."""
+    digits: str = ".6f"
+    """Format of a float; "": all its digits."""
+    flat: bool = False
+    """Whether the keys of a dict, row or Summary stand beside the other fields."""
+    optional: bool = False
+    """Whether it is left out where it is None, False or an empty list."""
+    hidden: bool = False
+    only: Collection[str] = ()
+    """Of a Summary: the keys that JSON has; (): all."""
+    without: Collection[str] = ()
+    """Of a row, or of each in a list: the fields that JSON does not have."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """Likewise: field → key."""
+
+
+HIDDEN = Shown(hidden=True)
+"""JSON does not have the field."""
+_PLAIN = Shown()
+
+
+@dataclass
+class StageTimes:
+    """Time that the bios or requests of a group spent in one stage."""
+
+    stage: str
+    """Name of the stage, as in STAGE_NAMES."""
+    share: float
+    """Share of the time of all the group's stages, 0 to 1."""
+    time: Annotated[Summary, Shown(flat=True)]
+    """ns."""
+    recorder_ns: Annotated[float | None, Shown(digits=".3f", optional=True)] = None
+    """ns of each time that the recorder's own programs took, on average; None: not known."""
+
+    @property
+    def recorder_share(self) -> float:
+        """Share of the time that the recorder's own programs had, 0 to 1; 0: not known."""
+        if self.recorder_ns is None or not self.time.sum:
+            return 0.0
+        return min(self.recorder_ns * self.time.count / self.time.sum, 1.0)
+
+
+def as_json(
+    row: Any, without: Collection[str] = (), rename: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return a row, and rows in it, as dicts and lists for json.dumps; docs/ lists the keys.
+
+    without: names of fields that are left out. rename: name of a field → its key.
+    """
+    found: dict[str, Any] = {}
+    for one in fields(row):
+        how = next(iter(getattr(one.type, "__metadata__", ())), _PLAIN)
+        value = getattr(row, one.name)
+        if (
+            how.hidden
+            or one.name in without
+            or (how.optional and (value is None or value is False or value == []))
+        ):
+            continue
+        written = _written(value, how)
+        if how.flat:
+            found |= written
+            continue
+        *above, key = (how.key or (rename or {}).get(one.name, one.name)).split(".")
+        place = found
+        for name in above:
+            place = place.setdefault(name, {})
+        if isinstance(written, dict) and key in place:
+            place[key] |= written
+        else:
+            place[key] = written
+    return found
+
+
+def _written(value: Any, how: Shown) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:{how.digits}}")
+    if isinstance(value, Summary):
+        found = summary(value, how.unit)
+        return {key: found[key] for key in how.only} if how.only else found
+    if is_dataclass(value):
+        return as_json(value, how.without, how.rename)
+    if isinstance(value, list | tuple):
+        return [_written(one, how) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): one for key, one in value.items()}
+    return value
+
+
+def summary(values: Summary, unit: str = "ns") -> dict[str, Any]:
+    """Return a distribution's figures as a dict, with its histogram if it has one.
+
+    unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). Without
+    values all but count and sum are None.
+    """
+    end = f"_{unit}" if unit else ""
+    found: dict[str, Any] = {"count": values.count, f"sum{end}": values.sum}
+    for name in ("mean", "min", "p50", "p90", "p99", "p99_9", "max"):
+        found[name + end] = getattr(values, name) if values.count else None
+    if values.count:
+        found[f"mean{end}"] = round(values.mean, 3)
+    if values.histogram is not None:
+        found["histogram"] = [
+            {f"begin{end}": begin, f"end{end}": to, "count": n} for begin, to, n in values.histogram
+        ]
+    return found
