@@ -74,7 +74,7 @@ class Total:
 
 
 def said_wrong(found: History) -> list[str]:
-    """All that is wrong with a history; what breaks the model is wrong too."""
+    """All that is wrong with a history; what breaks the machine is wrong too."""
     try:
         return wrong(found)
     except Exception:

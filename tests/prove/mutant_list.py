@@ -32,7 +32,6 @@ MUTANTS = (
         "every C after a C is the same request's", _all_of("completed", but="no-completion-yet")
     ),
     Mutant("a bio's generation ends at its request's C alone, not at Q", ("bios/queued",)),
-    Mutant("an A of another device goes on with the bio", ("bios/other-device",)),
     Mutant("a bio that X split off is what had its address", ("bios/split-off",)),
     # By identity: who belongs to whom.
     Mutant(
@@ -44,8 +43,6 @@ MUTANTS = (
         "a loop's lower bio: the page alone tells, not when",
         ("loops/issued-before", "loops/not-ended"),
     ),
-    Mutant("a piece that was sent itself is split off again", ("splits/not-sent-by-front",)),
-    Mutant("a cut chain's range is final before its issue", ("chain refusals/request-waits",)),
     # By identity: ends, and what is sure.
     Mutant("a request never ends by its bytes", ("request ends/bytes-completed",)),
     Mutant("a flush sequence never ends", ("request ends/flush-sequence-ended",)),

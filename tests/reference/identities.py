@@ -5,7 +5,7 @@ An address is a bio's or a request's until its end, which such a log has; so wha
 what lives there, and nothing is to be inferred. What no event names, as the bios behind a chain
 that was cut, is left open (`untold`).
 
-Nothing is shared with the model but the letters of the records.
+Nothing is shared with the machine but the letters of the records.
 """
 
 from collections.abc import Callable, Iterable

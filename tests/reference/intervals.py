@@ -6,7 +6,7 @@ age alone. Exactly one candidate: that is it. Several: the oldest is taken, and 
 ambiguous from then on. None: something is missing from the log. Sound before sharp: a rule that
 is right only nearly always is not here.
 
-Nothing is shared with the model but the letters of the records.
+Nothing is shared with the machine but the letters of the records.
 """
 
 from typing import Any

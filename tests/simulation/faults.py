@@ -3,7 +3,7 @@
 
 Records that are missing are what recordings have. A wrong value is as of another use of the
 address, whose own records are missing; where that cannot be, as with two bios in flight at one
-address, what the model makes of it depends on which other I/O there is.
+address, what the machine makes of it depends on which other I/O there is.
 """
 
 import random
@@ -56,7 +56,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, int], random.Random], None], str]] 
 }
 """What a record may say wrongly, and which records do."""
 MISSING: tuple[Fault, ...] = tuple(("missing", letter) for letter in f"{LETTERS}R")
-"""Faults that recordings have: what the model makes of them does not depend on plain I/O beside."""
+"""Faults that recordings have: what is made of them does not depend on plain I/O beside."""
 FAULTS: tuple[Fault, ...] = (
     *MISSING,
     *(("twice", letter) for letter in "QGMFAsIDbCd"),

@@ -60,8 +60,13 @@ class Light:
         return row.tobytes()
 
 
-def write_log(path: Path, lights: Sequence[Light], chunk: int = 1 << 20) -> Path:
-    """Write a light log of these completions, of one CPU; `chunk` records to a chunk."""
+def write_log(
+    path: Path, lights: Sequence[Light], chunk: int = 1 << 20, others: bytes = b""
+) -> Path:
+    """Write a light log of these completions, of one CPU; `chunk` records to a chunk.
+
+    others: records of other kinds, of another CPU, that come with the first chunk.
+    """
     made = header()
     made["events"] = {"set": "light", "letters": ["L"], "missing": []}
     made["schema"] = schema(light=True)
@@ -74,7 +79,10 @@ def write_log(path: Path, lights: Sequence[Light], chunk: int = 1 << 20) -> Path
         for first in range(0, len(ordered), chunk):
             part = ordered[first : first + chunk]
             data = b"".join(one.record() for one in part)
-            writer.write_chunk([Segment(0, 0, position, data)], clock(part[-1].at + 1))
+            segments = [Segment(0, 0, position, data)]
+            if others and not first:
+                segments.append(Segment(1, 0, 0, others))
+            writer.write_chunk(segments, clock(part[-1].at + 1))
             position += len(data)
         writer.close({"clocks": clock(ordered[-1].at + 2)})
     return path

@@ -19,7 +19,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles import light
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR
+from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR, Kind
 from tests.support.captures import BASE_NS
 from tests.support.light_logs import (
     DEV,
@@ -32,6 +32,7 @@ from tests.support.light_logs import (
     Light,
     write_log,
 )
+from tests.support.record_rings import record
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -281,3 +282,19 @@ def test_requests_in_flight_between_windows_are_counted(tmp_path: Path) -> None:
     # THEN the depth over time is that of one window
     assert small.devices[0].queue == whole.devices[0].queue
     assert small.devices[0].issued == whole.devices[0].issued
+
+
+@pytest.mark.parametrize("last", [20 * MS, 3 * SECOND])
+def test_records_of_other_kinds_come_once(tmp_path: Path, last: int) -> None:
+    # GIVEN a light log, shorter or longer than its windows lag, with a pair of events in it
+    pair = record(Kind.PAIR, 5 * MS, pair=0, began=BASE_NS + 4 * MS)
+    lights = [Light(at, at - MS, at - MS) for at in (10 * MS, last)]
+    path = write_log(tmp_path / "a.biotrail", lights, chunk=1, others=pair)
+    # WHEN it is read, in windows of any size
+    for window_events in (1, 250_000):
+        trace = Trace(path)
+        windows = list(trace.lifecycles(window_events))
+        # THEN the pair is in one window, and counted once
+        assert sum(len(w.sites.pairs) for w in windows if w.sites is not None) == 1
+        assert trace.account.by_letter()["L"] == 2
+        assert trace.account.total == 3

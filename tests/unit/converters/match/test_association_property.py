@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated block layers at work: what the model says of them is held to what truly happened."""
+"""Generated block layers at work: what is said of them is held to what truly happened."""
 
 import random
 

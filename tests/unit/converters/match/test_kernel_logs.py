@@ -37,7 +37,7 @@ def test_a_log_converts(path: Path, cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "log.pftrace"
     # WHEN it is converted
     done = cli("convert", path, "-o", out)
-    # THEN the trace is sound and has every bio of the model, with one family of four for the write
+    # THEN the trace is sound and has every bio of the tables, with one family of four for the write
     assert done.status == 0, done.err
     windows = list(Trace(path).lifecycles())
     bios = Bios.concatenate([window.bios for window in windows])
