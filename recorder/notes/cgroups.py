@@ -72,7 +72,6 @@ class CgroupWatch(Periodic):
             self.schedule_next(began)
 
     def _add(self, fresh: dict[int, str]) -> None:
-        """Take cgroups that are new or renamed."""
         self._unwritten.update(fresh)
         self._unseen.update(fresh)
 
@@ -166,11 +165,9 @@ class Admission:
             del self._paths[oldest]
 
     def _is_below(self, path: str) -> bool:
-        """Return whether a cgroup is below one that is admitted."""
         return not set(self._admitted.values()).isdisjoint(and_above(path)[1:])
 
     def _admit(self, number: int, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
-        """Have a cgroup recorded that bears the names of these options."""
         if not self._has_room():
             return
         self._check(path, borne, begun=begun)
@@ -199,7 +196,6 @@ class Admission:
         return False
 
     def _exists(self, path: str) -> bool:
-        """Return whether the cgroup at a path is there, or cannot be looked for."""
         directory = self._directory(path)
         return directory is None or directory.is_dir()
 
@@ -299,7 +295,6 @@ class CgroupLook:
         self._round(last=True)
 
     def _run(self, waiting: int) -> None:
-        """Do rounds until `waiting` has its other end closed."""
         poller = select.poll()
         poller.register(waiting, select.POLLIN)
         told = self._probes.told_descriptor()
@@ -326,7 +321,6 @@ class CgroupLook:
         return min(max(left, 0.0), _IDLE_SECONDS)
 
     def _round(self, *, last: bool = False) -> None:
-        """Look for names of what is new. last: see ContainerWatch.look. Raises TraceError."""
         fresh = self.watch.unseen()
         self.containers.look(fresh.values(), last=last)
         if self._admission is not None and not last:

@@ -137,7 +137,6 @@ class ContainerWatch:
                 self._put_off(one, now)
 
     def _begin(self, path: str, now: int) -> None:
-        """Begin the searches for the container and the pod of a cgroup, unless they were begun."""
         what = identity(path)
         found = [(what.container, False)] if what.has_id else []
         found += [(what.pod, True)] if what.qos is not None else []
@@ -150,7 +149,6 @@ class ContainerWatch:
             del self._searches[oldest]
 
     def _put_off(self, one: str, now: int) -> None:
-        """Set the time of the next look for a name that was not found, or give it up."""
         search = self._searches[one]
         if search.looks == len(_AGAIN_NS):
             self._open.discard(one)

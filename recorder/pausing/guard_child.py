@@ -60,7 +60,6 @@ def _main() -> None:
 
 
 def _experiment(stop: stops.Stop, entry: held.Entry, number: int, seconds: float) -> None:
-    """Let it run and stand in turn, beginning and ending with a period of running."""
     done = 0
     for _ in range(number):
         _wait(_length(seconds))
@@ -71,7 +70,6 @@ def _experiment(stop: stops.Stop, entry: held.Entry, number: int, seconds: float
 
 
 def _one_period(stop: stops.Stop, entry: held.Entry, seconds: float) -> bool:
-    """Stop it for one period; False, which is told, where it did not stand for all of it."""
     try:
         if not stop.free():
             _tell(skipped="others have stopped it")
@@ -100,7 +98,6 @@ def _length(seconds: float) -> float:
 
 
 def _wait(seconds: float) -> None:
-    """Wait; raises _RecorderGoneError as soon as the recorder has ended."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0] and not os.read(0, 4096):
@@ -129,8 +126,7 @@ def _tell(**what: Any) -> None:
 def _leave_cgroups() -> list[str]:
     """Move into cgroups of our own, where processes are ended by cgroup: v2's and systemd's.
 
-    Returns their paths. Without one that can be made, an error is told and the program ends. They
-    are in one called `biotrail`, which stays: only a root with all rights may remove it.
+    They are in one called `biotrail`, which stays: only a root with all rights may remove it.
     """
     made: list[str] = []
     for group in held.groups():
@@ -154,7 +150,6 @@ def _enter(group: str) -> None:
 
 
 def _remove(groups: list[str]) -> None:
-    """Leave our cgroups for the hierarchy's root, and remove them."""
     for own in groups:
         with suppress(OSError):
             _enter(os.path.dirname(os.path.dirname(own)))

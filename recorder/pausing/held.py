@@ -92,7 +92,6 @@ def resume() -> Iterator[str]:
 
 
 def _resume_one(at: int, name: str) -> str:
-    """Let what a file lists go on; return a line about it."""
     try:
         with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)) as file:
             entry = json.loads(file.read(1 << 16))

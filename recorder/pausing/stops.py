@@ -71,20 +71,16 @@ class _Files(Stop):
     """A cgroup that a file freezes."""
 
     def __init__(self, kind: str, directory: str, file: str, words: tuple[bytes, bytes]) -> None:
-        """Open. words: what is written to stop it, and to let it go on. Raises OSError."""
         self._kind, self.directory, self._words = kind, directory, words
         self._fd = os.open(os.path.join(directory, file), os.O_RDWR | os.O_CLOEXEC)
 
     def facts(self) -> dict[str, str | int]:
-        """Return its kind, and where it is."""
         return {"kind": self._kind, "directory": self.directory}
 
     def begin(self) -> None:
-        """Stop it."""
         os.pwrite(self._fd, self._words[0], 0)
 
     def end(self) -> None:
-        """Let it go on."""
         try:
             os.pwrite(self._fd, self._words[1], 0)
         except OSError as error:
@@ -95,7 +91,6 @@ class _Files(Stop):
         return os.pread(self._fd, 4096, 0)
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._fd)
 
 
@@ -162,7 +157,6 @@ class StoppedProcess(Stop):
         return bool(states) and all(state in "Tt" for state in states)
 
     def _of(self, tid: str) -> str:
-        """Return the state of a thread; "": it has ended, or is a leader that has."""
         with suppress(OSError):
             state = stat_of(int(tid), self.pid)[0]
             return "" if state in "ZX" else state
