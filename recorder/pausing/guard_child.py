@@ -23,7 +23,7 @@ from typing import Any
 _BELOW = "/biotrail/recorder/pausing/guard_child.py"
 sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
 
-from biotrail.recorder.pausing import held, stops  # noqa: E402
+from biotrail.recorder.pausing import stops  # noqa: E402
 from biotrail.recorder.rights import capabilities  # noqa: E402
 
 _MCL_CURRENT = 1
@@ -44,7 +44,7 @@ def _main() -> None:
     try:
         try:
             stop = stops.opened(order["stop"])
-            entry = held.Entry(order["stop"], order["label"])
+            entry = stops.Entry(order["stop"], order["label"])
             right = capabilities.mask(["CAP_KILL"] if order["stop"]["kind"] == "process" else [])
             capabilities.become(right & capabilities.current()[1], right, 0)
             capabilities.gain_no_more()
@@ -59,7 +59,7 @@ def _main() -> None:
         _remove(groups)
 
 
-def _experiment(stop: stops.Stop, entry: held.Entry, number: int, seconds: float) -> None:
+def _experiment(stop: stops.Stop, entry: stops.Entry, number: int, seconds: float) -> None:
     done = 0
     for _ in range(number):
         _wait(_length(seconds))
@@ -69,7 +69,7 @@ def _experiment(stop: stops.Stop, entry: held.Entry, number: int, seconds: float
     _tell(done=done)
 
 
-def _one_period(stop: stops.Stop, entry: held.Entry, seconds: float) -> bool:
+def _one_period(stop: stops.Stop, entry: stops.Entry, seconds: float) -> bool:
     try:
         if not stop.free():
             _tell(skipped="others have stopped it")
@@ -129,7 +129,7 @@ def _leave_cgroups() -> list[str]:
     They are in one called `biotrail`, which stays: only a root with all rights may remove it.
     """
     made: list[str] = []
-    for group in held.groups():
+    for group in stops.groups():
         own = os.path.join(group, str(os.getpid()))
         try:
             with suppress(FileExistsError):
