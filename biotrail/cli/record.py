@@ -18,7 +18,7 @@ from biotrail.cli.options.record_arguments import RecordArguments, RecordingComm
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_keeping import Keeping
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.pausing import held, suspects
+from biotrail.recorder.pausing import stops, suspects
 from biotrail.recorder.pausing.guard import Pausing
 from biotrail.recorder.probes.sites.follow_options import PART as FOLLOW
 from biotrail.recorder.schema.errors import ProbeError
@@ -150,10 +150,10 @@ def check_print(asked: PrintOptions, output: str | None, keeping: Keeping) -> No
 def _resume() -> int:
     """Let everything go on that an experiment has left stopped; return the exit status."""
     try:
-        lines = list(held.resume())
+        lines = list(stops.resume())
     except OSError as error:
         raise ProbeError(
-            f"--resume: {error.filename or held.DIRECTORY}: {error.strerror}"
+            f"--resume: {error.filename or stops.DIRECTORY}: {error.strerror}"
         ) from error
     for line in lines or ["nothing is stopped"]:
         _say(f"biotrail: {line}")

@@ -42,10 +42,7 @@ def max_rss_bytes() -> int:
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
     """Return a row per program for the END frame: its counters' growth from `then` to `now`.
 
-    A row is {"name", "letter", "attached", "run_count", "run_ns" (ns), "recursion_misses"} and,
-    for a program of the path, "part"; in the order of `now`. `then` None: since the programs were
-    loaded; likewise for a program that `then` has not (told apart by letter and tracepoint). "name"
-    and "attached" are those of `now`; a program that only `then` has gets no row.
+    `then` None: since the programs were loaded; likewise for a program that `then` has not.
     """
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
@@ -69,7 +66,6 @@ class Losses:
     """Sums over the loss windows of one file, for its END frame."""
 
     def __init__(self) -> None:
-        """Begin with sums of 0, for a file without loss windows."""
         self.lost: dict[str, int] = {}
         """Records lost to full rings or too deep nesting, by kind number as text."""
         self.too_deep = 0
@@ -78,13 +74,7 @@ class Losses:
         """Events whose program was already running, by letter; "?" for a kind without one."""
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Add the counts of loss windows written to the file to `lost`, `too_deep` and `skipped`.
-
-        A window of cpu NOT_ONE_CPU (-1) counts events whose program was already running, into
-        `skipped` by the letter of their kind's record ("?" for an unknown kind); any other counts
-        lost records, into `lost` by kind and, where its level is LEVELS or more (too deep nesting),
-        also into `too_deep`.
-        """
+        """Add the counts of loss windows written to the file."""
         for window in windows:
             kind, count = window["kind"], window["count"]
             if window["cpu"] == NOT_ONE_CPU:
@@ -101,11 +91,7 @@ def end_facts(
 ) -> dict[str, Any]:
     """Return the statistics for the END frame of one file; the log writer adds the log's size.
 
-    {"reason", "seconds" (`began` to `now`), "stopped", "clocks" (read now), "lost", "too_deep",
-    "skipped" (sums of `losses`), "programs" (see `program_rows`), "recorder": {"cpu_seconds",
-    "max_rss_bytes"}}. `reason`: why the file ended, such as "rotated". `began`, `now`: totals when
-    it began and ended. `losses`: sums of its loss windows. `stopped`: the clocks (name → ns) when
-    its last records were copied from the rings.
+    `stopped`: the clocks when the file's last records were copied from the rings.
     """
     return {
         "reason": reason,
@@ -152,13 +138,10 @@ def part_seconds(
 ) -> dict[str, float]:
     """Return about how many seconds of CPU the programs of each part of the path took.
 
-    By part, in the order of `programs`; {} if none of these has a part. Of the part `time` by
-    `calls_ns`, or by the mean time of its counted runs if that is more. Of a part that counts its
-    runs (`runs.by_part`): these times the mean time of a counted run. Of another: in proportion to
-    the events of the block layer, of which there were `block_events` (one run each), as in the
-    kernel's samples. A part of which the kernel has counted no run, or (the last case) no run of
-    the block layer's programs, has no entry. What the part adds to the block layer's own programs
-    (CALL, DIRTIED, INTERRUPT records) is in their time.
+    Of the part `time` by `calls_ns`, or by the mean time of its counted runs if that is more. Of a
+    part that counts its runs (`runs.by_part`): these times the mean time of a counted run. Of
+    another: in proportion to the events of the block layer, `block_events` (one run each), as in
+    the kernel's samples. A part of which nothing is known has no entry.
     """
     block_runs = sum(p.run_count for p in programs if not p.part)
     found: dict[str, float] = {}

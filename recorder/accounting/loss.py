@@ -20,10 +20,7 @@ class LossCounters:
     """The counters' last samples, and sums of what was lost. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, start_ns: int) -> None:
-        """Begin with sums of 0; the first samples count from totals of 0.
-
-        `start_ns`: CLOCK_MONOTONIC, start of the first windows.
-        """
+        """Begin with sums of 0; the first samples count from totals of 0."""
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None
@@ -47,12 +44,9 @@ class LossCounters:
         """Return windows for the records lost since the last sample, and add them to the sums.
 
         `lost`: running totals of records lost to full rings, (cpus, levels, 256) by kind.
-        `too_deep`: running totals of events lost to too deep nesting, (cpus, 256) by kind; their
-        windows have as level the number of levels. `now_ns`: the windows' end; they start with the
-        last sample; the first sample counts from totals of 0. A window for each total that has
-        grown, ordered by cpu, level, kind; empty without one, as where both are the arrays of the
-        last sample and cannot have been written since (`Rings.lost`). Adds both counts to
-        `by_kind`, the second to `too_deep` too.
+        `too_deep`: of events lost to too deep nesting, (cpus, 256) by kind; their windows have as
+        level the number of levels. Arrays of the last sample that cannot have been written since
+        (`Rings.lost`) give no windows.
         """
         before, since = self._ring, self._ring_ns
         self._ring_ns = now_ns
@@ -73,10 +67,8 @@ class LossCounters:
     def sample_programs(self, misses: dict[str, int], now_ns: int) -> list[Window]:
         """Return windows for events skipped since the last sample, and add them to `skipped`.
 
-        `misses`: running totals by letter of events whose program the kernel did not run because it
-        was already running. `now_ns`: the windows' end; they start with the last sample. Their cpu
-        is NOT_ONE_CPU, their level 0; their kind is that of the letter's record, 0 for a letter
-        without. A letter's first total counts from 0; one that has not grown gives no window.
+        `misses`: running totals by letter of events whose program was already running. A window's
+        cpu is NOT_ONE_CPU, its kind that of the letter's record, 0 for a letter without.
         """
         since, self._program_ns = self._program_ns, now_ns
         windows = []
@@ -91,7 +83,6 @@ class LossCounters:
 
 
 def _is_same(array: NDArray[np.uint64] | None, last: NDArray[np.uint64] | None) -> bool:
-    """Return whether an array is the last one, and has its values still."""
     return array is not None and array is last and not array.flags.writeable
 
 

@@ -39,7 +39,6 @@ class Meter:
     """Sums of events and bytes over chunks."""
 
     def __init__(self) -> None:
-        """Begin with no events and no bytes; `exact` until a chunk is estimated."""
         self.events = 0.0
         """Number of events, estimated unless `exact`."""
         self.path_events = 0.0
@@ -52,9 +51,8 @@ class Meter:
     def add(self, segments: Sequence[Segment]) -> None:
         """Add the events and bytes of one chunk's segments to the sums.
 
-        A chunk of at most 32 KiB (SAMPLES blocks of 4096 bytes) is counted; of a larger one the
-        events (a float) are estimated from the events per byte of SAMPLES blocks, and `exact`
-        becomes False. Bytes include padding; events are records but those of _NO_EVENTS.
+        Of a chunk of more than SAMPLES blocks events are estimated from as many. Bytes include
+        padding; events are records but those of _NO_EVENTS.
         """
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
@@ -69,16 +67,14 @@ class Meter:
             self._add(_count(*block), scale)
 
     def _add(self, counts: tuple[int, int], scale: float) -> None:
-        """Add (events, of these of the path) times `scale` to `events` and `path_events`."""
         self.events += counts[0] * scale
         self.path_events += counts[1] * scale
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield (data, start, end) for each block of a segment: records are in data[start:end].
+    """Yield (data, start, end) for each block of a segment, which begins with a record.
 
-    A block is 4096 bytes of the ring, so the first and the last may be partial; each begins with a
-    record. `data` is the segment's.
+    A block is 4096 bytes of the ring, so the first and the last may be partial.
     """
     start = 0
     while start < len(segment.data):
@@ -92,8 +88,7 @@ def _spread(
 ) -> Iterator[tuple[bytes | memoryview, int, int]]:
     """Yield SAMPLES different blocks (data, start, end) at even distances over all segments' bytes.
 
-    As `_blocks`: partial blocks at a segment's ends too. The blocks are those that hold the bytes
-    at (i + 1/2) / SAMPLES of `total`: the size of all segments in bytes, more than SAMPLES blocks.
+    `total`: the size of all segments in bytes, more than SAMPLES blocks.
     """
     picks = iter([(2 * i + 1) * total // (2 * SAMPLES) for i in range(SAMPLES)])
     pick, base = next(picks), 0
@@ -108,11 +103,7 @@ def _spread(
 
 
 def _count(data: bytes | memoryview, start: int, end: int) -> tuple[int, int]:
-    """Return (events, of these of the path) in data[start:end], up to padding or an unknown kind.
-
-    `start`, `end`: in bytes, within one block. A record begins at `start`. Records of _NO_EVENTS
-    are not counted, but followed.
-    """
+    """Return (events, of these of the path) up to padding or an unknown kind."""
     # A segment's position is a multiple of 8, and no part of it crosses a block.
     counts = counts_of(memoryview(data)[start:end], 0)
     if counts is not None:

@@ -23,11 +23,7 @@ class ChangeNotes:
     ) -> None:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
-        `devices`: the header's device entries; `look` notes devices that are not like one of them.
-        `seen`: `hotplug.fingerprint` before these were looked up. `cgroups`: finds cgroups and
-        the names of their containers, which are noted behind them. `cpus`: samples what kept
-        threads from running; None: nothing does. The notes are written by
-        `writer`, whose queue has the jobs when this returns.
+        `devices`: the header's; `seen`: `hotplug.fingerprint` before these were looked up.
         """
         self._writer = writer
         self._devices = DeviceWatch(devices, seen)
@@ -42,8 +38,7 @@ class ChangeNotes:
     def look(self, now_ns: int) -> None:
         """Queue a job for each kind (devices, cgroups, mounts) whose look is due at `now_ns`.
 
-        The job looks for changes and writes a note if there are any. It is skipped until the next
-        call if the writer's queue is full. `now_ns`: CLOCK_MONOTONIC.
+        The job is skipped until the next call if the writer's queue is full.
         """
         if self._devices.due(now_ns):
             self._writer.offer(self._writer.note("devices", self._devices.changes))
@@ -55,11 +50,7 @@ class ChangeNotes:
             self._writer.offer(self._writer.note("cpus", self._cpus.changes))
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that look for changes of every kind and write the notes, due or not.
-
-        In this order: devices, cgroups, their containers and, if files are recorded, mounts.
-        Nothing is queued.
-        """
+        """Return the jobs that look for changes of every kind and write the notes, due or not."""
         return [
             self._writer.note("devices", self._devices.changes),
             lambda _log: self._cgroups.last(),
@@ -69,10 +60,7 @@ class ChangeNotes:
         ]
 
     def _cgroup_jobs(self, *, always: bool) -> list[Job]:
-        """Return the jobs that note new cgroups, then names of their containers and pods.
-
-        always: the cgroups' directories are walked, due or not.
-        """
+        """Return the jobs that note new cgroups, then names of their containers and pods."""
         watch, containers = self._cgroups.watch, self._cgroups.containers
         return [
             self._writer.note("cgroups", lambda: watch.changes(always=always)),

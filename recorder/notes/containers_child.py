@@ -16,7 +16,6 @@ _BELOW = "/biotrail/recorder/notes/containers_child.py"
 
 
 def _main() -> None:
-    """Drop all capabilities but CAP_DAC_READ_SEARCH, then answer each line of standard input."""
     # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
     sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
     from biotrail.recorder.host import container_state

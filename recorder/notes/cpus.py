@@ -68,7 +68,6 @@ class CpuWatch(Periodic):
             return 0
 
     def _find(self) -> list[Path]:
-        """Return the directories of cgroups that have a quota, at most _MOST."""
         found: list[Path] = []
         walk = os.walk(self._root) if self._root is not None else ()
         for directory, below, _ in itertools.islice(walk, _MOST_WALKED):
@@ -96,7 +95,6 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _members(group: Path) -> list[int]:
-    """Return the processes of a cgroup and of those below, at most _MOST_MEMBERS."""
     found: list[int] = []
     for directory, _, _ in itertools.islice(os.walk(group), _MOST):
         found += [int(pid) for pid in _read(Path(directory) / "cgroup.procs").split()]

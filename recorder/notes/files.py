@@ -27,10 +27,8 @@ class FileWatch:
     def __init__(self, wanted: bool, probes: Probes) -> None:
         """Find out what the backend records of files, and set `lacking` and `facts`.
 
-        `wanted`: whether files are to be recorded; else nothing is asked of the probes. `probes`:
-        open. Mounts are noted only if files are recorded. Raises ProbeError: files are wanted, and
-        the backend records none on any kernel; where only this kernel is to blame, `lacking` says
-        so, and recording goes on without.
+        Raises ProbeError: files are wanted, and the backend records none on any kernel; where only
+        this kernel is to blame, `lacking` says so, and recording goes on without.
         """
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
@@ -57,10 +55,7 @@ class FileWatch:
         return [] if self._mounts is None else [writer.note("mounts", self._mounts.changes)]
 
     def look(self, writer: WriterThread, now_ns: int) -> None:
-        """Queue the job for new mounts if a look is due at `now_ns` (CLOCK_MONOTONIC).
-
-        Skipped until the next call if the writer's queue is full; nothing without files.
-        """
+        """Queue the job for new mounts if a look is due at `now_ns` and the queue has room."""
         if self._mounts is not None and self._mounts.due(now_ns):
             for job in self.jobs(writer):
                 writer.offer(job)
@@ -83,10 +78,7 @@ class MountWatch(Periodic):
     def changes(self) -> MountsNote | None:
         """Return a `mounts` note of new and changed file systems, and plan the next look.
 
-        {dev_t of the super block, as text: [[directory in the file system, mount point], …]}; a
-        changed file system with all its mounts (see `_mounts`), one that is gone not at all. None:
-        nothing is new. The first call returns all. Sets `_lines` and `_known`: one that
-        is gone and comes back is new. Runs in the writer thread.
+        None: nothing is new. The first call returns all. One that is gone and comes back is new.
         """
         began = time.monotonic_ns()
         lines = host_mounts(str(self._proc))
@@ -103,11 +95,8 @@ class MountWatch(Periodic):
     def _mounts(self, listed: list[str]) -> MountsNote:
         """Return mounts by lines of mountinfo(5), of all file systems or of those with a device.
 
-        {dev_t of the super block, as text: [[directory in the file system, mount point], …]}.
         Of each directory in a file system the first mount point; if the whole file system is
-        mounted anywhere, its first such mount alone. At most the first MOUNTS_PER_DEVICE (64) for
-        each file system. Without a device are types that /proc/filesystems marks nodev. Malformed
-        lines are skipped.
+        mounted anywhere, its first such mount alone.
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
@@ -127,7 +116,6 @@ class MountWatch(Periodic):
 
 
 def _read(path: Path) -> str:
-    """Return a file's text; "" if it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:

@@ -18,10 +18,8 @@ _BLOCK = "/sys/dev/block"
 def fingerprint() -> dict[str, str]:
     """Return {"major:minor": disk sequence number as text, "" if unknown} of all block devices.
 
-    It changes when a device is added, removed or set up anew: the sequence number (since 5.15)
-    grows when a loop device gets another file, or a drive another medium. It is unknown for
-    partitions, on older kernels, and for a device that has just been removed. Raises OSError: no
-    sysfs.
+    The sequence number (since 5.15) grows when a loop device gets another file, or a drive another
+    medium. It is unknown for partitions, and on older kernels. Raises OSError: no sysfs.
     """
     sequence_numbers = {}
     for name in os.listdir(_BLOCK):
@@ -36,8 +34,7 @@ def fingerprint() -> dict[str, str]:
 def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
     """Return the dev_t of devices that are new or changed; None: look at all devices.
 
-    `before`, `now`: two results of `fingerprint`. Removed devices are not in the set. None with at
-    most MANY_DEVICES (512) in `now`, as a change may also concern devices above the changed one.
+    None with at most MANY_DEVICES, as a change may also concern devices above the changed one.
     Reading a device's sysfs entries takes about a millisecond, too long for thousands.
     """
     if len(now) <= MANY_DEVICES:
@@ -59,11 +56,7 @@ class Periodic:
         return now_ns >= self._next
 
     def schedule_next(self, began_ns: int) -> None:
-        """Set the time of the next look, after one that took from `began_ns` until now.
-
-        After a period, or after COST_SHARE times the look's duration if that is longer. `began_ns`:
-        CLOCK_MONOTONIC.
-        """
+        """Set the time of the next look, after one that took from `began_ns` until now."""
         now = time.monotonic_ns()
         self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
 
@@ -72,11 +65,7 @@ class DeviceWatch(Periodic):
     """Finds devices that are new or changed since the header, or since the last look."""
 
     def __init__(self, entries: list[Device], seen: dict[str, str]) -> None:
-        """Take what is known of devices.
-
-        entries: the header's (host.devices.snapshot). seen: `fingerprint` before these were looked
-        up, so that no change since then is missed.
-        """
+        """entries: the header's. seen: `fingerprint` before these were looked up."""
         super().__init__(DEVICE_PERIOD_NS)
         self._known = {int(entry["dev"]): entry for entry in entries}
         self._seen = seen
@@ -84,10 +73,9 @@ class DeviceWatch(Periodic):
     def changes(self) -> DevicesNote | None:
         """Return a `devices` note with the new and changed entries, and plan the next look.
 
-        Entries as in the header, in the order of dev_t. They are read again only if `fingerprint`
-        differs from the last look's: a change of another fact, such as the scheduler, does not
-        count by itself. None: nothing is new; removed devices are not reported. Sets what is known
-        (`_seen`, `_known`). Raises OSError: no sysfs. Runs in the writer thread.
+        They are read again only if `fingerprint` differs from the last look's: a change of another
+        fact, such as the scheduler, does not count by itself. Removed devices are not reported.
+        Raises OSError: no sysfs.
         """
         began = time.monotonic_ns()
         now = fingerprint()

@@ -51,10 +51,9 @@ class StackWatch:
     ) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
-        `wanted`: which call stacks are recorded. `probes`: open. `command`: the command whose run
-        is recorded; its program is searched for names too, though it does not run yet. `waits`:
-        whether the stacks of waits are recorded (`--path fs`). sites: whether those of followed
-        objects are. Raises ProbeError: stacks are wanted, and the backend records none.
+        `command`: its program is searched for names too, though it does not run yet. `waits`: the
+        stacks of waits are recorded (`--path fs`); `sites`: those of followed objects. Raises
+        ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: Probes | None = None
         self._wanted, self._waits, self._sites = wanted, waits, sites
@@ -72,11 +71,7 @@ class StackWatch:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
     def nameless(self) -> list[str]:
-        """Return what to say where the kernel hides its symbols from this process; [] if not.
-
-        A message for the stacks at Q or of followed objects if they are recorded, and one for those
-        of waits.
-        """
+        """Return what to say where the kernel hides its symbols from this process; [] if not."""
         if self._probes is None or self._kernel.available:
             return []
         named = self._wanted > Stacks.NONE or self._sites
@@ -88,11 +83,7 @@ class StackWatch:
         return self._user is not None
 
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
-        """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
-
-        If stacks of programs are recorded and a look is due, the function queues a job that finds
-        and writes new stacks; else, and if the writer's queue is full, it does nothing.
-        """
+        """Return a function to call every HURRIED_NS with the time, for programs' stacks."""
 
         def look(now_ns: int) -> None:
             if self._user is not None and self.due(now_ns):
@@ -115,11 +106,8 @@ class StackWatch:
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Each {"kernel", "user", "wait" and/or "site": {id as text: [Frame, …]}}, frames innermost
-        first, a Frame [function, module or file, offset]; several notes of more than 1000 stacks.
-        Reads the kernel's symbols again if modules have changed. Adds to `count`, and sets when the
-        next look is due: not before COST_SHARE times what reading the maps (without the look-up of
-        names) took. Runs in the writer thread. Raises RefusedError.
+        Reads the kernel's symbols again if modules have changed. Sets when the next look is due:
+        not before COST_SHARE times what reading the maps took. Raises RefusedError.
         """
         if self._probes is None:
             return []
@@ -140,17 +128,12 @@ class StackWatch:
 
     @staticmethod
     def _kernel_sides(fresh: FreshStacks) -> list[tuple[str, dict[int, NDArray[np.uint64]]]]:
-        """Return the stacks of the kernel with the keys that notes have them under."""
         return [("kernel", fresh.kernel), ("wait", fresh.wait), ("site", fresh.site or {})]
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
         return [self._kernel_frame(address) for address in addresses.tolist()]
 
     def _kernel_frame(self, address: int) -> Frame:
-        """Return [function, module ("": the kernel itself), bytes into it] of a return address.
-
-        ["", "", address] where no function is known there.
-        """
         # A return address may lie behind its function's end, if the call does not return; the byte
         # before it is the call's.
         function = self._kernel.find(address - 1)
@@ -161,9 +144,8 @@ class StackWatch:
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
         """Return the frames of user stacks by ("user", id as text), after finding their files.
 
-        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first; likewise the result,
-        lists of Frame. Every frame but the innermost is a return address. {} where no user stacks
-        are recorded.
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first. Every frame but the
+        innermost is a return address.
         """
         if self._user is None:
             return {}
@@ -179,12 +161,7 @@ class StackWatch:
         }
 
     def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
-        """Return a BUILD_ID_FRAME as a Frame: [function, file, bytes into the function].
-
-        ["", file, bytes into the file] without a function there; in place of the file "build id …"
-        if none with that build id was found. ["", "", address] if the kernel recorded no build id.
-        `called`: it is a return address, so not innermost.
-        """
+        """Return a BUILD_ID_FRAME as a Frame; `called`: it is a return address."""
         place = int(frame["ip"])
         if self._user is None or frame["status"] != BY_BUILD_ID:
             return ["", "", place]

@@ -71,7 +71,6 @@ class TitleWatch:
         return note or None
 
     def _add(self, segments: Sequence[Segment]) -> None:
-        """Have the threads that records name for the first time wait for a look."""
         rows = name_records(segments).tasks
         for _, ids, *comm in rows.tolist():
             name = b"".join(word.to_bytes(8, "little") for word in comm).partition(b"\0")[0]
@@ -92,7 +91,6 @@ class TitleWatch:
                 self._take(note, pid, found)
 
     def _note(self, note: TitlesNote, thread: _Thread) -> None:
-        """Look at a thread's process, and note its title if it is new."""
         found = self._find(*thread, self._whole)
         if found is not None:
             self._take(note, thread[0], found)
@@ -113,7 +111,6 @@ class TitleWatch:
 
 
 def _put(into: dict[_K, _V], key: _K, value: _V) -> None:
-    """Add an entry; of more than _MOST_PROCESSES the oldest goes."""
     into[key] = value
     if len(into) > _MOST_PROCESSES:
         del into[next(iter(into))]

@@ -23,7 +23,7 @@ from typing import Any
 _BELOW = "/biotrail/recorder/pausing/guard_child.py"
 sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
 
-from biotrail.recorder.pausing import held, stops  # noqa: E402
+from biotrail.recorder.pausing import stops  # noqa: E402
 from biotrail.recorder.rights import capabilities  # noqa: E402
 
 _MCL_CURRENT = 1
@@ -44,7 +44,7 @@ def _main() -> None:
     try:
         try:
             stop = stops.opened(order["stop"])
-            entry = held.Entry(order["stop"], order["label"])
+            entry = stops.Entry(order["stop"], order["label"])
             right = capabilities.mask(["CAP_KILL"] if order["stop"]["kind"] == "process" else [])
             capabilities.become(right & capabilities.current()[1], right, 0)
             capabilities.gain_no_more()
@@ -59,8 +59,7 @@ def _main() -> None:
         _remove(groups)
 
 
-def _experiment(stop: stops.Stop, entry: held.Entry, number: int, seconds: float) -> None:
-    """Let it run and stand in turn, beginning and ending with a period of running."""
+def _experiment(stop: stops.Stop, entry: stops.Entry, number: int, seconds: float) -> None:
     done = 0
     for _ in range(number):
         _wait(_length(seconds))
@@ -70,8 +69,7 @@ def _experiment(stop: stops.Stop, entry: held.Entry, number: int, seconds: float
     _tell(done=done)
 
 
-def _one_period(stop: stops.Stop, entry: held.Entry, seconds: float) -> bool:
-    """Stop it for one period; False, which is told, where it did not stand for all of it."""
+def _one_period(stop: stops.Stop, entry: stops.Entry, seconds: float) -> bool:
     try:
         if not stop.free():
             _tell(skipped="others have stopped it")
@@ -100,7 +98,6 @@ def _length(seconds: float) -> float:
 
 
 def _wait(seconds: float) -> None:
-    """Wait; raises _RecorderGoneError as soon as the recorder has ended."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0] and not os.read(0, 4096):
@@ -129,11 +126,10 @@ def _tell(**what: Any) -> None:
 def _leave_cgroups() -> list[str]:
     """Move into cgroups of our own, where processes are ended by cgroup: v2's and systemd's.
 
-    Returns their paths. Without one that can be made, an error is told and the program ends. They
-    are in one called `biotrail`, which stays: only a root with all rights may remove it.
+    They are in one called `biotrail`, which stays: only a root with all rights may remove it.
     """
     made: list[str] = []
-    for group in held.groups():
+    for group in stops.groups():
         own = os.path.join(group, str(os.getpid()))
         try:
             with suppress(FileExistsError):
@@ -154,7 +150,6 @@ def _enter(group: str) -> None:
 
 
 def _remove(groups: list[str]) -> None:
-    """Leave our cgroups for the hierarchy's root, and remove them."""
     for own in groups:
         with suppress(OSError):
             _enter(os.path.dirname(os.path.dirname(own)))

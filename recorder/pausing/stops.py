@@ -2,16 +2,21 @@
 """Three ways to stop processes and let them go on, and whether the kernel says that they stand.
 
 Imports the standard library alone: the guard (guard_child.py) and `record --resume` use it, too.
-Everything that is needed to let them go on is open before anything is stopped.
+Everything that is needed to let them go on is open before anything is stopped. What is stopped now
+is listed in /run, for whoever has to undo it when a guard is gone.
 """
 
 import errno
+import json
 import os
 import signal
+import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+
+from biotrail.recorder.host import cgroups
 
 PATIENCE = 1.0
 """Seconds that stopping may take: a task that waits for the disk stops when it no longer does."""
@@ -71,20 +76,16 @@ class _Files(Stop):
     """A cgroup that a file freezes."""
 
     def __init__(self, kind: str, directory: str, file: str, words: tuple[bytes, bytes]) -> None:
-        """Open. words: what is written to stop it, and to let it go on. Raises OSError."""
         self._kind, self.directory, self._words = kind, directory, words
         self._fd = os.open(os.path.join(directory, file), os.O_RDWR | os.O_CLOEXEC)
 
     def facts(self) -> dict[str, str | int]:
-        """Return its kind, and where it is."""
         return {"kind": self._kind, "directory": self.directory}
 
     def begin(self) -> None:
-        """Stop it."""
         os.pwrite(self._fd, self._words[0], 0)
 
     def end(self) -> None:
-        """Let it go on."""
         try:
             os.pwrite(self._fd, self._words[1], 0)
         except OSError as error:
@@ -95,7 +96,6 @@ class _Files(Stop):
         return os.pread(self._fd, 4096, 0)
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._fd)
 
 
@@ -162,7 +162,6 @@ class StoppedProcess(Stop):
         return bool(states) and all(state in "Tt" for state in states)
 
     def _of(self, tid: str) -> str:
-        """Return the state of a thread; "": it has ended, or is a leader that has."""
         with suppress(OSError):
             state = stat_of(int(tid), self.pid)[0]
             return "" if state in "ZX" else state
@@ -207,3 +206,98 @@ def opened(facts: Mapping[str, str | int]) -> Stop:
         case {"kind": "process", "pid": int(pid), "start": int(start)}:
             return StoppedProcess(pid, start)
     raise ValueError(f"{facts!r} names nothing that can be stopped")
+
+
+DIRECTORY = "/run/biotrail"
+_GROUP = "biotrail"
+_PREFIX, _SUFFIX = "stopped-", ".json"
+
+
+def _directory(path: str = DIRECTORY) -> int:
+    """Open the directory of lists, made if needed; it is this user's alone. Raises OSError."""
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(at)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.close(at)
+        raise PermissionError(1, "it is another user's, or others may write to it", path)
+    return at
+
+
+def groups() -> list[str]:
+    """Return where guards have their cgroups: in the hierarchies by which processes are ended.
+
+    These are that of version 2, and systemd's of version 1.
+    """
+    return [
+        os.path.join(mount.point, _GROUP)
+        for mount in cgroups.mounted()
+        if mount.fstype == "cgroup2" or "name=systemd" in mount.options
+    ]
+
+
+class Entry:
+    """This process's entry in the list; there while its suspect is stopped."""
+
+    def __init__(self, facts: Mapping[str, str | int], label: str) -> None:
+        """Open the directory; nothing is listed yet. Raises OSError."""
+        self._at = _directory()
+        self._name = f"{_PREFIX}{os.getpid()}{_SUFFIX}"
+        guard = {"guard": os.getpid(), "guard_start": start_of(os.getpid())}
+        self._text = json.dumps({**guard, "label": label, **facts}) + "\n"
+
+    def add(self) -> None:
+        """List it. Raises OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(self._name, flags, 0o600, dir_fd=self._at), "w") as file:
+            file.write(self._text)
+
+    def remove(self) -> None:
+        """Take it off the list."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._name, dir_fd=self._at)
+
+
+def resume() -> Iterator[str]:
+    """Let everything on the list go on, and yield a line for each; nothing is listed afterwards.
+
+    What a living guard holds goes on, too: its period is then broken, which it notices. Empty
+    cgroups of guards are removed. Raises OSError: the directory cannot be read, or something cannot
+    be let go on.
+    """
+    for group in groups():
+        with suppress(OSError):
+            for name in (*os.listdir(group), ""):
+                if os.path.isdir(os.path.join(group, name)):
+                    with suppress(OSError):
+                        os.rmdir(os.path.join(group, name))
+    try:
+        at = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        for name in sorted(os.listdir(at)):
+            if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+                yield _resume_one(at, name)
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _resume_one(at: int, name: str) -> str:
+    try:
+        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)) as file:
+            entry = json.loads(file.read(1 << 16))
+        label = str(entry.get("label"))
+        stop = opened(entry)
+    except (ValueError, AttributeError):
+        return f"{DIRECTORY}/{name}: not read: it is not what was written there"
+    except (FileNotFoundError, ProcessLookupError):
+        return f"{label}: is gone"
+    try:
+        stop.end()
+    finally:
+        stop.close()
+    return f"{label}: goes on"

@@ -108,7 +108,6 @@ def _cgroup(path: str) -> Suspect:
 
 
 def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
-    """Return the directory of the v1 freezer cgroup that holds exactly these processes."""
     root = next((one.point for one in cgroups.mounted() if "freezer" in one.options), None)
     if root is None:
         raise ProbeError(f"--pause {path}: it is in no cgroup v2, and no freezer of v1 is mounted")
@@ -133,7 +132,6 @@ def _own_freezer(pid: int) -> str | None:
 
 
 def _members(place: Path) -> tuple[int, ...]:
-    """Return the processes of a cgroup and of those below it; none if it does not exist."""
     found: list[int] = []
     for directory, _, _ in os.walk(place):
         with suppress(OSError):
@@ -142,7 +140,6 @@ def _members(place: Path) -> tuple[int, ...]:
 
 
 def _called(name: str) -> Iterator[str]:
-    """Yield the paths of cgroups that are a unit, container or pod of this name, the outermost."""
     paths = dict.fromkeys(
         "/" + os.path.relpath(directory, mount.point)
         for mount in cgroups.mounted()
@@ -163,8 +160,7 @@ def _called(name: str) -> Iterator[str]:
 def _refused(pid: int, protected: set[int], written: set[str]) -> str:
     """Return why a process must not be stopped; "": it may be.
 
-    protected: the recorder, its victims, and who started them. written: what the recorder writes
-    to, as `_written` has it.
+    protected: the recorder, its victims, and who started them.
     """
     fields = stops.stat_of(pid)
     tracer = int(_status(pid).get("TracerPid", "0"))
@@ -188,7 +184,6 @@ def _refused(pid: int, protected: set[int], written: set[str]) -> str:
 
 
 def _written(descriptors: Collection[int]) -> set[str]:
-    """Return the pipes and terminals that descriptors of this process lead to."""
     found = set()
     for number in descriptors:
         with suppress(OSError):
@@ -199,7 +194,6 @@ def _written(descriptors: Collection[int]) -> set[str]:
 
 
 def _reads(pid: int, number: int) -> bool:
-    """Return whether a process can read from its descriptor `number`; True: it is not known."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
         if found := re.search(r"^flags:\s*([0-7]+)", text, re.MULTILINE):
@@ -208,7 +202,6 @@ def _reads(pid: int, number: int) -> bool:
 
 
 def _terminal(pid: int, number: int) -> str:
-    """Return the terminal whose other end a process has open as `number`; "": it is none."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
         if found := re.search(r"^tty-index:\s*(\d+)", text, re.MULTILINE):
@@ -217,7 +210,6 @@ def _terminal(pid: int, number: int) -> str:
 
 
 def _open_files(pid: int) -> Iterator[tuple[int, str]]:
-    """Yield (descriptor, target) of what a process has open."""
     directory = f"/proc/{pid}/fd"
     for name in os.listdir(directory):
         with suppress(OSError):
@@ -225,7 +217,6 @@ def _open_files(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def _with_ancestors(pid: int) -> Iterator[int]:
-    """Yield a process and who started it, and so on, but for the first process."""
     while pid > 1:
         yield pid
         try:
@@ -235,7 +226,6 @@ def _with_ancestors(pid: int) -> Iterator[int]:
 
 
 def _processes() -> list[int]:
-    """Return all processes but the kernel's threads."""
     found = []
     for name in os.listdir("/proc"):
         with suppress(OSError):
@@ -245,13 +235,11 @@ def _processes() -> list[int]:
 
 
 def _name(pid: int) -> str:
-    """Return a process's name; "?": it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
     return "?"
 
 
 def _status(pid: int) -> dict[str, str]:
-    """Return the facts of /proc/PID/status by name."""
     text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     return dict(line.partition(":\t")[::2] for line in text.splitlines())

@@ -136,18 +136,18 @@ class FilterFacts(TypedDict, total=False):
 
     devices: list[DeviceFilter]
     """Empty: all devices."""
-    pids: list[int]
+    pids: Annotated[list[int], list[Any]]
     children: bool
-    tids: list[int]
-    comms: list[str]
-    cgroups: list[str]
-    units: list[str]
-    containers: list[str]
-    pods: list[str]
+    tids: Annotated[list[int], list[Any]]
+    comms: Annotated[list[str], list[Any]]
+    cgroups: Annotated[list[str], list[Any]]
+    units: Annotated[list[str], list[Any]]
+    containers: Annotated[list[str], list[Any]]
+    pods: Annotated[list[str], list[Any]]
     files: list[str]
     dirs: list[str]
-    ops: list[str]
-    flags: list[str]
+    ops: Annotated[list[str], list[Any]]
+    flags: Annotated[list[str], list[Any]]
     min_bytes: Count
     sectors: list[Annotated[list[int], tuple[int, int]]]
     below: bool

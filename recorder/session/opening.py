@@ -108,6 +108,7 @@ def buffer_limit(limit: Limit) -> Limit:
     """Return `limit`, with a limit of bytes if it has none."""
     if limit.bytes is not None:
         return limit
+    # Else memory would grow with the load.
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Limit(min(KEEP_BYTES, total // 8), limit.seconds)
 

@@ -8,7 +8,6 @@ It decodes no event; a round takes a constant number of steps per ring.
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 
 from biotrail.recorder.accounting import cost
@@ -20,12 +19,10 @@ from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.sinks import RotatingLog
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.pausing.guard import Guard
-from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
-from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import (
     ADVICE,
     LOOK_NS,
@@ -37,8 +34,8 @@ from biotrail.recorder.session.cost_watch import (
 from biotrail.recorder.session.dumps import Flight, Rotation
 from biotrail.recorder.session.intake import Intake, LossFeed, StopLimits
 from biotrail.recorder.session.opening import Opened
-from biotrail.recorder.session.session_types import RecordOptions, Status
-from biotrail.recorder.session.stop import Every, StopRequests
+from biotrail.recorder.session.session_types import Status
+from biotrail.recorder.session.stop import Every
 
 SHORTEST = 0.005
 LONGEST = 0.05
@@ -141,53 +138,82 @@ NOTES_NS = 500_000_000
 STATUS_NS = 1_000_000_000
 
 
-@dataclass
 class Running:
-    """A recording whose programs are attached and whose writer thread runs; `start` makes it."""
+    """A recording whose programs are attached and whose writer thread runs."""
 
-    options: RecordOptions
-    stop: StopRequests
-    child: Child | None
-    """The command, started; None: no command is recorded."""
-    probes: Probes
-    opened: Opened
-    kept: list[str] | None
-    """Capabilities that were kept when others were given up; None: none were given up."""
-    began: cost.Reading
-    """The totals when the recording began."""
-    writer: WriterThread
-    loss: LossCounters
-    intake: Intake
-    loss_feed: LossFeed
-    changes: ChangeNotes
-    limits: StopLimits
-    rotation: Rotation
-    flight: Flight
-    watch: CostWatch
-    call_budget: CallBudget
-    progress: Progress
-    urgency: Urgency
-    pace: Pace = field(init=False)
-    failure: OSError | TraceError | None = None
-    """Why the recorder itself could not go on, the first error; None: it could."""
-    periodic: list[Every] = field(init=False)
-    """What is done at its own intervals, in the order of a round."""
-    slept: float = field(init=False, default=SHORTEST)
-    """Seconds of the last sleep."""
-    armed: bool = field(init=False, default=False)
-    """Whether the programs wake the recorder from the coming sleep."""
+    def __init__(
+        self,
+        opened: Opened,
+        kept: list[str] | None,
+        on_status: Callable[[Status], None] | None,
+        stack: ExitStack,
+        undo: ExitStack,
+    ) -> None:
+        """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-    def __post_init__(self) -> None:
+        The caller has to run `loop`, then `finish`, which ends the log and the thread; `undo` ends
+        the thread where this fails. Raises OSError or TraceError.
+        """
+        prepared = opened.prepared
+        self.options = options = prepared.options
+        self.opened, self.stop, self.child = opened, prepared.stop, prepared.child
+        self.probes = probes = prepared.probes
+        self.kept = kept
+        """Capabilities that were kept when others were given up; None: none were given up."""
+        self.began = cost.read(probes.programs())
+        """The totals when the recording began."""
+        now_ns = self.began.monotonic
+        self.failure: OSError | TraceError | None = None
+        """Why the recorder itself could not go on, the first error; None: it could."""
+        self.writer = writer = WriterThread(opened.sink)
+        undo.callback(writer.finish, lambda _log: None, lambda: False)
+        self.loss = LossCounters(int(opened.header["clocks"]["monotonic"]))
+        self.loss_feed = LossFeed(probes, self.loss, writer)
+        self.limits = StopLimits(options, writer)
+        titles = TitleWatch(options.command_lines)
+        self.intake = Intake(probes, opened.stacks, titles, writer, self.limits, now_ns)
+        self.progress = Progress(on_status, now_ns, self.intake, writer, self.loss)
+        self.changes = ChangeNotes(
+            opened.header["devices"],
+            opened.seen,
+            opened.files,
+            writer,
+            opened.cgroups,
+            CpuWatch() if "wait" in opened.header.get("path", {}).get("parts", ()) else None,
+        )
+        self.rotation = Rotation(opened.sink, writer)
+        self.flight = Flight(opened.sink, writer, options.after, options.every)
+        advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
+        self.watch = CostWatch(probes, opened.count_runs, options.max_cpu, now_ns, advice)
+        self.call_budget = CallBudget(probes, options.call_budget, now_ns)
+        self.urgency = Urgency()
+        self.urgency.add_thread()
+        self.urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
+        stack.callback(self.urgency.relax)
         self.pace = Pace(self._longest_sleep())
+        self.slept = SHORTEST
+        """Seconds of the last sleep."""
+        self.armed = False
+        """Whether the programs wake the recorder from the coming sleep."""
         actions: list[tuple[int, Callable[[int], None]]] = [
             (LOSS_NS, self.loss_feed.sample_rings),
             (PROGRAMS_NS, self.loss_feed.sample_programs),
             (NOTES_NS, self._look_around),
-            (HURRIED_NS, self.opened.stacks.hurried_look(self.writer)),
+            (HURRIED_NS, opened.stacks.hurried_look(writer)),
             (LOOK_NS, self._watch_calls),
             (STATUS_NS, self.progress.report),
         ]
-        self.periodic = [Every(ns, action, self.began.monotonic) for ns, action in actions]
+        self.periodic = [Every(ns, action, now_ns) for ns, action in actions]
+        """What is done at its own intervals, in the order of a round."""
+        opened.cgroups.start()
+        stack.callback(opened.cgroups.stop)
+        small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
+        messages = [*opened.messages, *opened.stacks.nameless(), small, probes.short_of_memory()]
+        for message in ("", *filter(None, messages)):
+            self.progress.report(now_ns, message)
+        opened.messages.clear()
+        if opened.guard is not None:
+            opened.guard.go()
 
     def loop(self) -> None:
         """Poll until there is a reason to stop, which is then in `stop.reason`.
@@ -348,76 +374,3 @@ def note_periods(guard: Guard, writer: WriterThread) -> None:
     """Queue a note for each period that `guard` has told of since the last call."""
     for note in guard.take_periods():
         writer.submit(writer.note("paused", partial(dict, note)))
-
-
-def start(
-    opened: Opened,
-    kept: list[str] | None,
-    on_status: Callable[[Status], None] | None,
-    stack: ExitStack,
-    undo: ExitStack,
-) -> Running:
-    """Start the writer thread and make all that the poll loop works on; report messages so far.
-
-    The caller has to run its `loop`, then `finish`, which ends the log and the thread; `undo` ends
-    the thread where this fails. `kept`: capabilities that were kept when others were given up;
-    None: none were given up. Raises OSError or TraceError.
-    """
-    prepared, clock = opened.prepared, opened.header["clocks"]
-    options, probes = prepared.options, prepared.probes
-    began = cost.read(probes.programs())
-    now_ns = began.monotonic
-    loss = LossCounters(int(clock["monotonic"]))
-    writer = WriterThread(opened.sink)
-    undo.callback(writer.finish, lambda _log: None, lambda: False)
-    limits = StopLimits(options, writer)
-    titles = TitleWatch(options.command_lines)
-    intake = Intake(probes, opened.stacks, titles, writer, limits, now_ns)
-    urgency = Urgency()
-    urgency.add_thread()
-    urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
-    stack.callback(urgency.relax)
-    running = Running(
-        options=options,
-        stop=prepared.stop,
-        child=prepared.child,
-        probes=probes,
-        opened=opened,
-        kept=kept,
-        began=began,
-        writer=writer,
-        loss=loss,
-        intake=intake,
-        loss_feed=LossFeed(probes, loss, writer),
-        changes=ChangeNotes(
-            opened.header["devices"],
-            opened.seen,
-            opened.files,
-            writer,
-            opened.cgroups,
-            CpuWatch() if "wait" in opened.header.get("path", {}).get("parts", ()) else None,
-        ),
-        limits=limits,
-        rotation=Rotation(opened.sink, writer),
-        flight=Flight(opened.sink, writer, options.after, options.every),
-        watch=CostWatch(
-            probes,
-            opened.count_runs,
-            options.max_cpu,
-            now_ns,
-            SITES_ADVICE if options.max_cpu_ends else ADVICE,
-        ),
-        call_budget=CallBudget(probes, options.call_budget, now_ns),
-        progress=Progress(on_status, now_ns, intake, writer, loss),
-        urgency=urgency,
-    )
-    opened.cgroups.start()
-    stack.callback(opened.cgroups.stop)
-    small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-    messages = [*opened.messages, *opened.stacks.nameless(), small, probes.short_of_memory()]
-    for message in ("", *filter(None, messages)):
-        running.progress.report(now_ns, message)
-    opened.messages.clear()
-    if opened.guard is not None:
-        opened.guard.go()
-    return running

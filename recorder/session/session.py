@@ -10,7 +10,7 @@ from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.session.finishing import finish
 from biotrail.recorder.session.opening import open_recording, prepare
 from biotrail.recorder.session.rights_kept import reduce
-from biotrail.recorder.session.running import start
+from biotrail.recorder.session.running import Running
 from biotrail.recorder.session.session_types import RecordOptions, Status, Summary
 
 __all__ = ["Probes", "RecordOptions", "Status", "Summary", "record"]
@@ -40,7 +40,7 @@ def record(
             if options.give_up_rights:
                 kept, warning = reduce(options, prepared.probes)
                 opened.messages.extend([warning] if warning else [])
-            running = start(opened, kept, on_status, stack, undo)
+            running = Running(opened, kept, on_status, stack, undo)
             undo.pop_all()
         try:
             running.loop()

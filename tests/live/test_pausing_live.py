@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from biotrail.recorder.host.cgroups import unified
-from biotrail.recorder.pausing import held, stops
+from biotrail.recorder.pausing import stops
 from tests.support.record_command import (
     SECONDS,
     biotrail,
@@ -73,7 +73,7 @@ def stands(pid: int) -> bool:
 
 def listed(suspect: int | str) -> dict[str, Any]:
     """The list's entry of a process, or of a cgroup by its name; empty: it has none."""
-    for path in Path(held.DIRECTORY).glob("*.json"):
+    for path in Path(stops.DIRECTORY).glob("*.json"):
         with suppress(OSError, ValueError):  # it is taken off the list, or being written
             entry: dict[str, Any] = json.loads(path.read_text())
             if suspect in (entry.get("pid"), Path(entry.get("directory", "")).name):

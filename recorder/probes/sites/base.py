@@ -2,26 +2,30 @@
 """What programs at chosen sites have in common: their object, filters, ring and losses."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.filters import Filters, descendants
+from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
 from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.host import cgroups, memory_limit
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.base import BaseProbes
+from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.core import allow_locked_memory
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.kernel.program_info import ProgInfo
 from biotrail.recorder.probes.maps import admission
-from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
+from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
 from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
+from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing, fitting
@@ -32,6 +36,7 @@ from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.shared import plain_class
 from biotrail.recorder.schema.site_structs import SITE_COUNTS
 from biotrail.recorder.schema.structs import fields
+from biotrail.recorder.sites.expressions import Value
 
 _ONE = ctypes.c_uint64(1)
 _BLOCK = Path("/sys/class/block")
@@ -160,9 +165,21 @@ def per_cpu(
     return list(values)
 
 
-def ensure_start() -> None:
-    """Raise ProbeError where memory has no room for what reads the kernel's types."""
-    ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+ALL_TEMPLATES = (
+    *("bt_pair_begin", "bt_pair_end", "bt_pair_begin_p", "bt_pair_end_p"),
+    *("bt_pair_begin_f", "bt_pair_end_f", "bt_hit_typed", "bt_hit_typed_p"),
+    *("bt_hit_entry_copy", "bt_hit_return_copy", "bt_hit_entry", "bt_hit_return"),
+    "bt_hit_session",
+)
+"""Programs of the object; those that are not needed are not loaded."""
+
+
+def fill_value(to: Any, value: Value) -> None:
+    """Fill a struct bt_value."""
+    to.source, to.size, to.steps = int(value.source), value.size, value.steps
+    to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
+    for index, offset in enumerate(value.at):
+        to.at[index] = offset
 
 
 class SiteProbes(BaseProbes):
@@ -178,6 +195,8 @@ class SiteProbes(BaseProbes):
     def __init__(self) -> None:
         super().__init__()
         self.enums: KernelEnums = {}
+        self.counts_skips = False
+        self._hold_irqs = self._tells_made = False
         self._object: BpfObject | None = None
         self._ring: SiteRing | None = None
         self._wanted_bytes = 0
@@ -198,6 +217,58 @@ class SiteProbes(BaseProbes):
             f"{self._wanted_bytes >> 10}: a memory limit leaves no room for more, so records may "
             "be lost under load; raise the memory limit of this service or login"
         )
+
+    @staticmethod
+    def _check_start(filters: Filters) -> None:
+        """Raise ProbeError where rights or memory are missing; allow locked memory."""
+        require_rights()
+        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        check_tasks(filters)
+        allow_locked_memory()
+
+    def _read_kernel(self) -> bool:
+        """Take facts from the kernel's types; return whether its tracepoints are preemptible."""
+        with KernelBtf() as btf:
+            self.enums = kernel_enums(btf)
+            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
+            self._hold_irqs = btf.has_function("bpf_local_irq_save")
+            self._tells_made = btf.parameters(TRACEPOINT) is not None
+            return is_preemptible(btf)
+
+    def _load(
+        self,
+        templates: Collection[str],
+        filters: Filters,
+        devices: Sequence[tuple[int, int]],
+        fill: Callable[[BpfObject], None],
+        ring: int,
+        *,
+        record: bool = False,
+        count: bool = False,
+    ) -> BpfObject:
+        """Load the object with these templates, and map its ring. Raises ProbeError.
+
+        fill: sets constants and sizes of maps before. ring: its wanted bytes.
+        """
+        bpf = self._object = BpfObject(object_path())
+        for name in ALL_TEMPLATES:
+            bpf.set_autoload(name, name in templates)
+        cgroups = self._cgroups = set_filters(
+            bpf,
+            filters,
+            devices,
+            hold_irqs=self._hold_irqs,
+            tells_made=self._tells_made,
+            record=record,
+            count=count,
+        )
+        fill(bpf)
+        size = self._size_ring(ring)
+        bpf.load()
+        fill_ids(bpf, filters)
+        cgroups.open()
+        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
+        return bpf
 
     def _size_ring(self, wanted: int) -> int:
         """Set the ring's size before loading: `wanted` bytes, or what memory allows; return it.

@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from biotrail.recorder.filters.filters import Filters, check_tasks
+from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.capability import require_rights
-from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
-from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
-from biotrail.recorder.probes.programs import is_preemptible
-from biotrail.recorder.probes.sites import attaching, base, functions
+from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
     Descriptors,
@@ -25,10 +20,10 @@ from biotrail.recorder.probes.sites.attaching import (
     Template,
     Way,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path
+from biotrail.recorder.probes.sites.base import SiteProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps, follow_struct
 from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite, Held
-from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
+from biotrail.recorder.probes.sites.ring import ring_bytes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
 from biotrail.recorder.schema.payloads import BackendFacts, End
@@ -38,13 +33,6 @@ from biotrail.recorder.symbols.kallsyms import addresses_by_module
 
 _LETTER = BY_KIND[Kind.HIT].letter
 _PREEMPTIBLE = "_p"
-ALL_TEMPLATES = (
-    *("bt_pair_begin", "bt_pair_end", "bt_pair_begin_p", "bt_pair_end_p"),
-    *("bt_pair_begin_f", "bt_pair_end_f", TYPED, TYPED + _PREEMPTIBLE),
-    *("bt_hit_entry_copy", "bt_hit_return_copy", "bt_hit_entry", "bt_hit_return"),
-    "bt_hit_session",
-)
-"""Programs of the object; those that are not needed are not loaded."""
 NO_ADDRESS = "its address is not known"
 """Reason of functions that kallsyms does not list, as a key of `unseen`."""
 
@@ -76,7 +64,6 @@ class FollowProbes(SiteProbes):
         self.plan = config.plan
         """What is attached; after attach() with what the kernel refused."""
         self.attached = Attached()
-        self.counts_skips = False
         self._maps: FollowMaps | None = None
         self._counts: dict[str, int] = {}
         self._functions: list[FunctionSite] = []
@@ -85,55 +72,33 @@ class FollowProbes(SiteProbes):
 
     def open(self) -> None:
         """Load the templates and map the ring. Raises ProbeError; then nothing stays loaded."""
-        require_rights()
-        ensure_start()
-        check_tasks(self.config.filters)
-        if self.config.devices and not self.plan.device.steps:
+        config = self.config
+        self._check_start(config.filters)
+        if config.devices and not self.plan.device.steps:
             raise ProbeError(
                 f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
                 "`device` (docs/follow.md)"
             )
-        allow_locked_memory()
         # Here, as it takes longer than attaching itself.
         self._functions = self._function_sites()
+        returns = bool(self.plan.functions)
+
+        def fill(bpf: BpfObject) -> None:
+            constants = follow_struct(self.plan, config.choice, returns=returns)
+            bpf.set_initial_value(".rodata.follow", constants)
+            deaths = bool(self.plan.named("death"))
+            self._maps = FollowMaps(bpf, config.choice, returns=returns, has_deaths=deaths)
+
         try:
-            with KernelBtf() as btf:
-                self.enums = kernel_enums(btf)
-                self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-                self._typed = TYPED + (_PREEMPTIBLE if is_preemptible(btf) else "")
-                self._load(
-                    hold_irqs=btf.has_function("bpf_local_irq_save"),
-                    tells_made=btf.parameters(TRACEPOINT) is not None,
-                )
+            self._typed = TYPED + (_PREEMPTIBLE if self._read_kernel() else "")
+            names = {self._typed, *functions.templates(config.way)}
+            ring = ring_bytes(config.ring_bytes)
+            self._load(names, config.filters, config.devices, fill, ring)
+            if self._maps is not None:
+                self._maps.map()
         except (OSError, ProbeError):
             self.close()
             raise
-
-    def _load(self, *, hold_irqs: bool, tells_made: bool) -> None:
-        bpf = self._object = BpfObject(object_path())
-        needed = {self._typed, *functions.templates(self.config.way)}
-        for name in ALL_TEMPLATES:
-            bpf.set_autoload(name, name in needed)
-        cgroups = self._cgroups = base.set_filters(
-            bpf,
-            self.config.filters,
-            self.config.devices,
-            hold_irqs=hold_irqs,
-            tells_made=tells_made,
-        )
-        returns = bool(self.plan.functions)
-        bpf.set_initial_value(
-            ".rodata.follow", follow_struct(self.plan, self.config.choice, returns=returns)
-        )
-        self._maps = FollowMaps(
-            bpf, self.config.choice, returns=returns, has_deaths=bool(self.plan.named("death"))
-        )
-        size = self._size_ring(ring_bytes(self.config.ring_bytes))
-        bpf.load()
-        base.fill_ids(bpf, self.config.filters)
-        cgroups.open()
-        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
-        self._maps.map()
 
     def attach(self) -> None:
         """Attach functions and tracepoints, then let lives begin. Raises ProbeError.

@@ -6,21 +6,20 @@ import mmap
 import os
 import platform
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.maps.stack_maps import before_zero, max_depth
-from biotrail.recorder.probes.sites.base import per_cpu
+from biotrail.recorder.probes.sites.base import fill_value, per_cpu
 from biotrail.recorder.probes.sites.ring import SITE_ENTRY
-from biotrail.recorder.schema import follow_structs, site_structs
+from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import LifeState, Machine
-from biotrail.recorder.schema.limits import VALUE_STEPS
 from biotrail.recorder.schema.shared import plain_class
 from biotrail.recorder.schema.structs import fields
-from biotrail.recorder.sites.expressions import Value
 from biotrail.recorder.sites.following import FollowPlan
 
 CALL_THREADS = 4096
@@ -29,19 +28,11 @@ STACKS = 16384
 _MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 _LOOK_NS = 100_000_000
 _IDLE_NS = 200_000_000
-_STACK_MAP = "bt_site_stacks"
+_STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
 
 
-class ValueStruct(ctypes.Structure):
-    """`struct bt_value`."""
-
-    _fields_ = fields(site_structs.VALUE)
-
-
-class FollowStruct(ctypes.Structure):
-    """`struct bt_follow`."""
-
-    _fields_ = fields(follow_structs.FOLLOW, {"bt_value": ValueStruct})
+FollowStruct: type[Any] = plain_class(follow_structs.FOLLOW)
+"""`struct bt_follow`."""
 
 
 class NumbersStruct(ctypes.Structure):
@@ -78,35 +69,20 @@ class Choice:
     idle_ns: int = 2_000_000_000
 
 
-def value_struct(value: Value) -> ValueStruct:
-    """Return a compiled expression as the programs read it."""
-    at = (ctypes.c_uint32 * VALUE_STEPS)(*value.at)
-    return ValueStruct(
-        source=value.source,
-        size=value.size,
-        steps=value.steps,
-        shift=value.shift,
-        bits=value.bits,
-        is_signed=value.is_signed,
-        at=at,
-    )
-
-
-def follow_struct(plan: FollowPlan, choice: Choice, *, returns: bool) -> FollowStruct:
-    """Return the constants of the programs. returns: functions' returns are recorded."""
-    births = sum(site.birth for site in plan.sites)
-    chooses = choice.every > 1 or births > 1
-    return FollowStruct(
-        detail=value_struct(plan.detail),
-        device=value_struct(plan.device),
-        process=value_struct(plan.process),
+def follow_struct(plan: FollowPlan, choice: Choice, *, returns: bool) -> Any:
+    """Return the constants of the programs, a FollowStruct. returns: returns are recorded."""
+    made = FollowStruct(
         slower_ns=choice.slower_ns,
         lives=choice.lives,
         every=choice.every,
-        remember=chooses,
+        remember=choice.every > 1 or sum(site.birth for site in plan.sites) > 1,
         returns=returns,
         machine=_MACHINES.get(platform.machine(), 0),
     )
+    fill_value(made.detail, plan.detail)
+    fill_value(made.device, plan.device)
+    fill_value(made.process, plan.process)
+    return made
 
 
 class FollowMaps:
@@ -129,7 +105,11 @@ class FollowMaps:
             ("bt_free_lives", 4, slots),
             ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept),
             ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
-            ("bt_calls_of_threads", _calls_bytes(bpf), CALL_THREADS if returns else 1),
+            (
+                "bt_calls_of_threads",
+                bpf.value_size("bt_calls_of_threads"),
+                CALL_THREADS if returns else 1,
+            ),
             (_STACK_MAP, self._depth * 8, STACKS),
         ):
             bpf.set_map_size(name, value_size, entries)
@@ -255,8 +235,3 @@ class FollowMaps:
         self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
         while self._mapped:
             self._mapped.pop().close()
-
-
-def _calls_bytes(bpf: BpfObject) -> int:
-    """Return the size of a thread's open calls (struct bt_open_calls)."""
-    return bpf.value_size("bt_calls_of_threads")

@@ -3,32 +3,27 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.filters.left_out import LeftOut
-from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
-from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
-from biotrail.recorder.probes.maps.file_maps import Files
-from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
+from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
-from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.planning import planned
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
+from biotrail.recorder.schema.payloads import BackendFacts, End
 
 
 def follow_beside(
     block: Probes, options: FollowOptions, filters: Filters, devices: Sequence[tuple[int, int]]
-) -> "JoinedProbes":
+) -> Probes:
     """Return probes that record what `block` does, and follow what `options` say; not open yet.
 
     filters: those on tasks hold for what is followed too. devices: (dev_t of the disk, of the
@@ -41,44 +36,35 @@ def follow_beside(
     choice = Choice(options.every, options.at_once, options.lives, options.slower_ns)
     disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
     config = FollowConfig(made.plan, made.way, choice, filters, disks)
-    return JoinedProbes(block, FollowProbes(config))
+    return cast(Probes, JoinedProbes(block, FollowProbes(config)))
 
 
 class JoinedProbes:
-    """Two backends as one: the block layer's events, and followed objects; fits backend.Probes."""
+    """Two backends as one: the block layer's events, and followed objects; fits backend.Probes.
+
+    What is not here is the block layer's alone.
+    """
+
+    waker = None
+    """The ring of followed objects wakes nobody."""
 
     def __init__(self, block: Probes, follow: FollowProbes) -> None:
         """Keep both; neither is open."""
         self._block, self._follow = block, follow
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the block layer's probes have."""
+        return getattr(self._block, name)
 
     @property
     def capabilities(self) -> Capabilities:
         """What both can do."""
         return self._block.capabilities._replace(site_stacks=True)
 
-    @property
-    def sizes(self) -> RingSizes | None:
-        """Sizes of each CPU's rings, for the block layer's events; None before open()."""
-        return self._block.sizes
-
-    @property
-    def files(self) -> Files:
-        """Which file facts are recorded, once open."""
-        return self._block.files
-
-    @property
-    def path(self) -> PathChoice:
-        """Which parts of the path are recorded, once open."""
-        return self._block.path
-
     def path_runs(self) -> PathRuns:
         """Return how often the programs of the path, and those that follow, ran since open."""
         runs = self._block.path_runs()
         return replace(runs, by_part={**runs.by_part, PART: self._follow.runs() or 0})
-
-    def stop_timing(self) -> None:
-        """Time no calls and waits any more."""
-        self._block.stop_timing()
 
     def open(self) -> None:
         """Load programs and maps of both. Raises ProbeError; then nothing stays loaded."""
@@ -90,10 +76,7 @@ class JoinedProbes:
             raise
 
     def attach(self) -> None:
-        """Start recording. Raises ProbeError.
-
-        What follows is attached last: of a life that is recorded, the events are.
-        """
+        """Start recording, the lives last: of a life that is recorded, the events are."""
         self._block.attach()
         self._follow.attach()
 
@@ -119,46 +102,18 @@ class JoinedProbes:
         """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
         return self._block.lost() + self._follow.lost()
 
-    def too_deep(self) -> NDArray[np.uint64]:
-        """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
-        return self._block.too_deep()
-
-    def left_out(self) -> LeftOut:
-        """Return running totals of the bios and events that the filters left out."""
-        return self._block.left_out()
-
-    def kernel_enums(self) -> KernelEnums:
-        """Return the header's `op_enum` and `flag_bits`: numbers by name."""
-        return self._block.kernel_enums()
-
     def backend_facts(self) -> BackendFacts:
         """Return the header's entries about the backend, with "sites"."""
-        facts: BackendFacts = {**self._block.backend_facts()}
-        facts["sites"] = self._follow.backend_facts()["sites"]
-        return facts
+        return {**self._block.backend_facts(), "sites": self._follow.backend_facts()["sites"]}
 
     def programs(self) -> list[ProgramInfo]:
         """Return every program of both; those that follow have the part PART."""
         followed = [replace(program, part=PART) for program in self._follow.programs()]
         return self._block.programs() + followed
 
-    def runs(self) -> int | None:
-        """Return None: the block layer's programs run about once for each event."""
-        return self._block.runs()
-
     def end_facts(self) -> End:
         """Return the END frame's entries of both."""
-        facts = self._block.end_facts().copy()
-        facts.update(self._follow.end_facts())
-        return facts
-
-    def count_runs(self, on: bool) -> None:
-        """Switch the kernel's counting of program runs and time, which is the whole machine's."""
-        self._block.count_runs(on)
-
-    def triggered(self) -> list[Hit]:
-        """Return the triggers that fired since the last call, by time."""
-        return self._block.triggered()
+        return {**self._block.end_facts(), **self._follow.end_facts()}
 
     def fresh_stacks(self) -> FreshStacks:
         """Return the call stacks that are new since the last call, of both."""
@@ -168,23 +123,6 @@ class JoinedProbes:
         """Return a message if the ring of lives is smaller for want of memory; "" if it is not."""
         found = (self._block.short_of_memory(), self._follow.short_of_memory())
         return "; ".join(message for message in found if message)
-
-    def own_file(self, file: OwnFile) -> None:
-        """Mark I/O of this file as the recorder's own from now on."""
-        self._block.own_file(file)
-
-    @property
-    def waker(self) -> None:
-        """None: the ring of followed objects wakes nobody."""
-        return None
-
-    def told_descriptor(self) -> int | None:
-        """Return a descriptor that is readable when there are cgroups to be told."""
-        return self._block.told_descriptor()
-
-    def told_cgroups(self) -> list[ToldCgroup]:
-        """Return cgroups that were made, or charged for the first time, since the last call."""
-        return self._block.told_cgroups()
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
         """Record a cgroup, by id, and those below it, from now on, or no longer; in both."""

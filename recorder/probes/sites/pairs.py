@@ -10,15 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.recorder.filters.filters import Filters, check_tasks
+from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
-from biotrail.recorder.probes.capability import require_rights
-from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
-from biotrail.recorder.probes.programs import is_preemptible
-from biotrail.recorder.probes.sites import attaching, base
+from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
     Descriptors,
@@ -26,11 +21,14 @@ from biotrail.recorder.probes.sites.attaching import (
     ProgramType,
     Template,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes, ensure_start, object_path, per_cpu
-from biotrail.recorder.probes.sites.follow import ALL_TEMPLATES
+from biotrail.recorder.probes.sites.base import (
+    SiteProbes,
+    fill_value,
+    per_cpu,
+)
 from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.pair_facts import function_names, needs_symbols, pair_facts
-from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES, SiteRing, ring_bytes
+from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES, ring_bytes
 from biotrail.recorder.probes.sites.tracepoints import TYPED, Tracepoint, Tracepoints
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
@@ -46,7 +44,6 @@ from biotrail.recorder.schema.payloads import PairCounts as EndCounts
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.schema.shared import plain_class
 from biotrail.recorder.sites.declarations import Pair
-from biotrail.recorder.sites.expressions import Value
 from biotrail.recorder.sites.resolving import ResolvedPair, ResolvedSide, resolve
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
@@ -121,14 +118,6 @@ def _fill_side(to: Any, side: ResolvedSide) -> None:
     for place, condition in zip(to.conditions, side.conditions, strict=False):
         fill_value(place.value, condition.value)
         place.operand, place.operator = condition.operand, condition.operator
-
-
-def fill_value(to: Any, value: Value) -> None:
-    """Fill a struct bt_value."""
-    to.source, to.size, to.steps = int(value.source), value.size, value.steps
-    to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
-    for index, offset in enumerate(value.at):
-        to.at[index] = offset
 
 
 def size_maps(bpf: BpfObject, pairs: Sequence[ResolvedPair], max_open: int, by_values: int) -> None:
@@ -252,7 +241,6 @@ class PairProbes(SiteProbes):
         self.config = config
         self.pairs: list[ResolvedPair] = []
         """The pairs as this kernel has them; set by open()."""
-        self.counts_skips = False
         self.final: list[PairReading] = []
         """The totals after detach(), also once closed."""
         self.symbols: LiveKernelSymbols | None = None
@@ -266,60 +254,42 @@ class PairProbes(SiteProbes):
         Raises SiteError: a tracepoint or field does not exist, or cannot be a key. ProbeError: no
         rights, no BTF, no tracefs, or the kernel refuses the programs; nothing stays loaded then.
         """
-        require_rights()
-        ensure_start()
-        check_tasks(self.config.filters)
+        config = self.config
+        self._check_start(config.filters)
         known = Tracepoints(TypeTable.kernel())
-        self.pairs = resolve_all(self.config, known)
+        self.pairs = resolve_all(config, known)
         # Now, as the right to see addresses is given up later.
         self.symbols = LiveKernelSymbols() if needs_symbols(self.pairs) else None
-        allow_locked_memory()
+
+        def fill(bpf: BpfObject) -> None:
+            bpf.set_initial_value(".rodata.pairs", section(self.pairs))
+            size_maps(bpf, self.pairs, config.max_open, config.by_values)
+
         try:
-            with KernelBtf() as btf:
-                self.enums = kernel_enums(btf)
-                self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-                preemptible = is_preemptible(btf)
-                hold_irqs = btf.has_function("bpf_local_irq_save")
-                tells_made = btf.parameters(TRACEPOINT) is not None
+            preemptible = self._read_kernel()
             events = [
                 event
                 for index, pair in enumerate(self.pairs)
                 for event in _events(pair, index, known, preemptible)
             ]
-            self._load(events, hold_irqs=hold_irqs, tells_made=tells_made)
+            bpf = self._load(
+                {event.template for event in events},
+                config.filters,
+                config.devices,
+                fill,
+                ring_bytes(config.ring_bytes) if config.record else SMALLEST_RING_BYTES,
+                record=config.record,
+                count=True,
+            )
+            for event in events:
+                with Descriptors() as modules:
+                    place = _place(event, modules)
+                    descriptor = Template.of(bpf, event.template).load(place, event.cookie)
+                self._programs.add(descriptor)
+                self._events.append(replace(event, descriptor=descriptor))
         except (OSError, ProbeError):
             self.close()
             raise
-
-    def _load(self, events: list[_Event], *, hold_irqs: bool, tells_made: bool) -> None:
-        config = self.config
-        bpf = self._object = BpfObject(object_path())
-        used = {event.template for event in events}
-        for name in ALL_TEMPLATES:
-            bpf.set_autoload(name, name in used)
-        cgroups = self._cgroups = base.set_filters(
-            bpf,
-            config.filters,
-            config.devices,
-            hold_irqs=hold_irqs,
-            tells_made=tells_made,
-            record=config.record,
-            count=True,
-        )
-        bpf.set_initial_value(".rodata.pairs", section(self.pairs))
-        size_maps(bpf, self.pairs, config.max_open, config.by_values)
-        wanted = ring_bytes(config.ring_bytes) if config.record else SMALLEST_RING_BYTES
-        size = self._size_ring(wanted)
-        bpf.load()
-        base.fill_ids(bpf, config.filters)
-        cgroups.open()
-        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
-        for event in events:
-            with Descriptors() as modules:
-                place = _place(event, modules)
-                descriptor = Template.of(bpf, event.template).load(place, event.cookie)
-            self._programs.add(descriptor)
-            self._events.append(replace(event, descriptor=descriptor))
 
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.log import LogReader, LogWriter
-from biotrail.recorder.notes.containers import ContainerWatch, NamesChild
+from biotrail.recorder.notes.cgroups import ContainerWatch, NamesChild
 from biotrail.recorder.output.series import Background
 from biotrail.recorder.schema.payloads import ContainersNote
 
