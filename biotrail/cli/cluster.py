@@ -197,7 +197,6 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
 
 @contextmanager
 def _connected(scheduler: str) -> Iterator[Client]:
-    """Yield a client of the scheduler at an address, whose workers have this version."""
     try:
         client = Client(scheduler, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
@@ -211,7 +210,6 @@ def _connected(scheduler: str) -> Iterator[Client]:
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
-    """Raise ConversionError unless there are workers, all with this version of biotrail."""
     if not client.scheduler_info(n_workers=-1)["workers"]:
         raise ConversionError(
             f"{scheduler}: the scheduler has no workers; start some (dask worker {scheduler})"
@@ -314,7 +312,6 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
 
 
 def _is_archive(file: str) -> bool:
-    """Tell whether a path, or a URL with or without options, is named as an archive."""
     return file.partition("?")[0].endswith(SUFFIX)
 
 
@@ -360,7 +357,6 @@ def _read(
 
 
 def _reduced(client: Client, task: Callable[..., Part], parts: list[Future], *more: Any) -> Future:
-    """Return the future of `task` of the parts and `more`."""
     return client.submit(task, parts, *more, pure=False, priority=_FIRST)
 
 

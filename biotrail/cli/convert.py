@@ -346,14 +346,12 @@ def _convert(logs: tuple[str, ...], asked: Asked) -> tuple[Result, list[str]]:
 def _one(
     log: str, source: Opened, form: str, target: str, asked: Asked
 ) -> tuple[Result, list[str]]:
-    """Convert one recording; return the result and lines about it. log: its path, for messages."""
     other = _beside(log, source, form, asked)
     result = convert_one(source, form, target, asked.force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
 def _beside(log: str, source: Opened, form: str, asked: Asked) -> "Beside | None":
-    """Return the trace that the output holds, too: the one asked for, or the log itself."""
     is_trace = source.trace.context.header.get("backend") == "perfetto"
     if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
         return None

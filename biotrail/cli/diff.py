@@ -203,7 +203,6 @@ def _sides(
 
 
 def _all_different(runs: list[Recording], equal: bool) -> None:
-    """Raise click.UsageError if a run that was given as equal is one of A or B."""
     known = [run.log_id for run in runs if run.log_id.strip("0")]
     if equal and len(set(known)) < len(known):
         raise click.UsageError("--equal takes runs that are neither in A nor in B, each once")
@@ -215,7 +214,6 @@ def _name(side: tuple[str, ...]) -> str:
 
 
 def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) -> list[Recording]:
-    """Read the recordings of A or of B to their ends, and return their figures."""
     with recordings(side, reading, twice=cut.needs_file() or blame is not None) as found:
         return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut, blame))]
 
@@ -262,7 +260,6 @@ def _pairs(
 
 
 def _print(diff: Diff, names: tuple[str, str], everything: bool) -> None:
-    """Print the comparison as tables. names: of A and B; everything: all figures."""
     from biotrail.text.columns import console
     from biotrail.text.diff import parts
 

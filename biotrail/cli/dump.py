@@ -124,10 +124,6 @@ def command(
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
-    """Yield the chosen records as blkparse's lines, in time order.
-
-    Task names are learned from all records (`trace.tasks`), whatever is chosen.
-    """
     from biotrail.converters.outputs.blktrace import blkparse
 
     tasks = trace.tasks
@@ -227,10 +223,6 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
 
 
 def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> dict[str, list[Any]]:
-    """Return field → values, one per record, with names of device, operation, flags and status.
-
-    Pointers are hexadecimal text. A null pointer, no sector and no tag are None.
-    """
     columns: dict[str, list[Any]] = {}
     for name in records.dtype.names or ():
         if name in _HIDDEN:
@@ -264,7 +256,6 @@ def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
 
 
 def _text(row: Row) -> str:
-    """Return a record as a line: time, CPU, kind, device, operation, sectors, other fields."""
     cpu = "?" if row["cpu"] is None else row["cpu"]
     parts = [f"{row['seconds']:14.9f} {cpu:>3} {row['kind']}"]
     if "dev" in row:

@@ -195,7 +195,6 @@ def command(struct: str, command: tuple[str, ...], asked: FollowArguments) -> in
 
 
 def _print_tree(record: Any) -> int:
-    """Record to a log that is deleted again, and print its lives; return the exit status."""
     with tempfile.TemporaryDirectory(prefix="biotrail-follow-") as directory:
         log = os.path.join(directory, "follow.biotrail")
         status: int = record(log)
@@ -342,7 +341,6 @@ class _Says:
 
 
 def _recorded(summary: Summary, counts: Mapping[str, int]) -> str:
-    """Return how many lives and hits were recorded, and at which cost."""
     lives, quick = counts.get("born", 0), counts.get("quick", 0)
     open_ones = lives - counts.get("ended", 0) - counts.get("reused", 0)
     open_ones -= counts.get("idle", 0)

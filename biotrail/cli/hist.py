@@ -156,7 +156,6 @@ def _question(
 def _read(
     one: Given, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
 ) -> tuple[Trace, Distribution, str]:
-    """Return a log's trace, its distribution, and its unit's name."""
     source = one.opened(cut)
     question, name = asked(source)
     found = distribution(source.trace, question, source.selection.choice)
@@ -164,7 +163,6 @@ def _read(
 
 
 def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure | None:
-    """Return what was asked for; None: what is usual for the log."""
     if sum((size, depth, stage is not None, pairs)) > 1:
         raise click.UsageError("--stage, --size, --depth and --pairs are questions: ask one")
     if pairs:
@@ -175,7 +173,6 @@ def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure
 
 
 def _usual(trace: Trace) -> Measure:
-    """Return the latency of I/O, or of pairs where the log has nothing else."""
     return Measure.PAIRS if pairs_alone(trace.context.header) else Measure.LATENCY
 
 
@@ -260,7 +257,6 @@ def as_dict(
 
 
 def _name(trace: Trace, found: Distribution, code: int, text: str) -> dict[str, str]:
-    """Return what a histogram is of: device and operation, or pair and value of --by."""
     if found.question.measure == Measure.PAIRS:
         return {"pair": found.pair_names.name(code), "by": text}
     return {"device": trace.context.device_name(code), "operation": text}

@@ -193,7 +193,6 @@ def _figures(joined: "Guest") -> "Figures":
 
 
 def _print_guest(joined: "Guest") -> None:
-    """Print where the time of a guest's requests went on its host."""
     from biotrail.text.columns import console
     from biotrail.text.guests import guest_lines, stage_table
 
@@ -217,7 +216,6 @@ class Reported:
 
 
 def _read(one: Given, asked: Asked) -> tuple[Opened, Report]:
-    """Read a recording and make its report; with --blame read it twice."""
     source = one.opened(asked.cut)
     blaming = Blaming.by(one.again, asked.cut, asked.blame) if asked.blame is not None else None
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
@@ -251,7 +249,6 @@ def _write_csv(
 def _as_dict(
     reported: Sequence[Reported], lined: Sequence[Lined], limit: int | None
 ) -> dict[str, Any]:
-    """Return the report for JSON or, of several recordings, their reports as `recordings`."""
     if not reported[0].given.label:
         return _one_as_dict(reported[0], limit)
     by_label = {one.label: one for one in lined}
@@ -313,7 +310,6 @@ def _write_pages(logs: tuple[str, ...], asked: Asked) -> None:
 def _print_all(
     reported: Sequence[Reported], lined: Sequence[Lined], limit: int | None, order: Order | None
 ) -> None:
-    """Print all reports; of several recordings first the tables that compare them."""
     if reported[0].given.label:
         from biotrail.cli.reporting.comparison import parts
         from biotrail.text.columns import console

@@ -262,12 +262,10 @@ def _ios_or_calls(
 
 
 def _has_pairs_alone(one: Given, asked: Asked) -> bool:
-    """Return whether a recording has pairs of events, and no block I/O."""
     return pairs_alone(asked.cut.limited(one.again()).context.header)
 
 
 def _pairs(given: Sequence[Given], asked: Asked) -> Callable[[], None]:
-    """Find the slowest pairs of all recordings; return how to print them."""
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
     over = nanoseconds(asked.over or 0)
@@ -315,7 +313,6 @@ def _print_json(
 
 
 def _print_text(findings: Sequence[tuple[Given, Findings]], kind: _Kind, asked: Asked) -> None:
-    """Print what was found in all recordings, then how much of each log was read."""
     rows = [(one.label, found.trace, found.slowest) for one, found in findings]
     by_size = asked.order == Order.BYTES
     for line in kind.lines(rows, findings[0][1].wanted, asked.detail, by_size):

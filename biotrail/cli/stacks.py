@@ -142,7 +142,6 @@ def _print_json(
 
 
 def _print_all(tables: Sequence[tuple[Given, tuple[Opened, StackTable]]], asked: Asked) -> None:
-    """Print the stacks of one recording after the other, folded or as text."""
     most = MOST_STACKS if asked.limit is None else asked.limit
     for number, (one, (source, table)) in enumerate(tables):
         if asked.as_folded:
@@ -163,10 +162,6 @@ def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
 def _print_folded(
     one: Given, trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None
 ) -> None:
-    """Print a recording's stacks in the folded format, and notes on standard error.
-
-    If it has a label, that is the outermost frame of each stack.
-    """
     stacks = trace.stacks.all()
     groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit)
     above = f"{one.label.replace(';', ':')};" if one.label else ""
@@ -192,7 +187,6 @@ def _check_flame(target: str, force: bool) -> None:
 def _write_flame(
     target: str, tables: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
 ) -> None:
-    """Write one flame graph of all recordings; if they are several, each is an outermost frame."""
     from biotrail.cli.reporting import flame_graph
     from biotrail.converters.analysis.stacks.flame import Recorded
 

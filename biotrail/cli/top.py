@@ -86,7 +86,6 @@ class Watch:
             self._show(last=True)
 
     def _idle(self) -> None:
-        """Advance the time while the source has no events, so that snapshots go on."""
         now = time.monotonic_ns()
         self._live.idle(now)
         self._end = max(self._end, now - QUIET_NS)
@@ -326,7 +325,6 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> Non
 
 
 def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
-    """Open the recorder's log and start reading it; None: the recorder failed before it began."""
     try:
         source = LiveSource(cast(BinaryIO, tee))
     except LogFormatError:

@@ -122,7 +122,6 @@ def find(source: Opened, chosen: Chosen, most: int) -> Found:
 
 
 def _add(found: Found, life: Life, most: int) -> None:
-    """Add a life's figures, and the life itself while there are fewer than `most`."""
     found.merged.add(life)
     found.functions.add(life)
     if not most or len(found.kept) < most:
@@ -354,7 +353,6 @@ def command(logs: tuple[str, ...], asked: Asked) -> None:
 
 
 def _print_all(found: Sequence[tuple[Given, Found]], asked: Asked) -> None:
-    """Print the lives of one recording after the other."""
     for number, (one, each) in enumerate(found):
         if asked.as_folded:
             say_all(folded(each.functions, each.following.type, one.label))
@@ -374,7 +372,6 @@ def _print_all(found: Sequence[tuple[Given, Found]], asked: Asked) -> None:
 
 
 def _trees(found: Found, width: int) -> Iterator[str]:
-    """Yield the trees of the lives that are kept, with blank lines between."""
     trace = found.source.trace
     for life in found.kept:
         yield from life_lines(life, found.following, trace.context, trace.start, width)
@@ -384,7 +381,6 @@ def _trees(found: Found, width: int) -> Iterator[str]:
 
 
 def _notes(found: Found, asked: Asked) -> list[str]:
-    """Return sentences on what was read, and on what is missing."""
     trace = found.source.trace
     lines = [] if found.count else ["no life is of this kind: biotrail info shows what the log has"]
     timed = asked.functions or asked.as_folded or asked.flame is not None
@@ -397,7 +393,6 @@ def _notes(found: Found, asked: Asked) -> list[str]:
 
 
 def _facts(found: Found, asked: Asked) -> dict[str, Any]:
-    """Return the lives of a recording for JSON."""
     following = found.following
     made: dict[str, Any] = {"type": following.type, "way": following.way, "lives": found.count}
     if asked.functions:
@@ -411,7 +406,6 @@ def _facts(found: Found, asked: Asked) -> dict[str, Any]:
 
 
 def _write_flame(target: str, one: Given, found: Found, asked: Asked) -> None:
-    """Write the flame graph of a recording's lives and say so."""
     name = Path(one.name).name if one.paths != ["-"] else "standard input"
     notes = _notes(found, asked)
     path = write_flame(target, found, name, notes, asked.force)

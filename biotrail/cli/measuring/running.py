@@ -158,5 +158,4 @@ def _server(
 
 
 def _say_where(address: Address) -> None:
-    """Print the URL."""
     say(f"biotrail: metrics at http://{address}/metrics", err=True)

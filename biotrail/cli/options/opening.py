@@ -174,7 +174,6 @@ def _stream(log: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _standard_input() -> BinaryIO:
-    """Return standard input. Raises click.UsageError where that is a terminal."""
     if sys.stdin.isatty():
         raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
     return sys.stdin.buffer

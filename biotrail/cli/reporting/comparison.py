@@ -75,7 +75,6 @@ def parts(
 
 
 def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> RenderableType:
-    """Return the table of recordings: begin (after the first one's), length, requests, bios."""
     begins = {
         one.label: one.alignment.time(report.begin_ns)
         for one in lined

@@ -98,12 +98,10 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
 
 
 def _look(found: Findings, second: Trace, windows: Iterator[Lifecycles]) -> None:
-    """Look around the slowest I/Os in windows that blame reads."""
     look_around(found, second, None, 0, False, windows)
 
 
 def _guest(figures: "Figures") -> dict[str, Any]:
-    """Return what the page shows of a guest on its host."""
     from biotrail.text.guests import STAGE_MEANINGS, guest_lines
 
     rows, more = bounded(figures.as_dict()["rows"], ROOM["guest"])
