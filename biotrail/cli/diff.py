@@ -9,7 +9,7 @@ from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, of_each, open_recordings, recordings
+from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.pooled import pooled
@@ -218,7 +218,7 @@ def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) 
         return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut, blame))]
 
 
-def _read_one(one: Given, cut: Cut, blame: str | None) -> Recording:
+def _read_one(one: InputRecording, cut: Cut, blame: str | None) -> Recording:
     """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
     source = one.opened(cut)
     trace = source.trace

@@ -275,16 +275,13 @@ def _text(row: Row) -> str:
         named = hidden_of_hit(row)
     elif "pair_name" in row:
         named = hidden_of_pair(row)
-    parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
+    others = {k: v for k, v in row.items() if k not in named and k not in _SHOWN_APART}
+    parts += [_pair(k, v) for k, v in others.items() if v is not None]
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]
     if "tid" in row:
         tid = "?" if row["tid"] is None else row["tid"]
         parts.append(f"{tid} [{row['comm'] or '?'}]")
     return " ".join(parts)
-
-
-def _shown(name: str, value: Any) -> bool:
-    return value is not None and name not in _SHOWN_APART
 
 
 def _pair(name: str, value: Any) -> str:

@@ -136,7 +136,7 @@ def command() -> None:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetOptions:
     """What the options say about the workers, the groups and the form of the report."""
 
     cut: Cut = added(choice_options)
@@ -210,8 +210,8 @@ class Fleet:
 
 @command.command(cls=WithBlame)
 @click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
-@gathered(Fleet, "fleet")
-def report(places: tuple[str, ...], fleet: Fleet) -> None:
+@gathered(FleetOptions, "fleet")
+def report(places: tuple[str, ...], fleet: FleetOptions) -> None:
     """Show where the I/O time of a fleet goes, and which hosts differ from the others.
 
     WHERE is a file, a directory, a glob, or a URL (s3://bucket/2026-11/*.parquet) of archives or
@@ -247,18 +247,18 @@ def report(places: tuple[str, ...], fleet: Fleet) -> None:
         _print(made, fleet.limit)
 
 
-def _made(places: Sequence[str], fleet: Fleet, table: "HostsTable") -> "FleetReport":
+def _made(places: Sequence[str], fleet: FleetOptions, table: "HostsTable") -> "FleetReport":
     try:
         import distributed  # noqa: F401 - the extra's own library, asked for before any work
     except ImportError as error:
         raise ConversionError(
             f"fleet needs the extra fleet ({error}): pip install 'biotrail[fleet]'"
         ) from error
-    from biotrail.cli.cluster import Asked, analyse, client_of, default_workers
+    from biotrail.cli.cluster import ReadOptions, analyse, client_of, default_workers
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
-    asked = Asked(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
+    asked = ReadOptions(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
     status = StatusLine()
     with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
         try:

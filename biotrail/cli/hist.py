@@ -10,7 +10,7 @@ import click
 
 from biotrail.cli.options.cuts import Cut, Opened, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.distribution import (
     Q2C,
@@ -146,7 +146,8 @@ def _question(
     one: Opened,
 ) -> tuple[Question, str]:
     """Return the question to a log, and its unit's name. measure: None: what is usual for it."""
-    here = measure or _usual(one.trace)
+    usual = Measure.PAIRS if pairs_alone(one.trace.context.header) else Measure.LATENCY
+    here = measure or usual
     chosen = _unit(here, unit)
     width = UNITS[here][chosen]
     scale = Scale(_step(here, linear, width))
@@ -154,7 +155,7 @@ def _question(
 
 
 def _read(
-    one: Given, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
+    one: InputRecording, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
 ) -> tuple[Trace, Distribution, str]:
     source = one.opened(cut)
     question, name = asked(source)
@@ -170,10 +171,6 @@ def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure
     if stage is not None:
         return Measure.LATENCY
     return Measure.SIZE if size else Measure.DEPTH if depth else None
-
-
-def _usual(trace: Trace) -> Measure:
-    return Measure.PAIRS if pairs_alone(trace.context.header) else Measure.LATENCY
 
 
 def _unit(measure: Measure, unit: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.hits import Following
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text
@@ -52,7 +52,7 @@ def command(logs: tuple[str, ...], reading: Reading, as_json: bool) -> None:
         say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
 
 
-def _read(one: Given) -> Trace:
+def _read(one: InputRecording) -> Trace:
     trace = one.again()
     for _ in trace.lifecycles():
         pass
@@ -102,7 +102,7 @@ def lines(log: str, trace: Trace) -> list[str]:
         "",
         *_device_lines(trace),
         "",
-        *_loss_lines(trace),
+        *_listed("missing", tallies.loss_lines(trace), "nothing"),
         "",
         *_account_lines(trace),
     ]
@@ -112,19 +112,15 @@ def _field(name: str, value: str) -> str:
     return f"{name:<{_WIDTH}}{value}"
 
 
-def _size(size: int) -> str:
-    """Return a recording's size in bytes as text; of a pipe it may not be known: -1."""
-    return units.size(size) if size >= 0 else "from a pipe"
-
-
 def _origin_lines(log: str, trace: Trace) -> list[str]:
     header, account = trace.context.header, trace.account
     host, kernel = header.get("host", {}), header.get("kernel", {})
     reader = trace.reader
     damaged = reader.problems or reader.damaged or reader.unreadable_bytes
+    size = units.size(reader.size) if reader.size >= 0 else "from a pipe"
     state = "interrupted" if reader.interrupted else "damaged" if damaged else "complete"
     found = [
-        _field("log", f"{log}, {_size(trace.reader.size)}, {state}"),
+        _field("log", f"{log}, {size}, {state}"),
         _field("id", trace.context.log_id),
         _field("written by", f"{header.get('created_by', '?')}, backend {header.get('backend')}"),
         _field("host", f"{trace.context.host}, {host.get('os', '?')}, {host.get('machine', '?')}"),
@@ -320,10 +316,6 @@ def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
     """Return a line per item, the first with the field's name; without items a line with `none`."""
     found = list(items)
     return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
-
-
-def _loss_lines(trace: Trace) -> list[str]:
-    return _listed("missing", tallies.loss_lines(trace), "nothing")
 
 
 def _account_lines(trace: Trace) -> list[str]:

@@ -51,7 +51,7 @@ class PrintOptions:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordCommandOptions:
     """The options of `biotrail record`."""
 
     what: RecordArguments = added(gathered(RecordArguments, "what"))
@@ -63,8 +63,8 @@ class Asked:
 
 @click.command(cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
-@gathered(Asked, "asked")
-def command(command: tuple[str, ...], asked: Asked) -> int:
+@gathered(RecordCommandOptions, "asked")
+def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called

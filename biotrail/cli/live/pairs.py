@@ -111,7 +111,8 @@ def count_pairs(probes: PairProbes, options: LiveOptions, tell: Callable[[str], 
         look.start()
         now_ns = time.monotonic_ns()
         watch = CostWatch(probes, probes.count_runs, options.max_cpu, now_ns, SITES_ADVICE)
-        tell(f"pairing {_names(probes)} {_until(options)}")
+        names = ", ".join(pair.pair.name for pair in probes.pairs)
+        tell(f"pairing {names} {_until(options)}")
         if child is not None:
             child.start()
         shown = _Shown(probes, options)
@@ -168,10 +169,6 @@ def _loop(
             due_ns.append(now_ns + _LOOK_NS)
         stop.sleep(max(min(due_ns) - now_ns, 0) / 1e9, pidfd)
     return ""
-
-
-def _names(probes: PairProbes) -> str:
-    return ", ".join(pair.pair.name for pair in probes.pairs)
 
 
 def _until(options: LiveOptions) -> str:
