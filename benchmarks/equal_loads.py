@@ -198,7 +198,7 @@ def equal_hosts(folder: Path) -> None:
     """Report the equal runs by eights as hosts of fleets; print how many figures are outliers."""
     logs = sorted(folder.glob("equal-*.biotrail"))
     fleets = outliers = differing = figures = with_one = 0
-    asked = cluster.Asked("host")
+    asked = cluster.ReadOptions("host")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         for begin in range(0, len(logs) - HOSTS + 1, HOSTS):
             closed = []
@@ -206,7 +206,7 @@ def equal_hosts(folder: Path) -> None:
                 of_host = Path(temporary) / "host.biotrail"
                 move(log, number, of_host)
                 closed.append(cluster.close([cluster.read([str(of_host)], {}, asked)], asked))
-            found = make_report(cluster.add_up(closed), "host", CONFIDENCE).deviations
+            found = make_report(cluster.merged(closed), "host", CONFIDENCE).deviations
             figures += len(found)
             differing += sum(bool(one.figure.differs) for one in found)
             those = sum(one.outlier for one in found)

@@ -19,7 +19,7 @@ TABLES = ("events", "bios", "requests")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArchiveOptions:
     """What the options say about the archives, and what to ship."""
 
     target: str | None = option(
@@ -96,8 +96,8 @@ class Asked:
 
 @click.command()
 @click.argument("logs", metavar="LOG...", nargs=-1, type=click.Path())
-@gathered(Asked, "asked")
-def command(logs: tuple[str, ...], asked: Asked) -> int:
+@gathered(ArchiveOptions, "asked")
+def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
     """Convert LOGs to Parquet: small, and readable by DuckDB, Polars, pandas, Spark and others.
 
     An archive holds everything that the log holds: every command that reads a log reads an
@@ -147,7 +147,7 @@ def chosen(tables: str | None) -> tuple[str, ...]:
     return names
 
 
-def _file(recordings: list[Recording], target: str, asked: Asked) -> None:
+def _file(recordings: list[Recording], target: str, asked: ArchiveOptions) -> None:
     """Archive one recording as the file `target`, and print lines about it.
 
     Raises click.UsageError for tables other than events, ConversionError for several recordings.

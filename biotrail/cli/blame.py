@@ -118,7 +118,6 @@ def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:
 
 
 def _print(trace: Trace, blamed: Blamed, cut: Cut, limit: int | None) -> None:
-    """Print the matrix, sentences and notes of one recording."""
     screen = console()
     scope: Sequence[str] = report_scope.lines(report_scope.facts(trace, cut))
     if scope:

@@ -39,7 +39,7 @@ from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReadOptions:
     """What the command's options say about how recordings are read."""
 
     by: str
@@ -79,7 +79,7 @@ def look(file: str) -> Seen | LeftOut:
         return LeftOut(file, reason(file, error))
 
 
-def read(files: Sequence[str], columns: dict[str, str], asked: Asked) -> Part:
+def read(files: Sequence[str], columns: dict[str, str], asked: ReadOptions) -> Part:
     """Return what a recording adds to the report; of one that cannot be read, why.
 
     files: all files of the recording, in any order. columns: what the user's table says of its
@@ -110,16 +110,11 @@ def read(files: Sequence[str], columns: dict[str, str], asked: Asked) -> Part:
         return Part(left_out=[LeftOut(name, reason(name, error)) for name in files])
 
 
-def close(parts: Sequence[Part], asked: Asked) -> Part:
+def close(parts: Sequence[Part], asked: ReadOptions) -> Part:
     """Return all recordings of one host as one part, closed; without a recording as they are."""
     if not any(part.recordings for part in parts):
         return merged(parts)
     return closing.close_host(parts, asked.seed, asked.by)
-
-
-def add_up(parts: Sequence[Part]) -> Part:
-    """Return the sum of parts of several hosts."""
-    return merged(parts)
 
 
 def reason(file: str, error: Exception) -> str:
@@ -130,6 +125,10 @@ def reason(file: str, error: Exception) -> str:
 
 MEMORY = 512 << 20
 """Bytes that a worker of the local cluster may have; Dask restarts one that takes more."""
+_LOST = (
+    "the connection to the scheduler was lost before all was read; nothing was changed, so run the "
+    "command again"
+)
 _PATIENCE = 20
 """Seconds that a scheduler has to answer."""
 _CONFIG = {
@@ -192,12 +191,11 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
             ):
                 yield client
         except (CommClosedError, TimeoutError) as error:
-            raise _gone(where) from error
+            raise ConversionError(f"{where}: {_LOST}") from error
 
 
 @contextmanager
 def _connected(scheduler: str) -> Iterator[Client]:
-    """Yield a client of the scheduler at an address, whose workers have this version."""
     try:
         client = Client(scheduler, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
@@ -211,7 +209,6 @@ def _connected(scheduler: str) -> Iterator[Client]:
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
-    """Raise ConversionError unless there are workers, all with this version of biotrail."""
     if not client.scheduler_info(n_workers=-1)["workers"]:
         raise ConversionError(
             f"{scheduler}: the scheduler has no workers; start some (dask worker {scheduler})"
@@ -229,14 +226,6 @@ def _check_workers(client: Client, scheduler: str) -> None:
                 f"{scheduler}: the worker {worker} has biotrail {other}, and this is "
                 f"{__version__}; install the same version everywhere"
             )
-
-
-def _gone(where: str) -> ConversionError:
-    """Return the error to raise when the connection to a scheduler ends."""
-    return ConversionError(
-        f"{where}: the connection to the scheduler was lost before all was read; nothing was "
-        "changed, so run the command again"
-    )
 
 
 FAN_IN = 8
@@ -261,7 +250,7 @@ class Host:
 
 
 def analyse(
-    client: Client, files: Sequence[str], columns: Columns, asked: Asked, told: Told
+    client: Client, files: Sequence[str], columns: Columns, asked: ReadOptions, told: Told
 ) -> Part:
     """Return the part of all files, each host closed; files that cannot be read are named in it.
 
@@ -314,12 +303,11 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
 
 
 def _is_archive(file: str) -> bool:
-    """Tell whether a path, or a URL with or without options, is named as an archive."""
     return file.partition("?")[0].endswith(SUFFIX)
 
 
 def _read(
-    client: Client, hosts: dict[str, Host], columns: Columns, asked: Asked, told: Told
+    client: Client, hosts: dict[str, Host], columns: Columns, asked: ReadOptions, told: Told
 ) -> tuple[Part, list[LeftOut]]:
     """Read all recordings, and return their sum, and the files whose workers failed.
 
@@ -354,13 +342,12 @@ def _read(
             done += 1
             told(f"{done} of {whole} recordings read")
         if len(ready) == FAN_IN:
-            completed.add(_reduced(client, add_up, ready))
+            completed.add(_reduced(client, merged, ready))
             ready = []
-    return _result(_reduced(client, add_up, ready)), broken
+    return _result(_reduced(client, merged, ready)), broken
 
 
 def _reduced(client: Client, task: Callable[..., Part], parts: list[Future], *more: Any) -> Future:
-    """Return the future of `task` of the parts and `more`."""
     return client.submit(task, parts, *more, pure=False, priority=_FIRST)
 
 
@@ -379,10 +366,7 @@ def _failure(files: Sequence[str], future: Future) -> list[LeftOut]:
     Without files one nameless entry. Raises ConversionError: the scheduler is gone.
     """
     if future.status in ("cancelled", "lost"):
-        raise ConversionError(
-            "the connection to the scheduler was lost before all was read; nothing was changed, so "
-            "run the command again"
-        )
+        raise ConversionError(_LOST)
     if future.status != "error":
         return []
     error = future.exception()

@@ -246,7 +246,7 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConvertOptions:
     """What the options say about the output, and the part of the log that goes into it."""
 
     target: str | None = option(
@@ -289,8 +289,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@gathered(Asked, "asked")
-def command(logs: tuple[str, ...], asked: Asked) -> None:
+@gathered(ConvertOptions, "asked")
+def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, an archive, a Perfetto trace with block events, or blktrace's files: DEV (for
@@ -322,7 +322,7 @@ def command(logs: tuple[str, ...], asked: Asked) -> None:
     say_all(lines, err=result.path is None)
 
 
-def _convert(logs: tuple[str, ...], asked: Asked) -> tuple[Result, list[str]]:
+def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list[str]]:
     """Convert the logs to one output; return the result and lines about it.
 
     logs: paths or, alone, `-`; the files of one rotated recording are one log, several
@@ -344,16 +344,14 @@ def _convert(logs: tuple[str, ...], asked: Asked) -> tuple[Result, list[str]]:
 
 
 def _one(
-    log: str, source: Opened, form: str, target: str, asked: Asked
+    log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
-    """Convert one recording; return the result and lines about it. log: its path, for messages."""
     other = _beside(log, source, form, asked)
     result = convert_one(source, form, target, asked.force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
-def _beside(log: str, source: Opened, form: str, asked: Asked) -> "Beside | None":
-    """Return the trace that the output holds, too: the one asked for, or the log itself."""
+def _beside(log: str, source: Opened, form: str, asked: ConvertOptions) -> "Beside | None":
     is_trace = source.trace.context.header.get("backend") == "perfetto"
     if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
         return None
@@ -368,14 +366,14 @@ def _beside(log: str, source: Opened, form: str, asked: Asked) -> "Beside | None
     return beside_itself(reader) if isinstance(reader, PerfettoSource) else None
 
 
-def _checked_output(log: str, asked: Asked) -> tuple[str, str]:
+def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
     """Return (format, output path). Raises click.UsageError for options that do not fit."""
     form, target = checked(log, asked.target, asked.form, asked.cut, asked.drawing)
     _check_beside(form, asked)
     return form, target
 
 
-def _check_beside(form: str, asked: Asked) -> None:
+def _check_beside(form: str, asked: ConvertOptions) -> None:
     """Raise click.UsageError if another trace is asked for that the output cannot hold."""
     if asked.beside is not None:
         if asked.alone:
@@ -383,7 +381,7 @@ def _check_beside(form: str, asked: Asked) -> None:
         check_with(form, asked.beside, asked.drawing)
 
 
-def _merge(recordings: list[Recording], asked: Asked) -> tuple[Result, list[str]]:
+def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, list[str]]:
     """Merge recordings into one trace; return the result and lines about it.
 
     They may be a guest's and its host's. Raises click.UsageError if a cut or parts

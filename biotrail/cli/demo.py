@@ -120,7 +120,6 @@ def workplace() -> Path:
 
 
 def _usable(path: Path) -> bool:
-    """Return whether files in `path` are on a block device that can be recorded, and fit."""
     if (
         not os.access(path, os.W_OK)
         or others_may_replace(path.stat())
@@ -138,7 +137,6 @@ def _usable(path: Path) -> bool:
 
 
 def _recorded(summary: Summary) -> str:
-    """Return a sentence with the recording's events, length, log size and CPU time."""
     about = "" if summary.events_exact else "about "
     return (
         f"Recorded {about}{units.plural(summary.events, 'event')} in "
@@ -148,7 +146,6 @@ def _recorded(summary: Summary) -> str:
 
 
 def _sample(place: Path) -> Path:
-    """Copy the sample log into the directory `place`; return the copy's path."""
     source = resources.files("biotrail") / "data" / SAMPLE
     data = source.read_bytes()
     with output.replacing(place / SAMPLE, force=True) as stream:

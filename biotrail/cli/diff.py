@@ -9,7 +9,7 @@ from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, of_each, open_recordings, recordings
+from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.pooled import pooled
@@ -203,7 +203,6 @@ def _sides(
 
 
 def _all_different(runs: list[Recording], equal: bool) -> None:
-    """Raise click.UsageError if a run that was given as equal is one of A or B."""
     known = [run.log_id for run in runs if run.log_id.strip("0")]
     if equal and len(set(known)) < len(known):
         raise click.UsageError("--equal takes runs that are neither in A nor in B, each once")
@@ -215,12 +214,11 @@ def _name(side: tuple[str, ...]) -> str:
 
 
 def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) -> list[Recording]:
-    """Read the recordings of A or of B to their ends, and return their figures."""
     with recordings(side, reading, twice=cut.needs_file() or blame is not None) as found:
         return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut, blame))]
 
 
-def _read_one(one: Given, cut: Cut, blame: str | None) -> Recording:
+def _read_one(one: InputRecording, cut: Cut, blame: str | None) -> Recording:
     """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
     source = one.opened(cut)
     trace = source.trace
@@ -262,7 +260,6 @@ def _pairs(
 
 
 def _print(diff: Diff, names: tuple[str, str], everything: bool) -> None:
-    """Print the comparison as tables. names: of A and B; everything: all figures."""
     from biotrail.text.columns import console
     from biotrail.text.diff import parts
 

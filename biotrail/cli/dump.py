@@ -124,10 +124,6 @@ def command(
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
-    """Yield the chosen records as blkparse's lines, in time order.
-
-    Task names are learned from all records (`trace.tasks`), whatever is chosen.
-    """
     from biotrail.converters.outputs.blktrace import blkparse
 
     tasks = trace.tasks
@@ -227,10 +223,6 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
 
 
 def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> dict[str, list[Any]]:
-    """Return field → values, one per record, with names of device, operation, flags and status.
-
-    Pointers are hexadecimal text. A null pointer, no sector and no tag are None.
-    """
     columns: dict[str, list[Any]] = {}
     for name in records.dtype.names or ():
         if name in _HIDDEN:
@@ -264,7 +256,6 @@ def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
 
 
 def _text(row: Row) -> str:
-    """Return a record as a line: time, CPU, kind, device, operation, sectors, other fields."""
     cpu = "?" if row["cpu"] is None else row["cpu"]
     parts = [f"{row['seconds']:14.9f} {cpu:>3} {row['kind']}"]
     if "dev" in row:
@@ -284,16 +275,13 @@ def _text(row: Row) -> str:
         named = hidden_of_hit(row)
     elif "pair_name" in row:
         named = hidden_of_pair(row)
-    parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
+    others = {k: v for k, v in row.items() if k not in named and k not in _SHOWN_APART}
+    parts += [_pair(k, v) for k, v in others.items() if v is not None]
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]
     if "tid" in row:
         tid = "?" if row["tid"] is None else row["tid"]
         parts.append(f"{tid} [{row['comm'] or '?'}]")
     return " ".join(parts)
-
-
-def _shown(name: str, value: Any) -> bool:
-    return value is not None and name not in _SHOWN_APART
 
 
 def _pair(name: str, value: Any) -> str:

@@ -75,7 +75,6 @@ def _local(place: str) -> list[str]:
 
 
 def _inside(directory: Path) -> list[str]:
-    """Return what is called as archives and logs are below a directory."""
     named = [one for one in directory.rglob("*") if one.suffix in ENDINGS]
     return [str(one) for one in named if not (one.is_dir() and _inside(one))]
 
@@ -110,7 +109,6 @@ def read_table(path: str) -> HostsTable:
 
 
 def _table(path: str, lines: Iterable[list[str]]) -> HostsTable:
-    """Return the table of the lines. Raises ConversionError."""
     rows: dict[str, dict[str, str]] = {}
     names: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -138,7 +136,7 @@ def command() -> None:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetOptions:
     """What the options say about the workers, the groups and the form of the report."""
 
     cut: Cut = added(choice_options)
@@ -212,8 +210,8 @@ class Fleet:
 
 @command.command(cls=WithBlame)
 @click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
-@gathered(Fleet, "fleet")
-def report(places: tuple[str, ...], fleet: Fleet) -> None:
+@gathered(FleetOptions, "fleet")
+def report(places: tuple[str, ...], fleet: FleetOptions) -> None:
     """Show where the I/O time of a fleet goes, and which hosts differ from the others.
 
     WHERE is a file, a directory, a glob, or a URL (s3://bucket/2026-11/*.parquet) of archives or
@@ -249,19 +247,18 @@ def report(places: tuple[str, ...], fleet: Fleet) -> None:
         _print(made, fleet.limit)
 
 
-def _made(places: Sequence[str], fleet: Fleet, table: "HostsTable") -> "FleetReport":
-    """Return the report of all recordings at `places`. Raises ConversionError."""
+def _made(places: Sequence[str], fleet: FleetOptions, table: "HostsTable") -> "FleetReport":
     try:
         import distributed  # noqa: F401 - the extra's own library, asked for before any work
     except ImportError as error:
         raise ConversionError(
             f"fleet needs the extra fleet ({error}): pip install 'biotrail[fleet]'"
         ) from error
-    from biotrail.cli.cluster import Asked, analyse, client_of, default_workers
+    from biotrail.cli.cluster import ReadOptions, analyse, client_of, default_workers
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
-    asked = Asked(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
+    asked = ReadOptions(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
     status = StatusLine()
     with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
         try:
@@ -274,7 +271,6 @@ def _made(places: Sequence[str], fleet: Fleet, table: "HostsTable") -> "FleetRep
 
 
 def _write_page(made: "FleetReport", target: str, force: bool) -> None:
-    """Write the report as a page to `target`, and say so. Raises OutputError."""
     from biotrail import __version__
     from biotrail.converters.analysis.page.fleet_data import fleet_data
     from biotrail.converters.analysis.page.html import fleet_page
@@ -292,14 +288,12 @@ def _write_page(made: "FleetReport", target: str, force: bool) -> None:
 
 
 def _nothing(left_out: "Sequence[LeftOut]") -> str:
-    """Return why there is no report, by the first file and the number of all."""
     first, more = left_out[0], len(left_out) - 1
     others = f"; {units.plural(more, 'more file')} likewise" if more else ""
     return f"none of the files could be read: {first.file}: {first.why}{others}"
 
 
 def _print(made: "FleetReport", limit: int | None) -> None:
-    """Print the report as tables. limit: rows of each, 0: all; None: the usual number."""
     from biotrail.text.columns import console
     from biotrail.text.fleet import parts
 

@@ -45,7 +45,7 @@ _TASK_HELP = TaskHelp(
 
 
 @dataclass(frozen=True)
-class FollowArguments:
+class FollowCommandOptions:
     """The values of the options of `biotrail follow`."""
 
     output: str | None = option(
@@ -159,8 +159,8 @@ class FollowArguments:
 @click.command()
 @click.argument("struct", metavar="TYPE", type=values.Text())
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
-@gathered(FollowArguments, "asked")
-def command(struct: str, command: tuple[str, ...], asked: FollowArguments) -> int:
+@gathered(FollowCommandOptions, "asked")
+def command(struct: str, command: tuple[str, ...], asked: FollowCommandOptions) -> int:
     """Record which functions kernel objects pass, from their birth to their death.
 
     TYPE is a struct of the kernel: request, bio, sk_buff, folio, task_struct, io_kiocb, or any
@@ -195,7 +195,6 @@ def command(struct: str, command: tuple[str, ...], asked: FollowArguments) -> in
 
 
 def _print_tree(record: Any) -> int:
-    """Record to a log that is deleted again, and print its lives; return the exit status."""
     with tempfile.TemporaryDirectory(prefix="biotrail-follow-") as directory:
         log = os.path.join(directory, "follow.biotrail")
         status: int = record(log)
@@ -219,7 +218,7 @@ def _attach_ns(plan: FollowPlan) -> float:
     return len(plan.functions) * ATTACH_MS[plan.way] * 1e6 if plan.functions else 0.0
 
 
-def dry_run_lines(made: Planned, asked: FollowArguments) -> Iterator[str]:
+def dry_run_lines(made: Planned, asked: FollowCommandOptions) -> Iterator[str]:
     """Yield what would be attached."""
     plan = made.plan
     yield f"struct {plan.struct}: {_what(plan)}"
@@ -253,7 +252,7 @@ def unseen_lines(made: Planned) -> Iterator[str]:
 
 def record_lives(
     made: Planned,
-    asked: FollowArguments,
+    asked: FollowCommandOptions,
     command: Sequence[str],
     log: str,
 ) -> int:
@@ -342,7 +341,6 @@ class _Says:
 
 
 def _recorded(summary: Summary, counts: Mapping[str, int]) -> str:
-    """Return how many lives and hits were recorded, and at which cost."""
     lives, quick = counts.get("born", 0), counts.get("quick", 0)
     open_ones = lives - counts.get("ended", 0) - counts.get("reused", 0)
     open_ones -= counts.get("idle", 0)

@@ -10,7 +10,7 @@ import click
 
 from biotrail.cli.options.cuts import Cut, Opened, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.distribution import (
     Q2C,
@@ -145,7 +145,8 @@ def _question(
     one: Opened,
 ) -> tuple[Question, str]:
     """Return the question to a log, and its unit's name. measure: None: what is usual for it."""
-    here = measure or _usual(one.trace)
+    usual = Measure.PAIRS if pairs_alone(one.trace.context.header) else Measure.LATENCY
+    here = measure or usual
     chosen = _unit(here, unit)
     width = UNITS[here][chosen]
     scale = Scale(_step(here, linear, width))
@@ -153,9 +154,8 @@ def _question(
 
 
 def _read(
-    one: Given, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
+    one: InputRecording, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
 ) -> tuple[Trace, Distribution, str]:
-    """Return a log's trace, its distribution, and its unit's name."""
     source = one.opened(cut)
     question, name = asked(source)
     found = distribution(source.trace, question, source.selection.choice)
@@ -163,7 +163,6 @@ def _read(
 
 
 def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure | None:
-    """Return what was asked for; None: what is usual for the log."""
     if sum((size, depth, stage is not None, pairs)) > 1:
         raise click.UsageError("--stage, --size, --depth and --pairs are questions: ask one")
     if pairs:
@@ -171,11 +170,6 @@ def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure
     if stage is not None:
         return Measure.LATENCY
     return Measure.SIZE if size else Measure.DEPTH if depth else None
-
-
-def _usual(trace: Trace) -> Measure:
-    """Return the latency of I/O, or of pairs where the log has nothing else."""
-    return Measure.PAIRS if pairs_alone(trace.context.header) else Measure.LATENCY
 
 
 def _unit(measure: Measure, unit: str | None) -> str:
@@ -259,7 +253,6 @@ def as_dict(
 
 
 def _name(trace: Trace, found: Distribution, code: int, text: str) -> dict[str, str]:
-    """Return what a histogram is of: device and operation, or pair and value of --by."""
     if found.question.measure == Measure.PAIRS:
         return {"pair": found.pair_names.name(code), "by": text}
     return {"device": trace.context.device_name(code), "operation": text}

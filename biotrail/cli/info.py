@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text
 from biotrail.converters.sites.tables import Following
@@ -52,8 +52,7 @@ def command(logs: tuple[str, ...], reading: Reading, as_json: bool) -> None:
         say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
 
 
-def _read(one: Given) -> Trace:
-    """Open a recording's trace, read it to its end and return it."""
+def _read(one: InputRecording) -> Trace:
     trace = one.again()
     for _ in trace.lifecycles():
         pass
@@ -103,7 +102,7 @@ def lines(log: str, trace: Trace) -> list[str]:
         "",
         *_device_lines(trace),
         "",
-        *_loss_lines(trace),
+        *_listed("missing", tallies.loss_lines(trace), "nothing"),
         "",
         *_account_lines(trace),
     ]
@@ -113,20 +112,15 @@ def _field(name: str, value: str) -> str:
     return f"{name:<{_WIDTH}}{value}"
 
 
-def _size(size: int) -> str:
-    """Return a recording's size in bytes as text; of a pipe it may not be known: -1."""
-    return units.size(size) if size >= 0 else "from a pipe"
-
-
 def _origin_lines(log: str, trace: Trace) -> list[str]:
-    """Return lines about the recording: host, kernel, command, filters, time, cost."""
     header, account = trace.context.header, trace.account
     host, kernel = header.get("host", {}), header.get("kernel", {})
     reader = trace.reader
     damaged = reader.problems or reader.damaged or reader.unreadable_bytes
+    size = units.size(reader.size) if reader.size >= 0 else "from a pipe"
     state = "interrupted" if reader.interrupted else "damaged" if damaged else "complete"
     found = [
-        _field("log", f"{log}, {_size(trace.reader.size)}, {state}"),
+        _field("log", f"{log}, {size}, {state}"),
         _field("id", trace.context.log_id),
         _field("written by", f"{header.get('created_by', '?')}, backend {header.get('backend')}"),
         _field("host", f"{trace.context.host}, {host.get('os', '?')}, {host.get('machine', '?')}"),
@@ -149,7 +143,6 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 
 
 def _pair_lines(trace: Trace) -> list[str]:
-    """Return lines about declared pairs of events, and what became none; empty without pairs."""
     names = PairNames(trace.context)
     names.finish(trace.reader.end)
     found = []
@@ -163,7 +156,6 @@ def _pair_lines(trace: Trace) -> list[str]:
 
 
 def _followed_lines(trace: Trace) -> list[str]:
-    """Return lines about followed objects; empty if none were followed."""
     found = following_lines(trace.context.header, trace.reader.end)
     counts, kind = trace.account.followed, Following(trace.context.header).type
     if counts.lives and any(trace.account.bios.values()):
@@ -175,7 +167,6 @@ def _followed_lines(trace: Trace) -> list[str]:
 
 
 def _part_lines(trace: Trace) -> list[str]:
-    """Return lines about a file of a rotated recording or a flight recorder's dump, else none."""
     header = trace.context.header
     series, kept = header.get("series"), header.get("kept")
     found = []
@@ -215,7 +206,6 @@ def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
 
 
 def _recorded(header: Mapping[str, Any]) -> str:
-    """Return what was recorded: devices, filters, event set, stacks, files, missing kinds."""
     events = header.get("events", {})
     named = header.get("filters", {}).get("devices", [])
     devices = [str(d["spec"]) for d in named if d.get("spec")]
@@ -267,14 +257,12 @@ def _absent(header: Mapping[str, Any]) -> str:
 
 
 def _rights_lines(header: Mapping[str, Any]) -> list[str]:
-    """Return lines about what the recorder had no right to do; empty if it lacked none."""
     lacks = header.get("rights", {}).get("lacking", [])
     found = [f"{lack['what']}, needs {lack['needs']}" for lack in lacks]
     return _listed("rights", found, "") if found else []
 
 
 def _cost_lines(trace: Trace) -> list[str]:
-    """Return lines about the recorder's cost and the bios left out; empty for a log without end."""
     end = trace.reader.end
     if not end or "recorder" not in end:
         return []
@@ -291,10 +279,6 @@ def _cost_lines(trace: Trace) -> list[str]:
 
 
 def _program_lines(end: Mapping[str, Any]) -> list[str]:
-    """Return lines with the BPF programs' run times, and what those of the path took in all.
-
-    Empty if the kernel did not count them, and no path was recorded.
-    """
     counted = [p for p in end.get("programs", []) if p.get("run_count")]
     rows = [p for p in counted if not p.get("part")]
     found = []
@@ -310,10 +294,6 @@ def _program_lines(end: Mapping[str, Any]) -> list[str]:
 
 
 def _kind_lines(trace: Trace) -> list[str]:
-    """Return a line with the number of all events, and a line per kind that the log has events of.
-
-    Kinds are in the schema's order.
-    """
     counts = trace.account.by_letter()
     rows = [
         f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
@@ -324,7 +304,6 @@ def _kind_lines(trace: Trace) -> list[str]:
 
 
 def _device_lines(trace: Trace) -> list[str]:
-    """Return a heading and a line per device with its events by letter; without any, one line."""
     table = device_kinds(trace)
     found = ["devices" if table else _field("devices", "none")]
     for dev, kinds in table.items():
@@ -339,12 +318,7 @@ def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
     return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
 
 
-def _loss_lines(trace: Trace) -> list[str]:
-    return _listed("missing", tallies.loss_lines(trace), "nothing")
-
-
 def _account_lines(trace: Trace) -> list[str]:
-    """Return lines with the events by reason, the recorder's own I/O and the certainties."""
     account = trace.account
     found = ["account of every event"]
     for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):

@@ -159,7 +159,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
-    """Run the command line, print its error if it fails, and return the exit status."""
     try:
         status = cli.main(arguments, prog_name="biotrail", standalone_mode=False)
     except click.exceptions.Abort:
@@ -191,7 +190,6 @@ def _wrong_usage(error: click.ClickException) -> None:
 
 
 def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:
-    """Print the error and `further` lines to stderr; return `status`."""
     say(f"biotrail: error: {message}", err=True)
     say_all(further, err=True)
     return status

@@ -52,7 +52,7 @@ class AddressType(_AddressBase):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MetricsOptions:
     """What the options say."""
 
     listen: Address = option(
@@ -129,8 +129,8 @@ class Wanted:
 
 
 @click.command(cls=RecordingCommand)
-@gathered(Wanted, "wanted")
-def command(wanted: Wanted) -> int:
+@gathered(MetricsOptions, "wanted")
+def command(wanted: MetricsOptions) -> int:
     """Serve figures of the I/O that goes on, to Prometheus and what else reads OpenMetrics.
 
     By device and operation: I/Os, bytes, errors, I/O in flight, and histograms of the latency and
@@ -156,15 +156,15 @@ def command(wanted: Wanted) -> int:
     wanted.check()
     ctx = click.get_current_context()
     try:
-        from biotrail.cli.measuring.running import Asked, Flight, serve_model, serve_sums
+        from biotrail.cli.measuring.running import Flight, MetricsService, serve_model, serve_sums
     except ImportError as error:
         raise OutputError(
             f"metrics needs the extra metrics ({error}): pip install 'biotrail[metrics]'"
         ) from error
     if wanted.events is not None and not wanted.flight.keep:
-        only = Asked(wanted.listen, None)
+        only = MetricsService(wanted.listen, None)
         return serve_model(only, given(ctx, _NOT_PASSED_ON), wanted.events, wanted.by, wanted.blame)
-    asked = Asked(wanted.listen, wanted.duration, _disks(wanted.devices))
+    asked = MetricsService(wanted.listen, wanted.duration, _disks(wanted.devices))
     flight = None
     if wanted.flight.keep and wanted.target is not None:
         flight = Flight(given(ctx, {*_NOT_PASSED_ON, "duration"}), wanted.target)

@@ -153,7 +153,6 @@ class PairArguments:
         return [self._changed(_declared(name, known)) for name in words[0].split(",") if name]
 
     def _own(self, words: tuple[str, ...]) -> Pair:
-        """Return the pair of two tracepoints. Raises click.UsageError."""
         if len(words) == 1:
             raise click.UsageError("--key is for two tracepoints: name the end, too")
         if not self.key:
@@ -183,7 +182,6 @@ class PairArguments:
         return (self.device_field or _DEVICE,) if self.devices else ()
 
     def _changed(self, pair: Pair) -> Pair:
-        """Return a declared pair with what the options change."""
         variants = [
             replace(
                 one,
@@ -199,7 +197,6 @@ class PairArguments:
 
 
 def _declared(name: str, known: Declarations) -> Pair:
-    """Return a declared pair. Raises SiteError, which names those that are near."""
     found = known.pairs.get(name)
     if found is None:
         near = get_close_matches(name, known.pairs, 3)

@@ -51,7 +51,7 @@ class PrintOptions:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordCommandOptions:
     """The options of `biotrail record`."""
 
     what: RecordArguments = added(gathered(RecordArguments, "what"))
@@ -63,8 +63,8 @@ class Asked:
 
 @click.command(cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
-@gathered(Asked, "asked")
-def command(command: tuple[str, ...], asked: Asked) -> int:
+@gathered(RecordCommandOptions, "asked")
+def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
@@ -148,7 +148,6 @@ def check_print(asked: PrintOptions, output: str | None, keeping: Keeping) -> No
 
 
 def _resume() -> int:
-    """Let everything go on that an experiment has left stopped; return the exit status."""
     try:
         lines = list(stops.resume())
     except OSError as error:
@@ -161,7 +160,6 @@ def _resume() -> int:
 
 
 def _dry_run(pausing: Pausing | None, filters: Filters) -> int:
-    """Say what `--pause` would stop; return the exit status. Raises ProbeError: it is refused."""
     if pausing is None:
         raise click.UsageError("--dry-run needs --pause")
     suspect = suspects.find(pausing.name, {*filters.pids, *filters.tids}, range(3))
@@ -176,7 +174,6 @@ def _dry_run(pausing: Pausing | None, filters: Filters) -> int:
 
 
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
-    """Run `record --print`; return the exit status. kept: the value of -o."""
     what = _what(options).partition(" to ")[0]
     # Not an import statement: recording alone does not need the reader of logs.
     printer = importlib.import_module("biotrail.cli.live.print_ios")
@@ -212,7 +209,6 @@ def _say(text: str) -> None:
 
 
 def _what(options: RecordOptions) -> str:
-    """Return `recording DEVICES UNTIL to FILE` for the user."""
     what = ", ".join(options.devices) or "all devices"
     if options.command:
         until = f"while {options.command[0]} runs"
@@ -258,7 +254,6 @@ class LiveLine:
         self._last = status
 
     def _text(self, status: Status) -> str:
-        """Return the line: seconds, events, their rate since the last status, losses, log size."""
         last = self._last or Status(0.0, 0, 0, 0)
         passed = status.seconds - last.seconds
         rate = round((status.events - last.events) / passed) if passed > 0 else 0
@@ -300,7 +295,6 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
 
 
 def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
-    """Return the closing lines: events, cost, bios left out, files, next command."""
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []

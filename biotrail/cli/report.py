@@ -17,9 +17,9 @@ from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
-    Given,
-    Lined,
-    lined_up,
+    AlignedRecording,
+    InputRecording,
+    align_recordings,
     logs_argument,
     names_beside,
     of_each,
@@ -48,7 +48,7 @@ LEAST_INTERVAL = 1e-6
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportOptions:
     """What the options say about the report's groups and form."""
 
     cut: Cut = added(cut_options)
@@ -131,8 +131,8 @@ class Asked:
 
 @click.command(cls=WithBlame)
 @logs_argument
-@gathered(Asked, "asked")
-def command(logs: tuple[str, ...], asked: Asked) -> None:
+@gathered(ReportOptions, "asked")
+def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
     """Show where I/O time goes, by device, operation and process.
 
     For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
@@ -165,10 +165,10 @@ def command(logs: tuple[str, ...], asked: Asked) -> None:
     twice = asked.cut.needs_file() or asked.blame is not None
     with recordings(logs, asked.reading, twice=twice) as given:
         joined = joined_guest(asked.guest, given, asked.reading)
-        lined = lined_up(given, None if joined is None else joined.agreement.fit.line)
+        lined = align_recordings(given, None if joined is None else joined.agreement.fit.line)
         answers = of_each(given, lambda one: _read(one, asked))
     reported = [
-        Reported(
+        RecordingReport(
             one, source, arranged(report, asked.order), report_scope.facts(source.trace, asked.cut)
         )
         for one, (source, report) in answers
@@ -193,7 +193,6 @@ def _figures(joined: "Guest") -> "Figures":
 
 
 def _print_guest(joined: "Guest") -> None:
-    """Print where the time of a guest's requests went on its host."""
     from biotrail.text.columns import console
     from biotrail.text.guests import guest_lines, stage_table
 
@@ -206,18 +205,17 @@ def _print_guest(joined: "Guest") -> None:
 
 
 @dataclass
-class Reported:
+class RecordingReport:
     """A recording that was read to its end, and its report."""
 
-    given: Given
+    given: InputRecording
     source: Opened
     report: Report
     scope: dict[str, Any]
     """The report's scope, from report_scope.facts."""
 
 
-def _read(one: Given, asked: Asked) -> tuple[Opened, Report]:
-    """Read a recording and make its report; with --blame read it twice."""
+def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
     source = one.opened(asked.cut)
     blaming = Blaming.by(one.again, asked.cut, asked.blame) if asked.blame is not None else None
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
@@ -229,7 +227,7 @@ def _read(one: Given, asked: Asked) -> tuple[Opened, Report]:
 
 
 def _write_csv(
-    reported: Sequence[Reported], asked: Asked, of_guest: Iterable[dict[str, Any]]
+    reported: Sequence[RecordingReport], asked: ReportOptions, of_guest: Iterable[dict[str, Any]]
 ) -> None:
     """Write the reports to standard output as CSV: a line for each stage of each group.
 
@@ -249,9 +247,8 @@ def _write_csv(
 
 
 def _as_dict(
-    reported: Sequence[Reported], lined: Sequence[Lined], limit: int | None
+    reported: Sequence[RecordingReport], lined: Sequence[AlignedRecording], limit: int | None
 ) -> dict[str, Any]:
-    """Return the report for JSON or, of several recordings, their reports as `recordings`."""
     if not reported[0].given.label:
         return _one_as_dict(reported[0], limit)
     by_label = {one.label: one for one in lined}
@@ -269,13 +266,13 @@ def _as_dict(
     return {"format": FORMAT, "recordings": found}
 
 
-def _timeline(place: Lined, report: Report) -> dict[str, int]:
+def _timeline(place: AlignedRecording, report: Report) -> dict[str, int]:
     """Return the report's begin on the common timeline and the begin's uncertainty, in ns."""
     alignment = place.alignment
     return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
 
 
-def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
+def _one_as_dict(one: RecordingReport, limit: int | None) -> dict[str, Any]:
     from biotrail.converters.analysis.figures import as_json
 
     report, more = shortened(one.report, limit)
@@ -283,7 +280,7 @@ def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
     return {**facts, **({"left_out": more} if more else {})}
 
 
-def _write_pages(logs: tuple[str, ...], asked: Asked) -> None:
+def _write_pages(logs: tuple[str, ...], asked: ReportOptions) -> None:
     """Write a page for each recording; of several, each page's name gets the label.
 
     Prints a line for each. A guest's page has its figures on the host. Without `asked.force`
@@ -301,7 +298,7 @@ def _write_pages(logs: tuple[str, ...], asked: Asked) -> None:
             output.ensure_free(name, force)
         joined = joined_guest(asked.guest, found, asked.reading)
 
-        def write(one: Given) -> Path:
+        def write(one: InputRecording) -> Path:
             of_guest = None if joined is None or one is not found[0] else _figures(joined)
             return page_file.write(one, asked.cut, targets[one.label], force, of_guest)
 
@@ -311,9 +308,11 @@ def _write_pages(logs: tuple[str, ...], asked: Asked) -> None:
 
 
 def _print_all(
-    reported: Sequence[Reported], lined: Sequence[Lined], limit: int | None, order: Order | None
+    reported: Sequence[RecordingReport],
+    lined: Sequence[AlignedRecording],
+    limit: int | None,
+    order: Order | None,
 ) -> None:
-    """Print all reports; of several recordings first the tables that compare them."""
     if reported[0].given.label:
         from biotrail.cli.reporting.comparison import parts
         from biotrail.text.columns import console
@@ -332,12 +331,12 @@ def _print_all(
     for place in lined:
         for one in reported:
             if one.given.label == place.label:
-                place.learn(one.source.trace)
+                place.update_clocks(one.source.trace)
     for line in timeline_lines(lined):
         screen.print(line)
 
 
-def _print(one: Reported, limit: int | None, order: Order | None) -> None:
+def _print(one: RecordingReport, limit: int | None, order: Order | None) -> None:
     """Print a report, what was chosen of the log, and what the log lacks.
 
     limit, order: as for `text.report.parts`.

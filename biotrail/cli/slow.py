@@ -14,7 +14,7 @@ from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.cli.reporting.slowest import (
     FORMAT,
     Findings,
@@ -49,7 +49,7 @@ USUAL = 20
 
 
 @dataclass(frozen=True)
-class Asked:
+class SlowOptions:
     """What the options say about which I/Os to find, and how to show them."""
 
     over: float | None = option(
@@ -140,8 +140,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@gathered(Asked, "asked")
-def command(logs: tuple[str, ...], asked: Asked) -> None:
+@gathered(SlowOptions, "asked")
+def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
     """Show the slowest I/Os of LOGs and why they were slow.
 
     For each: the stage that took the time, every event with its time since the I/O was queued,
@@ -198,7 +198,7 @@ class _Kind:
 
     key: str
     """Of their list in JSON; without its s that of one's own figures."""
-    find: Callable[[Given, Asked], Findings]
+    find: Callable[[InputRecording, SlowOptions], Findings]
     rank: Callable[[Any], Any]
     """Of one that was found: the slowest has the least."""
     look_again: Callable[[Findings, Trace, str | None, int, bool], Path | None]
@@ -209,7 +209,7 @@ class _Kind:
     lines: Callable[..., Iterator[str]]
 
 
-def _find_ios(one: Given, asked: Asked) -> Findings:
+def _find_ios(one: InputRecording, asked: SlowOptions) -> Findings:
     trace = limiting(one.again, asked.cut)()
     return find(trace, asked.wanted, asked.cut.choice(trace.context))
 
@@ -235,7 +235,7 @@ _CALLS = _Kind(
 
 
 def _ios_or_calls(
-    given: Sequence[Given], asked: Asked, name_side: NameSide | None
+    given: Sequence[InputRecording], asked: SlowOptions, name_side: NameSide | None
 ) -> tuple[Callable[[], None], Path | None]:
     """Find the slowest of all recordings, and what was around each, by reading each twice.
 
@@ -261,13 +261,11 @@ def _ios_or_calls(
     return partial(_print_text, findings, kind, asked), written
 
 
-def _has_pairs_alone(one: Given, asked: Asked) -> bool:
-    """Return whether a recording has pairs of events, and no block I/O."""
+def _has_pairs_alone(one: InputRecording, asked: SlowOptions) -> bool:
     return pairs_alone(asked.cut.limited(one.again()).context.header)
 
 
-def _pairs(given: Sequence[Given], asked: Asked) -> Callable[[], None]:
-    """Find the slowest pairs of all recordings; return how to print them."""
+def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], None]:
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
     over = nanoseconds(asked.over or 0)
@@ -289,7 +287,11 @@ def _pairs(given: Sequence[Given], asked: Asked) -> Callable[[], None]:
 
 
 def _print_json(
-    findings: Sequence[tuple[Given, Findings]], kind: _Kind, asked: Asked, *, several: bool
+    findings: Sequence[tuple[InputRecording, Findings]],
+    kind: _Kind,
+    asked: SlowOptions,
+    *,
+    several: bool,
 ) -> None:
     """Print the findings as one JSON object, in which the list is sorted as `asked.order` says.
 
@@ -314,8 +316,9 @@ def _print_json(
     say_json(made, indent=2)
 
 
-def _print_text(findings: Sequence[tuple[Given, Findings]], kind: _Kind, asked: Asked) -> None:
-    """Print what was found in all recordings, then how much of each log was read."""
+def _print_text(
+    findings: Sequence[tuple[InputRecording, Findings]], kind: _Kind, asked: SlowOptions
+) -> None:
     rows = [(one.label, found.trace, found.slowest) for one, found in findings]
     by_size = asked.order == Order.BYTES
     for line in kind.lines(rows, findings[0][1].wanted, asked.detail, by_size):

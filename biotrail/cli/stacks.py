@@ -11,7 +11,7 @@ from biotrail.cli.options.cuts import Cut, Opened, cut_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.analysis.stacks.stacks import StackTable, Weight, folded, grouped
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -28,7 +28,7 @@ MOST_STACKS = 10
 
 
 @dataclass(frozen=True)
-class Asked:
+class StacksOptions:
     """What the options say about the stacks' weights and the output's form."""
 
     cut: Cut = added(cut_options)
@@ -91,8 +91,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@gathered(Asked, "asked")
-def command(logs: tuple[str, ...], asked: Asked) -> None:
+@gathered(StacksOptions, "asked")
+def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
     """Show which call stacks and tasks queued the I/O in LOGs, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, including those merged into
@@ -125,7 +125,10 @@ def command(logs: tuple[str, ...], asked: Asked) -> None:
 
 
 def _print_json(
-    tables: Sequence[tuple[Given, tuple[Opened, StackTable]]], asked: Asked, *, several: bool
+    tables: Sequence[tuple[InputRecording, tuple[Opened, StackTable]]],
+    asked: StacksOptions,
+    *,
+    several: bool,
 ) -> None:
     """Print the stacks of all recordings as one JSON object.
 
@@ -141,8 +144,9 @@ def _print_json(
     say_json(whole if several else each[0][1])
 
 
-def _print_all(tables: Sequence[tuple[Given, tuple[Opened, StackTable]]], asked: Asked) -> None:
-    """Print the stacks of one recording after the other, folded or as text."""
+def _print_all(
+    tables: Sequence[tuple[InputRecording, tuple[Opened, StackTable]]], asked: StacksOptions
+) -> None:
     most = MOST_STACKS if asked.limit is None else asked.limit
     for number, (one, (source, table)) in enumerate(tables):
         if asked.as_folded:
@@ -155,18 +159,19 @@ def _print_all(tables: Sequence[tuple[Given, tuple[Opened, StackTable]]], asked:
         say_all([*blank, *one.head(), *shown, *source.lines()])
 
 
-def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
+def _read(one: InputRecording, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
     source = one.opened(cut)
     return source, gather(source.trace, source.chosen, percentiles)
 
 
 def _print_folded(
-    one: Given, trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None
+    one: InputRecording,
+    trace: Trace,
+    table: StackTable,
+    by: Weight,
+    limit: int,
+    order: Order | None,
 ) -> None:
-    """Print a recording's stacks in the folded format, and notes on standard error.
-
-    If it has a label, that is the outermost frame of each stack.
-    """
     stacks = trace.stacks.all()
     groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit)
     above = f"{one.label.replace(';', ':')};" if one.label else ""
@@ -190,9 +195,8 @@ def _check_flame(target: str, force: bool) -> None:
 
 
 def _write_flame(
-    target: str, tables: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
+    target: str, tables: list[tuple[InputRecording, Trace, StackTable]], by: Weight, force: bool
 ) -> None:
-    """Write one flame graph of all recordings; if they are several, each is an outermost frame."""
     from biotrail.cli.reporting import flame_graph
     from biotrail.converters.analysis.stacks.flame import Recorded
 

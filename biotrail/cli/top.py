@@ -86,7 +86,6 @@ class Watch:
             self._show(last=True)
 
     def _idle(self) -> None:
-        """Advance the time while the source has no events, so that snapshots go on."""
         now = time.monotonic_ns()
         self._live.idle(now)
         self._end = max(self._end, now - QUIET_NS)
@@ -162,7 +161,7 @@ _NOT_PASSED_ON = frozenset(
 
 
 @dataclass(frozen=True)
-class Asked:
+class TopOptions:
     """What the options say about the recording and its snapshots."""
 
     devices: tuple[str, ...] = added(device_option)
@@ -258,8 +257,8 @@ class Asked:
 
 
 @click.command(cls=RecordingCommand)
-@gathered(Asked, "asked")
-def command(asked: Asked) -> int:
+@gathered(TopOptions, "asked")
+def command(asked: TopOptions) -> int:
     """Watch block I/O live: devices, stages, processes, I/O in flight and the slowest I/Os.
 
     Records as `biotrail record` does and shows the figures of `biotrail report` for the last
@@ -300,7 +299,7 @@ def command(asked: Asked) -> int:
         return recorder.wait()
 
 
-def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> None:
+def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: TopOptions) -> None:
     """Show snapshots until the recording ends, or `asked.count` of them and stop `recorder`.
 
     Then waits for the thread that reads the log into `source`, and copies the rest of the log
@@ -326,7 +325,6 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: Asked) -> Non
 
 
 def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
-    """Open the recorder's log and start reading it; None: the recorder failed before it began."""
     try:
         source = LiveSource(cast(BinaryIO, tee))
     except LogFormatError:

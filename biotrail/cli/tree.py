@@ -12,7 +12,7 @@ import click
 from biotrail.cli.options.cuts import Cut, Opened, nanoseconds, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.recordings import Given, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Merged
 from biotrail.converters.analysis.stacks.flame import Flame, Side, flame_of
@@ -120,7 +120,6 @@ def find(source: Opened, chosen: Chosen, most: int) -> Found:
 
 
 def _add(found: Found, life: Life, most: int) -> None:
-    """Add a life's figures, and the life itself while there are fewer than `most`."""
     found.merged.add(life)
     found.functions.add(life)
     if not most or len(found.kept) < most:
@@ -204,7 +203,7 @@ class _Number(_IntType):
 
 
 @dataclass(frozen=True)
-class Asked:
+class TreeOptions:
     """What the options say about which lives, and how to show them."""
 
     lives: tuple[int, ...] = option(
@@ -314,8 +313,8 @@ class Asked:
 
 @click.command()
 @logs_argument
-@gathered(Asked, "asked")
-def command(logs: tuple[str, ...], asked: Asked) -> None:
+@gathered(TreeOptions, "asked")
+def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
     """Show which functions followed objects passed, and where their time went.
 
     LOG must have been made with biotrail follow. A life is shown as a tree: what each thread,
@@ -351,8 +350,7 @@ def command(logs: tuple[str, ...], asked: Asked) -> None:
         _print_all(found, asked)
 
 
-def _print_all(found: Sequence[tuple[Given, Found]], asked: Asked) -> None:
-    """Print the lives of one recording after the other."""
+def _print_all(found: Sequence[tuple[InputRecording, Found]], asked: TreeOptions) -> None:
     for number, (one, each) in enumerate(found):
         if asked.as_folded:
             say_all(folded(each.functions, each.following.type, one.label))
@@ -372,7 +370,6 @@ def _print_all(found: Sequence[tuple[Given, Found]], asked: Asked) -> None:
 
 
 def _trees(found: Found, width: int) -> Iterator[str]:
-    """Yield the trees of the lives that are kept, with blank lines between."""
     trace = found.source.trace
     for life in found.kept:
         yield from life_lines(life, found.following, trace.context, trace.start, width)
@@ -381,8 +378,7 @@ def _trees(found: Found, width: int) -> Iterator[str]:
         yield left_out(more, "life" if more == 1 else "live")
 
 
-def _notes(found: Found, asked: Asked) -> list[str]:
-    """Return sentences on what was read, and on what is missing."""
+def _notes(found: Found, asked: TreeOptions) -> list[str]:
     trace = found.source.trace
     lines = [] if found.count else ["no life is of this kind: biotrail info shows what the log has"]
     timed = asked.functions or asked.as_folded or asked.flame is not None
@@ -394,8 +390,7 @@ def _notes(found: Found, asked: Asked) -> list[str]:
     return [*lines, *found.source.lines(), *tallies.loss_lines(trace)]
 
 
-def _facts(found: Found, asked: Asked) -> dict[str, Any]:
-    """Return the lives of a recording for JSON."""
+def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
     following = found.following
     made: dict[str, Any] = {"type": following.type, "way": following.way, "lives": found.count}
     if asked.functions:
@@ -408,8 +403,7 @@ def _facts(found: Found, asked: Asked) -> dict[str, Any]:
     return {**made, "tally": tally_facts(found.reader.tally), "notes": _notes(found, asked)}
 
 
-def _write_flame(target: str, one: Given, found: Found, asked: Asked) -> None:
-    """Write the flame graph of a recording's lives and say so."""
+def _write_flame(target: str, one: InputRecording, found: Found, asked: TreeOptions) -> None:
     name = Path(one.name).name if one.paths != ["-"] else "standard input"
     notes = _notes(found, asked)
     path = write_flame(target, found, name, notes, asked.force)

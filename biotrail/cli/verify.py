@@ -70,7 +70,6 @@ def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
 
 
 def _line(found: Finding) -> str:
-    """Return a line that says whether a file is whole, how much is readable and what is wrong."""
     rows = units.plural(found.events, "row" if found.kind == "table" else "event")
     what = f"{found.kind} of {rows}" if found.kind else "nothing can be read"
     if found.chunks:

@@ -121,7 +121,6 @@ def _count(source: Source, found: Finding) -> dict[str, int]:
 
 
 def _notes(source: Source, found: Finding) -> None:
-    """Add notes about an interrupted log and records of unknown kinds."""
     if source.interrupted:
         found.notes.append("interrupted: whole up to there")
     for kind, count in sorted(source.unknown.items()):
@@ -129,7 +128,6 @@ def _notes(source: Source, found: Finding) -> None:
 
 
 def _is_table(path: str) -> bool:
-    """Return whether a file is a dataset's table of bios or requests."""
     if not path.endswith(".parquet") or not (is_url(path) or os.path.isfile(path)):
         return False
     from biotrail.converters.inputs.parquet.source import is_table

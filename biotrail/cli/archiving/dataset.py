@@ -128,7 +128,6 @@ def _refuse_same_names(recordings: list[Recording]) -> None:
 
 
 def _refuse_again(target: Path, name: str, force: bool) -> None:
-    """Raise OutputError if the dataset holds the recording already, unless `force`."""
     there = next(iter(sorted(target.glob(f"*/host=*/**/{name}.parquet"))), None)
     if there is not None and not force:
         raise OutputError(
@@ -204,7 +203,6 @@ def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str)
 
 @contextmanager
 def _closed(made: dict[str, Any]) -> Iterator[None]:
-    """Abandon all tables (name → Partitions) if the block fails."""
     try:
         yield
     except BaseException:

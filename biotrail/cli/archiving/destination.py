@@ -146,7 +146,6 @@ class _S3Bucket:
             return bytes(answer.read(_MOST_ANSWER))
 
     def _signed(self, method: str, path: str, query: str) -> dict[str, str]:
-        """Return the headers of a request without a body, with its signature."""
         now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         headers = {
             "host": self._url.netloc,
@@ -173,7 +172,6 @@ class _S3Bucket:
 
 
 def _quoted(text: str) -> str:
-    """Return a part of a query as the signature wants it."""
     return urllib.parse.quote(text, safe="-_.~")
 
 

@@ -89,7 +89,6 @@ class Shipper:
             return self._ship(log, stream)
 
     def _ship(self, log: FoundLog, stream: BinaryIO) -> Shipped | None:
-        """Ship a log that is open as `stream`, as `ship` does."""
         trace = Trace(stream)
         source = trace.reader
         log_id = str(source.header.get("log_id", ""))
@@ -320,7 +319,6 @@ class _Watching:
                     queue.append(log)
 
     def _due(self, log: FoundLog) -> bool:
-        """Return whether a log was not set apart, or is to be tried again."""
         apart = self._apart.get(log)
         return apart is None or apart.due()
 
@@ -382,7 +380,6 @@ class _Watching:
         self._list_apart()
 
     def _list_apart(self) -> None:
-        """Have the list of what was set apart be as it is now."""
         self._shipper.staging.list_not_shipped(apart.reason for apart in self._apart.values())
 
     def _finished(self, log: FoundLog) -> bool:
@@ -426,7 +423,6 @@ class _Watching:
         self._trouble = what
 
     def _recovered(self) -> None:
-        """Say that the destination works again, if it did not."""
         if self._trouble:
             self._trouble = ""
             say("biotrail: the destination works again", err=True)

@@ -51,7 +51,6 @@ def hold_logs(directory: str) -> HeldDirectory:
 
 
 def _unreadable(directory: str, error: OSError) -> OutputError:
-    """Return the error to raise where the directory of the logs cannot be read."""
     return OutputError(
         f"{directory}: cannot be read: {error.strerror}; give the directory that `biotrail "
         "record -o` writes to"

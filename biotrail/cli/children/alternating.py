@@ -77,7 +77,6 @@ def alternate(
 
 
 def _run(command: Words, target: Path, options: Sequence[str]) -> None:
-    """Record one run. Raises ProbeError if the recorder or the command fails."""
     try:
         with (
             os.fdopen(os.dup(2), "wb") as said,

@@ -51,7 +51,6 @@ def _begin_with(parent: int) -> Callable[[], None]:
 
 
 def _biotrail() -> list[str]:
-    """Return the command that runs this biotrail again."""
     # -P: root must not import a `biotrail` package that lies in the current directory.
     python = [sys.executable, "-P"]
     started = getattr(sys.modules["__main__"], "__file__", None)

@@ -136,7 +136,6 @@ def convert(
 
 
 def _write_all(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
-    """Write the logs, and the trace that they stand beside; return what `_write` does."""
     beside = logs[0].beside
     if beside is None:
         return _write(logs, out, drawing)

@@ -142,7 +142,6 @@ def large_lines(window: Lifecycles, share: float, drawing: Drawing) -> list[str]
 
 
 def _size(count: float) -> str:
-    """Return bytes as `1.2 GB`, `340 MB` or `50 kB`."""
     if count >= 1e9:
         return f"{count / 1e9:.1f} GB"
     return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

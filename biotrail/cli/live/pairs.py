@@ -111,7 +111,8 @@ def count_pairs(probes: PairProbes, options: LiveOptions, tell: Callable[[str], 
         look.start()
         now_ns = time.monotonic_ns()
         watch = CostWatch(probes, probes.count_runs, options.max_cpu, now_ns, SITES_ADVICE)
-        tell(f"pairing {_names(probes)} {_until(options)}")
+        names = ", ".join(pair.pair.name for pair in probes.pairs)
+        tell(f"pairing {names} {_until(options)}")
         if child is not None:
             child.start()
         shown = _Shown(probes, options)
@@ -170,10 +171,6 @@ def _loop(
     return ""
 
 
-def _names(probes: PairProbes) -> str:
-    return ", ".join(pair.pair.name for pair in probes.pairs)
-
-
 def _until(options: LiveOptions) -> str:
     if options.command:
         return f"while {options.command[0]} runs"
@@ -183,7 +180,6 @@ def _until(options: LiveOptions) -> str:
 
 
 def _ways(probes: PairProbes) -> list[str]:
-    """Return a line for each pair: its events, key, and how they are attached to."""
     found = []
     for pair, facts in zip(probes.pairs, probes.backend_facts()["sites"]["pairs"], strict=True):
         how = "by their arguments' types" if pair.way == "typed" else "by their formats"
@@ -209,7 +205,6 @@ def _skips(probes: PairProbes) -> list[str]:
 
 
 def _cost_lines(probes: PairProbes) -> list[str]:
-    """Return a line on what the programs cost, as far as the kernel counted it."""
     runs = sum(one.run_count for one in probes.programs())
     if not runs:
         return []
@@ -278,7 +273,6 @@ def record_pairs(probes: PairProbes, options: LogOptions, tell: Callable[[str], 
 
 
 def _closing(options: RecordOptions, summary: Summary) -> list[str]:
-    """Return lines on what was recorded, what was lost, and what to do next."""
     size = summary.file_bytes or summary.log_bytes
     lines = [
         f"{units.plural(summary.events, 'pair')} in {units.duration(summary.seconds * 1e9)} "

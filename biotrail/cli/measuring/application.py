@@ -62,7 +62,6 @@ _MESSAGES = {
 
 
 def _described() -> descriptor_pb2.FileDescriptorProto:
-    """Return _MESSAGES as a file of protobuf's descriptions."""
     file = descriptor_pb2.FileDescriptorProto(
         name="biotrail/metrics.proto", package=PACKAGE, dependency=[_TIMESTAMP.file.name]
     )
@@ -138,7 +137,6 @@ def _family(family: Metric) -> Any:
 
 
 def _histograms(family: Metric) -> Any:
-    """Return a family of histograms: samples of one are one after the other, buckets first."""
     found = MetricFamily(name=family.name, help=family.documentation, type=HISTOGRAM)
     for labels, same in groupby(family.samples, key=_labels_of_histogram):
         metric = found.metric.add()
@@ -153,7 +151,6 @@ def _histograms(family: Metric) -> Any:
 
 
 def _labels_of_histogram(sample: Sample) -> tuple[tuple[str, str], ...]:
-    """Return a sample's labels without its bucket's."""
     return tuple(one for one in sample.labels.items() if one[0] != "le")
 
 
@@ -196,7 +193,6 @@ def _add_native(histogram: Any, counts: list[int]) -> None:
 
 
 def _add_labels(into: Any, labels: dict[str, str]) -> None:
-    """Add labels to a repeated LabelPair."""
     for name, value in labels.items():
         into.add(name=name, value=value)
 
@@ -264,7 +260,6 @@ class _Chosen(Collector):
 
 
 def _takes_gzip(accept_encoding: str) -> bool:
-    """Tell whether a request's header Accept-Encoding names gzip."""
     return any(
         part.partition(";")[0].strip().lower() == "gzip" for part in accept_encoding.split(",")
     )
@@ -284,7 +279,6 @@ def wants_protobuf(accept: str) -> bool:
 
 
 def _share(text: str) -> float:
-    """Return the weight of a media type; 0 if it is no number."""
     try:
         return float(text)
     except ValueError:

@@ -83,7 +83,6 @@ class Exposition:
 
 
 def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) -> Iterator[Metric]:
-    """Yield the families of figures by device and operation. names: of their labels."""
     ios = CounterMetricFamily("biotrail_ios", "I/Os that completed.", labels=names)
     size = CounterMetricFamily(
         "biotrail_io_bytes", "Bytes of these I/Os.", labels=names, unit="bytes"
@@ -121,7 +120,6 @@ def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) 
 
 
 def _slow(one: Figures, exemplars: Exemplars | None) -> dict[int, TriggerIO]:
-    """Return the slow I/O of each bucket of one device's and operation's D2C."""
     if exemplars is None:
         return {}
     return {bucket: io for (*name, bucket), io in exemplars.slow.items() if tuple(name) == one.name}
@@ -130,7 +128,6 @@ def _slow(one: Figures, exemplars: Exemplars | None) -> dict[int, TriggerIO]:
 def _add_times(
     family: HistogramMetricFamily, labels: tuple[str, ...], times: Times, slow: dict[int, TriggerIO]
 ) -> None:
-    """Add one histogram to a family; slow: bucket → the I/O that is its exemplar."""
     buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for bucket, (le, total) in enumerate(zip(LES, accumulate(times.counts), strict=True)):
         io = slow.get(bucket)
@@ -150,7 +147,6 @@ def _exemplar(io: TriggerIO | None, value: float) -> Exemplar | None:
 
 
 def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
-    """Yield the families of what the kernel counts of the same devices."""
     in_flight = GaugeMetricFamily(
         "biotrail_in_flight_ios",
         "I/Os in flight, as the kernel counts them: reads, and all else as write.",
@@ -170,7 +166,6 @@ def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
 
 
 def _verdict(holds: dict[str, bool]) -> Metric:
-    """Return the family of the rules that a report's first sentences come from."""
     family = GaugeMetricFamily(
         "biotrail_verdict",
         "Whether a rule of the report's first sentences held in the last minute.",
@@ -182,7 +177,6 @@ def _verdict(holds: dict[str, bool]) -> Metric:
 
 
 def _blame(blame: Blame) -> Iterator[Metric]:
-    """Yield the families of who waited for whom."""
     behind = CounterMetricFamily(
         "biotrail_blame_seconds",
         "Time that a victim's I/Os waited behind a culprit's.",
@@ -205,7 +199,6 @@ def _blame(blame: Blame) -> Iterator[Metric]:
 
 
 def _losses(losses: Losses) -> Iterator[Metric]:
-    """Yield the families of what is missing in the figures."""
     lost = CounterMetricFamily(
         "biotrail_lost_events",
         "Events that were not recorded: no room in the rings, or the program was running.",
@@ -229,7 +222,6 @@ def _losses(losses: Losses) -> Iterator[Metric]:
 
 
 def _cost(cost: Cost) -> Iterator[Metric]:
-    """Yield the families of what measuring takes."""
     cpu = CounterMetricFamily(
         "biotrail_cpu_seconds",
         "CPU time of biotrail's processes, without the programs in the kernel.",
@@ -254,7 +246,6 @@ def _cost(cost: Cost) -> Iterator[Metric]:
 
 
 def _logs(exemplars: Exemplars) -> Metric:
-    """Return the family of the flight recorder's logs, each trigger's with its newest I/O."""
     logs = CounterMetricFamily(
         "biotrail_flight_recorder_logs", "Logs written by the flight recorder.", labels=("trigger",)
     )

@@ -107,7 +107,6 @@ class KernelSums:
             return self._last
 
     def _reading(self) -> Reading:
-        """Read the kernel's sums and counters; adds new devices to `_names`."""
         found = self._program.read()
         runs = self._program.program()
         if new := {one.dev for one in found} - self._names.keys() - {measuring.OTHER}:
@@ -117,7 +116,6 @@ class KernelSums:
         return Reading(io, Losses({"recursion": runs.skipped}), cost)
 
     def _figures(self, sums: Measured) -> Figures:
-        """Return one device's and operation's figures with names."""
         device, op = OTHER, OTHER
         if sums.dev != measuring.OTHER:
             device = self._names[sums.dev]

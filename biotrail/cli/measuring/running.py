@@ -35,7 +35,7 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MetricsService:
     """What is to be measured, and served where."""
 
     address: Address
@@ -45,7 +45,7 @@ class Asked:
     """(dev_t, 0) of each disk; none: all."""
 
 
-def serve_sums(asked: Asked, flight: Flight | None) -> int:
+def serve_sums(asked: MetricsService, flight: Flight | None) -> int:
     """Serve what the kernel adds up until the end; return the exit status.
 
     flight: recorded beside it; if its process ends, so does this. Raises TraceError.
@@ -94,7 +94,7 @@ def _measure(
 
 
 def serve_model(
-    asked: Asked,
+    asked: MetricsService,
     arguments: Sequence[str],
     events: str,
     by: str | None = None,
@@ -158,5 +158,4 @@ def _server(
 
 
 def _say_where(address: Address) -> None:
-    """Print the URL."""
     say(f"biotrail: metrics at http://{address}/metrics", err=True)

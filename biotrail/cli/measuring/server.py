@@ -73,7 +73,6 @@ class MetricsServer(LoopbackServer):
 
 
 def _cannot(address: Address, error: OSError) -> str:
-    """Return the message for an address that cannot be bound."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"{address} is in use, perhaps by another `biotrail metrics`: end that one, or choose "

@@ -85,7 +85,6 @@ class _Beside(io.RawIOBase):
         self._thread.join()
 
     def _pass_on(self) -> None:
-        """Write piece after piece; after an error go on taking them, so that nobody waits."""
         while (piece := self._pieces.get()) is not None:
             if self._error is None and not self._given_up:
                 try:

@@ -69,7 +69,6 @@ def parse(text: str) -> Moment:
 
 
 def _ns(text: str) -> int:
-    """Return a duration in ns. Raises ValueError."""
     try:
         return round(Duration().convert(text, None, None) * 1e9)
     except click.UsageError as error:
@@ -377,7 +376,6 @@ def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
 
 
 def _find(cut: Cut, trace: Trace) -> Outcome:
-    """Read the trace to its end and return which I/Os have the outcome that is chosen."""
     finder = Finder(cut.choice(trace.context), cut.wish)
     with progress(trace, "choosing", finder.watch) as windows:
         for _ in windows:

@@ -51,7 +51,6 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 def _handled(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Have a handler for those of the signals that are not ignored, in the block."""
     taken = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in taken}
     try:

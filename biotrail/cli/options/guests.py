@@ -9,7 +9,7 @@ import click
 
 from biotrail.cli.options.gathering import gathered, option
 from biotrail.cli.options.opening import Reading
-from biotrail.cli.options.recordings import Given, open_recordings
+from biotrail.cli.options.recordings import InputRecording, open_recordings
 from biotrail.text import values
 
 if TYPE_CHECKING:  # imported where a guest is asked for
@@ -67,7 +67,9 @@ class GuestOf:
         return join(guest, host, values.as_read(self.guest_of or ""), mapping)
 
 
-def joined_guest(asked: GuestOf, given: Sequence[Given], reading: Reading) -> "Guest | None":
+def joined_guest(
+    asked: GuestOf, given: Sequence[InputRecording], reading: Reading
+) -> "Guest | None":
     """Return the guest that is asked for; None: none is. As `GuestOf.join`."""
     if asked.guest_of is None:
         return None
@@ -78,7 +80,7 @@ NameSide = Callable[[Sequence["SlowIO"]], None]
 """A function that sets the `side` of slow I/Os of the guest."""
 
 
-def sides_of(asked: GuestOf, given: Sequence[Given], reading: Reading) -> NameSide | None:
+def sides_of(asked: GuestOf, given: Sequence[InputRecording], reading: Reading) -> NameSide | None:
     """Return how the guest's slow I/Os learn their `side`; None: no guest is asked for."""
     guest = joined_guest(asked, given, reading)
     if guest is None:

@@ -4,7 +4,7 @@
 import csv
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -163,18 +163,12 @@ def readable_twice(log: str) -> Iterator[str | BinaryIO]:
     import tempfile
 
     with tempfile.TemporaryFile() as copy:
-        with _stream(log) as stream:
+        with nullcontext(_standard_input()) if log == "-" else open_pipe(log) as stream:
             shutil.copyfileobj(stream, copy)
         yield copy
 
 
-def _stream(log: str) -> AbstractContextManager[BinaryIO]:
-    """Return a pipe, open for reading, or for `-` standard input, which stays open."""
-    return nullcontext(_standard_input()) if log == "-" else open_pipe(log)
-
-
 def _standard_input() -> BinaryIO:
-    """Return standard input. Raises click.UsageError where that is a terminal."""
     if sys.stdin.isatty():
         raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
     return sys.stdin.buffer

@@ -44,7 +44,6 @@ class SectorRanges(click.ParamType[tuple[tuple[int, int], ...]]):
 
 
 def _paths(values: Iterable[str]) -> tuple[str, ...]:
-    """Return absolute paths; links are not followed."""
     return tuple(map(os.path.abspath, values))
 
 

@@ -125,7 +125,7 @@ _HEAD = 80
 
 
 @dataclass
-class Given:
+class InputRecording:
     """A recording that the command was given."""
 
     label: str
@@ -164,7 +164,7 @@ class Given:
 @contextmanager
 def recordings(
     logs: Sequence[str], reading: Reading = USUAL, *, twice: bool = False
-) -> Iterator[list[Given]]:
+) -> Iterator[list[InputRecording]]:
     """Yield the recordings in the logs, in the order of each one's first log.
 
     twice: whether the command calls `again` more than once for a recording. Raises
@@ -173,14 +173,14 @@ def recordings(
     logs = meant(logs)
     if len(logs) == 1 and twice:
         with readable_twice(logs[0]) as source:
-            yield [Given("", list(logs), lambda: open_again(source, reading))]
+            yield [InputRecording("", list(logs), lambda: open_again(source, reading))]
     elif len(logs) == 1:
-        yield [Given("", list(logs), lambda: open_trace(logs[0], reading))]
+        yield [InputRecording("", list(logs), lambda: open_trace(logs[0], reading))]
     else:
         found = open_recordings(logs, reading)
         labels = labels_of(found) if len(found) > 1 else [""]
         yield [
-            Given(label, one.paths, _again(one, reading))
+            InputRecording(label, one.paths, _again(one, reading))
             for label, one in zip(labels, found, strict=True)
         ]
 
@@ -214,8 +214,8 @@ def labels_of(found: Sequence[Recording]) -> list[str]:
 
 
 def of_each(
-    found: Sequence[Given], answer: Callable[[Given], Answer]
-) -> list[tuple[Given, Answer]]:
+    found: Sequence[InputRecording], answer: Callable[[InputRecording], Answer]
+) -> list[tuple[InputRecording, Answer]]:
     """Call `answer` for each recording and return pairs (recording, answer).
 
     Of several recordings, those for which `answer` raises ConversionError (no such device or
@@ -223,8 +223,8 @@ def of_each(
     """
     if len(found) == 1:
         return [(found[0], answer(found[0]))]
-    answers: list[tuple[Given, Answer]] = []
-    refused: list[tuple[Given, ConversionError]] = []
+    answers: list[tuple[InputRecording, Answer]] = []
+    refused: list[tuple[InputRecording, ConversionError]] = []
     for one in found:
         try:
             answers.append((one, answer(one)))
@@ -238,7 +238,7 @@ def of_each(
 
 
 @dataclass
-class Lined:
+class AlignedRecording:
     """One of several recordings, with its position on the common timeline."""
 
     label: str
@@ -247,12 +247,14 @@ class Lined:
     reference: bool
     """Whether the common timeline is that of this recording."""
 
-    def learn(self, trace: Trace) -> None:
+    def update_clocks(self, trace: Trace) -> None:
         """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
         self.clocks.compare(trace.context.clocks)
 
 
-def lined_up(found: Sequence[Given], line: "Line | None" = None) -> list[Lined]:
+def align_recordings(
+    found: Sequence[InputRecording], line: "Line | None" = None
+) -> list[AlignedRecording]:
     """Align the recordings on one timeline: CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
 
     line: of two recordings, the second one's clock by the first one's, where their requests give
@@ -274,17 +276,17 @@ def lined_up(found: Sequence[Given], line: "Line | None" = None) -> list[Lined]:
         guest, host = clocks
         by_requests = ByRequests.on(host, line)
         return [
-            Lined(found[0].label, guest, by_requests, reference=False),
-            Lined(found[1].label, host, host.align_to(host), reference=True),
+            AlignedRecording(found[0].label, guest, by_requests, reference=False),
+            AlignedRecording(found[1].label, host, host.align_to(host), reference=True),
         ]
     first = choose_reference(clocks)
     return [
-        Lined(one.label, own, own.align_to(clocks[first]), place == first)
+        AlignedRecording(one.label, own, own.align_to(clocks[first]), place == first)
         for place, (one, own) in enumerate(zip(found, clocks, strict=True))
     ]
 
 
-def timeline_lines(lined: Sequence[Lined]) -> list[str]:
+def timeline_lines(lined: Sequence[AlignedRecording]) -> list[str]:
     """Return sentences that say how the recordings were aligned; empty if none was."""
     from biotrail.text.alignment import alignment_lines
 
@@ -294,7 +296,7 @@ def timeline_lines(lined: Sequence[Lined]) -> list[str]:
     return alignment_lines(logs)
 
 
-def names_beside(target: str, found: Sequence[Given]) -> list[str]:
+def names_beside(target: str, found: Sequence[InputRecording]) -> list[str]:
     """Return a distinct output path for each recording.
 
     One without a label gets `target` (`all.html`), one labelled db1 gets `all-db1.html`.

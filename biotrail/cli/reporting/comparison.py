@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.cli.options.recordings import Lined
+from biotrail.cli.options.recordings import AlignedRecording
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
@@ -32,14 +32,14 @@ Labelled = Sequence[tuple[str, Report]]
 
 def parts(
     reports: Labelled,
-    lined: Sequence[Lined],
+    lined: Sequence[AlignedRecording],
     width: int,
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
     """Yield the tables to print before the reports themselves.
 
-    reports: (label, report). lined: from `lined_up`; may be empty. limit, order: as for
+    reports: (label, report). lined: from `align_recordings`; may be empty. limit, order: as for
     `text.report.parts`.
     """
     yield _recordings(reports, lined, width)
@@ -74,8 +74,7 @@ def parts(
     yield with_more(with_tail(f"By {by}, of all recordings", columns, cells, width), more)
 
 
-def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> RenderableType:
-    """Return the table of recordings: begin (after the first one's), length, requests, bios."""
+def _recordings(reports: Labelled, lined: Sequence[AlignedRecording], width: int) -> RenderableType:
     begins = {
         one.label: one.alignment.time(report.begin_ns)
         for one in lined

@@ -11,7 +11,7 @@ from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, limiting
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.recordings import Given
+from biotrail.cli.options.recordings import InputRecording
 from biotrail.cli.reporting.slowest import Findings, as_dict, look_around
 from biotrail.converters.analysis.blame.parties import OWNER
 from biotrail.converters.analysis.choosing.select import Selection
@@ -38,7 +38,7 @@ EVERYTHING = Cut()
 
 
 def write(
-    one: Given, cut: Cut, target: str, force: bool, of_guest: "Figures | None" = None
+    one: InputRecording, cut: Cut, target: str, force: bool, of_guest: "Figures | None" = None
 ) -> Path:
     """Write the page of a recording, or of a part of it, to `target` and return its path.
 
@@ -77,7 +77,11 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     report = reporter.finish(trace)
     every, whole = slowest.finish()
     found = Findings(trace, wanted, every)
-    _, report.blamed = blaming.finish(lambda second, near: _look(found, second, near))
+
+    def look(second: Trace, near: Iterator[Lifecycles]) -> None:
+        look_around(found, second, None, 0, False, near)
+
+    _, report.blamed = blaming.finish(look)
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
     scope = report_scope.facts(trace, cut)
     data["report"].update(_bounded_scope(scope))
@@ -97,13 +101,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     return data
 
 
-def _look(found: Findings, second: Trace, windows: Iterator[Lifecycles]) -> None:
-    """Look around the slowest I/Os in windows that blame reads."""
-    look_around(found, second, None, 0, False, windows)
-
-
 def _guest(figures: "Figures") -> dict[str, Any]:
-    """Return what the page shows of a guest on its host."""
     from biotrail.text.guests import STAGE_MEANINGS, guest_lines
 
     rows, more = bounded(figures.as_dict()["rows"], ROOM["guest"])

@@ -93,7 +93,6 @@ class Connection:
         return bool(data)
 
     def _begin(self, response: Response, with_body: bool, now: float) -> None:
-        """Begin to send a response."""
         self._head.clear()
         self._left = memoryview(response.head())
         if with_body:
@@ -213,7 +212,6 @@ class LoopbackServer:
         return None if first is None else max(first - time.monotonic(), 0.0)
 
     def _accept(self) -> None:
-        """Take new connections, and what they have sent already."""
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 peer, _address = self._listener.accept()
@@ -229,7 +227,6 @@ class LoopbackServer:
             self._step(connection)
 
     def _step(self, connection: Connection) -> None:
-        """Let a connection that is ready get on."""
         if connection not in self._connections:  # it made room for another one meanwhile
             return
         answering = connection.answering

@@ -103,7 +103,6 @@ class TraceServer(LoopbackServer):
         return f"http://{LOOPBACK}:{self.port}{self.path}"
 
     def _respond(self, request: Request) -> Response:
-        """Return the whole trace, or leave to ask for it."""
         if refused := self._refusal(request):
             return refused
         if request.method == "OPTIONS":
@@ -123,15 +122,12 @@ class TraceServer(LoopbackServer):
         return None
 
     def _hosts(self) -> set[str]:
-        """Return the values of Host that are right, in small letters."""
         return {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
 
     def _trusts(self, origins: list[str]) -> bool:
-        """Return whether a request with these values of Origin is answered."""
         return origins == [self.origin]
 
     def _known(self, target: str) -> bool:
-        """Return whether something is served at a path."""
         return secrets.compare_digest(target.encode("latin-1"), self.path.encode())
 
     def _refuse(self, status: HTTPStatus, what: str, given: list[str]) -> Response:
@@ -140,7 +136,6 @@ class TraceServer(LoopbackServer):
         return Response(status, ALWAYS)
 
     def _preflight(self, request: Request) -> Response:
-        """Return the response to a CORS preflight request."""
         fields = [*self._cors(), ("Access-Control-Allow-Methods", "GET, HEAD")]
         if request.value("access-control-request-headers"):
             fields.append(("Access-Control-Allow-Headers", "Range, Cache-Control"))
@@ -156,7 +151,6 @@ class TraceServer(LoopbackServer):
 
 
 def _cannot(port: int, error: OSError) -> str:
-    """Return the message for a port that cannot be bound, with a remedy."""
     if error.errno == errno.EADDRINUSE:
         reason = (
             "is in use, perhaps by another `biotrail view` or trace_processor: end that one. "
@@ -244,7 +238,6 @@ class UiServer(TraceServer):
         self._opened.close()
 
     def _respond(self, request: Request) -> Response:
-        """Return the trace or a file of the UI."""
         if request.target == _LIVE_RELOAD:
             return Response(HTTPStatus.NO_CONTENT, _GUARDS)
         if refused := self._refusal(request):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from biotrail.cli.options.recordings import Given, names_beside
+from biotrail.cli.options.recordings import InputRecording, names_beside
 from biotrail.converters import pipeline as trace
 from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment
@@ -206,7 +206,9 @@ def test_a_page_for_each_recording(cli: Cli, hosts: tuple[Path, Path], tmp_path:
 
 def test_pages_of_like_names_do_not_replace_each_other() -> None:
     # GIVEN labels that are the same once they are fit for a file's name
-    given = [Given(label, [], partial(trace.Trace, "none")) for label in ("db 1", "db:1", "")]
+    given = [
+        InputRecording(label, [], partial(trace.Trace, "none")) for label in ("db 1", "db:1", "")
+    ]
     # WHEN outputs are named after them  THEN each has its own
     assert names_beside("d/all.html", given) == [
         "d/all-db-1.html",

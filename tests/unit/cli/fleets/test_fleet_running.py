@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from rich.console import Console
 
 from biotrail.cli import cluster
-from biotrail.cli.cluster import Asked, Seen, analyse, client_of, hosts_of
+from biotrail.cli.cluster import ReadOptions, Seen, analyse, client_of, hosts_of
 from biotrail.cli.fleet import find
 from biotrail.converters.analysis.fleet.closing import make_report
 from biotrail.converters.analysis.fleet.part import Part
@@ -35,7 +35,7 @@ def no_columns(host: str) -> dict[str, str]:
     return {}
 
 
-def here(files: list[str], asked: Asked) -> Part:
+def here(files: list[str], asked: ReadOptions) -> Part:
     """What the workers would do, in this process."""
     seen, left_out = [], []
     for one in map(cluster.look, files):
@@ -45,7 +45,7 @@ def here(files: list[str], asked: Asked) -> Part:
         cluster.close([cluster.read(files, {}, asked) for files in host.recordings], asked)
         for host in hosts.values()
     ]
-    part = cluster.add_up(parts)
+    part = cluster.merged(parts)
     part.left_out += [*left_out, *double]
     return part
 
@@ -57,7 +57,7 @@ def shown(part: Part) -> str:
 def test_a_worker_killed_midway_changes_nothing(tmp_path: Path) -> None:
     # GIVEN twelve hosts, and two workers
     files = list(map(str, fleet(tmp_path / "set", 12, log_of(tmp_path / "a.biotrail"))))
-    asked, killed = Asked("host"), []
+    asked, killed = ReadOptions("host"), []
     with client_of(None, 2) as client:
 
         def told(words: str) -> None:
@@ -119,7 +119,7 @@ def test_files_of_a_rotated_run_are_one_recording(tmp_path: Path) -> None:
     for log in logs:
         archive_of(log, log.with_suffix(".parquet"))
     # WHEN they are read
-    part = here(find([str(tmp_path / "*.parquet")]), Asked("host"))
+    part = here(find([str(tmp_path / "*.parquet")]), ReadOptions("host"))
     # THEN they are one recording, in which every bio is whole
     (facts,) = part.recordings
     assert len(facts.files) == len(logs)
@@ -136,7 +136,7 @@ def test_who_waited_for_whom_adds_up(tmp_path: Path) -> None:
     files = find([str(tmp_path)])
     # WHEN they are read with blame
     told = as_dict(
-        make_report(here(files, Asked("host", blame="process")), "host", 0.95, "process")
+        make_report(here(files, ReadOptions("host", blame="process")), "host", 0.95, "process")
     )
     # THEN each host has its victims, and their sums are the fleet's, by name, to the nanosecond
     assert told["blame_by"] == "process"
@@ -152,7 +152,7 @@ def test_who_waited_for_whom_adds_up(tmp_path: Path) -> None:
     assert all(host["verdict"][0]["sentence"] and host["verdict_of"] for host in told["hosts"])
     # AND the text names the culprit by host
     to = Console(file=io.StringIO(), width=160)
-    made = make_report(here(files, Asked("host", blame="process")), "host", 0.95, "process")
+    made = make_report(here(files, ReadOptions("host", blame="process")), "host", 0.95, "process")
     for part in parts(made, 160, None):
         to.print(part)
     assert isinstance(to.file, io.StringIO)
@@ -160,7 +160,7 @@ def test_who_waited_for_whom_adds_up(tmp_path: Path) -> None:
     assert "Whose I/O made whose I/O wait, by process, of all hosts" in text
     assert "db2 app backup 60 ms" in text and "* db3: " in text
     # AND without the option there is nothing of it
-    assert as_dict(make_report(here(files, Asked("host")), "host", 0.95))["blame"] is None
+    assert as_dict(make_report(here(files, ReadOptions("host")), "host", 0.95))["blame"] is None
 
 
 def test_a_host_without_the_chosen_time_is_left_out(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_host_without_the_chosen_time_is_left_out(tmp_path: Path) -> None:
     from biotrail.cli.options.cuts import Cut, Times, parse
 
     times = Times(parse("2026-09-21T14:13:20Z"), parse("2026-09-21T14:13:21Z"))
-    part = here(find([str(tmp_path / "set")]), Asked("host", Cut(times)))
+    part = here(find([str(tmp_path / "set")]), ReadOptions("host", Cut(times)))
     # THEN the other is left out, with the reason
     assert [one.host for one in part.recordings] == ["db1"]
     assert [Path(one.file).name for one in part.left_out] == ["db2.biotrail"]
@@ -225,10 +225,10 @@ def test_archives_are_read_from_object_storage(tmp_path: Path, s3: str) -> None:
     client.close()
     # WHEN they are found by a glob, and read
     urls = find([f"s3://logs/2026-11/*.parquet{s3}"])
-    part = here(urls, Asked("host"))
+    part = here(urls, ReadOptions("host"))
     # THEN the figures are those of the files
     assert len(urls) == len(paths)
-    local = here(list(map(str, paths)), Asked("host"))
+    local = here(list(map(str, paths)), ReadOptions("host"))
     theirs, ours = (make_report(one, "host", 0.95) for one in (part, local))
     assert as_dict(theirs) == as_dict(ours)
 
@@ -272,7 +272,7 @@ def test_a_scheduler_that_goes_is_one_message(tmp_path: Path) -> None:
 
         # THEN the message says so
         with pytest.raises(TraceError, match="connection to the scheduler was lost"):
-            analyse(client, files, no_columns, Asked("host"), told)
+            analyse(client, files, no_columns, ReadOptions("host"), told)
 
 
 def test_the_page_holds_the_report(tmp_path: Path, cli: Cli) -> None:

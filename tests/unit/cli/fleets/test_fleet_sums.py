@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from biotrail.cli import cluster
-from biotrail.cli.cluster import Asked
+from biotrail.cli.cluster import ReadOptions
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.closing import make_report
 from biotrail.converters.analysis.fleet.part import Part
@@ -23,16 +23,16 @@ HOSTS = 3
 RATES = ("ios_per_s", "bytes_per_s", "depth")
 
 
-def closed(path: Path, asked: Asked, columns: dict[str, str] | None = None) -> Part:
+def closed(path: Path, asked: ReadOptions, columns: dict[str, str] | None = None) -> Part:
     part = cluster.read([str(path)], columns or {}, asked)
     assert not part.left_out
     return pickle.loads(pickle.dumps(cluster.close([pickle.loads(pickle.dumps(part))], asked)))
 
 
 def reported(paths: list[Path], by: str = "host", columns: Any = None) -> FleetReport:
-    asked = Asked(by)
+    asked = ReadOptions(by)
     parts = [closed(path, asked, (columns or {}).get(path.stem)) for path in paths]
-    return make_report(cluster.add_up(parts), by, 0.95)
+    return make_report(cluster.merged(parts), by, 0.95)
 
 
 def without_rates(value: Any) -> Any:
@@ -86,11 +86,11 @@ def test_parts_add_up_to_the_same_in_any_order(tmp_path: Path) -> None:
     # GIVEN four hosts with different I/O
     captures = ("fsync-virtio", "plugged-merge-loop", "split-write-loop", "bio-based-zram")
     paths = [host_archive(tmp_path, f"h{n}", name) for n, name in enumerate(captures)]
-    asked = Asked("model")
+    asked = ReadOptions("model")
     parts = [closed(path, asked) for path in paths]
     # WHEN they are added up one after the other, and in pairs the other way round
-    one = cluster.add_up(parts)
-    two = cluster.add_up([cluster.add_up(parts[:1:-1]), cluster.add_up(parts[1::-1])])
+    one = cluster.merged(parts)
+    two = cluster.merged([cluster.merged(parts[:1:-1]), cluster.merged(parts[1::-1])])
     # THEN the reports are equal
     first, second = (json.dumps(as_dict(make_report(p, "model", 0.95))) for p in (one, two))
     assert first == second
@@ -148,7 +148,7 @@ def test_recordings_of_one_host_are_one_host(tmp_path: Path) -> None:
     paths = [
         host_archive(tmp_path / str(n), "db1", log_id=f"{n}" * 32, times=n + 1) for n in range(2)
     ]
-    asked = Asked("host")
+    asked = ReadOptions("host")
     # WHEN the host is closed
     part = cluster.close([cluster.read([str(path)], {}, asked) for path in paths], asked)
     # THEN it is one group and one host of two recordings, whose lengths add up
