@@ -175,7 +175,7 @@ class Converter:
         self._interrupts = InterruptMaker(names, detail == Detail.FULL)
         self._identity = identity
         self._lives = LifeWriter(context, identity, self._tree, lives)
-        self._counters = CounterWriter(context, *parts, fine=full)
+        self._counters = CounterWriter(context, *parts, fine=full, names=names)
         self._slowest = Slowest(context, names, self._flights)
         self._blame = blame
         self._ftrace = ftrace
@@ -235,7 +235,7 @@ class Converter:
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
-        self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
+        self._counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
         self._write_losses(window.loss, losses)
         self._count(window, bios, requests)
@@ -244,6 +244,11 @@ class Converter:
             fresh = self._streams.forget_strings()
             self._maker.strings = self._calls.strings = self._submissions.strings = fresh
             self._pairs.strings = fresh
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes `finish` will write of devices' states, at most."""
+        return self._counters.held_bytes
 
     def _submitted(self, window: Lifecycles) -> PathTables | None:
         """Return the window's path where submissions are drawn."""

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the samples of counters: queue depths and throughput per device, and lost records."""
+"""Write counters (queue depths and throughput per device, and lost records) and states."""
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Lifecycles, LossWindows
+from biotrail.converters.events.tables import Bool, Lifecycles, LossWindows
 from biotrail.converters.outputs.counters import Samples
 from biotrail.converters.outputs.perfetto.counters.gauges import Gauges, Passage
 from biotrail.converters.outputs.perfetto.counters.loss_total import LossTotal
+from biotrail.converters.outputs.perfetto.counters.states import States
+from biotrail.converters.outputs.perfetto.names import DEVICE_FLUSH, FLUSH, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.tracks import Streams
@@ -35,10 +37,12 @@ class CounterWriter:
         summary: PerfettoSummary,
         *,
         fine: bool,
+        names: Interned,
     ) -> None:
         """Begin without counters; nothing is written.
 
-        file, streams, tree, summary: those of the whole trace. fine: as of the class.
+        file, streams, tree, summary: those of the whole trace. fine: as of the class. names: of
+        slices.
         """
         self._context = context
         self._file = file
@@ -50,6 +54,9 @@ class CounterWriter:
         """Per dev_t: its counters."""
         self._stream_of: dict[tuple[str, int], int] = {}
         """(name of a counter, dev_t) → index in Streams; from the counter's first sample on."""
+        self._states: dict[int, States] = {}
+        """Per dev_t, where `fine`."""
+        self._flushes = [names.id(name) for name in (FLUSH, DEVICE_FLUSH)]
         self._lost = LossTotal()
         self.last = 0
         """ns: the latest sample written; 0 before the first."""
@@ -59,12 +66,18 @@ class CounterWriter:
         self._lost.add(table.end, table.count)
 
     def update(
-        self, window: Lifecycles, bios: Slices, open_bios: Slices, origin: int, end: int
+        self,
+        window: Lifecycles,
+        bios: Slices,
+        open_bios: Slices,
+        requests: Slices,
+        origin: int,
+        end: int,
     ) -> None:
         """Update the counters of each device with a group or a bio in flight; write their samples.
 
-        The counter of lost records is not among them. bios, open_bios: slices of `window.bios` and
-        `window.open_bios`. origin: the trace's begin, ns, where each counter begins. end: when the
+        The counter of lost records is not among them. bios, open_bios, requests: slices of the
+        tables of `window`. origin: the trace's begin, ns, where each counter begins. end: when the
         trace's last packet is, ns: bins that end later are left to a later call, as their samples
         would extend the trace. How long a bio was in flight is known when it is over, so what
         follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
@@ -80,9 +93,23 @@ class CounterWriter:
                 until = min(until, int(oldest))
             ended = Passage.of(self._context, bios, window.bios, dev)
             self._write(dev, gauges.update(ended, until))
+            if self._fine:
+                states = self._states.setdefault(dev, States())
+                states.add(ended.start, ended.end, self._flush(bios, dev))
+                here = requests.group == dev
+                states.add(requests.start[here], requests.end[here], self._flush(requests, dev))
+
+    def _flush(self, slices: Slices, dev: int) -> Bool:
+        """Return which of the slices on a device are flushes."""
+        return np.isin(slices.name[slices.group == dev], self._flushes)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes `finish` will write of states, at most."""
+        return sum(states.bytes for states in self._states.values())
 
     def finish(self, begin: int, end: int) -> None:
-        """Write the samples that were held back, and the counter of lost records.
+        """Write the samples that were held back, the states, and the counter of lost records.
 
         begin, end: the trace's, ns. Every device with a group gets the same counter of lost
         records, of all devices together; none is written where no loss has a known count. Sets
@@ -90,6 +117,9 @@ class CounterWriter:
         """
         for dev, gauges in self._gauges.items():
             self._write(dev, gauges.finish(end))
+        for dev, states in self._states.items():
+            packets = list(states.packets(self._tree, dev, begin, end))
+            self._file.packets([*self._tree.announcements(), *packets])
         if self._lost.some:
             for dev in self._tree.devices():
                 self._write(dev, {LOST: self._lost.samples(begin)})
