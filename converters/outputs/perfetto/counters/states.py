@@ -45,7 +45,7 @@ class States:
     @property
     def bytes(self) -> int:
         """How many bytes the track and its slices will take, at most."""
-        stretches = self._busy.shape[1] + self._flushing.shape[1]
+        stretches = len(self._busy[0]) + len(self._flushing[0])
         return _TRACK_BYTES + _SLICE_BYTES * (2 * stretches + 1)
 
     def _joined(self, spans: I64) -> I64:
