@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from biotrail.converters.outputs.perfetto.tracks.crossing import Arrows, Crossing
+from biotrail.converters.outputs.perfetto.tracks.place import Arrows, Crossing
 
 if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.guest import Guest

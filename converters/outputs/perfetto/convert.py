@@ -38,8 +38,7 @@ from biotrail.converters.outputs.perfetto.path.ftrace import BlockedReasons, blo
 from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
 from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
-from biotrail.converters.outputs.perfetto.sites.crossing import mark_crossing
-from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
+from biotrail.converters.outputs.perfetto.sites.joined import mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
 from biotrail.converters.outputs.perfetto.slices.blamed import Blame, counters
@@ -396,7 +395,7 @@ class Converter:
         """Write slices of categories of which none is in flight."""
         for slices in beside:
             if len(slices):
-                self._slices.write(slices, _nothing(slices))
+                self._slices.write(slices, Slices.none(slices.category))
 
     def _write_lives(self, packets: list[TracePacket]) -> None:
         """Write packets of lives of followed objects. Raises OutputError where writing fails."""
@@ -442,9 +441,3 @@ def _no_flow(_: int) -> int:
 def _beyond(slices: Slices) -> int:
     """Return the largest number in the slices plus one, ignoring bios from before the log."""
     return int(slices.number[slices.number < FIRST_UNRECORDED].max(initial=-1)) + 1
-
-
-def _nothing(slices: Slices) -> Slices:
-    """Return Slices of the same category without a row."""
-    none = np.zeros(0, dtype=np.int64)
-    return Slices(slices.category, none, none, none, none, none.astype(np.uint64), None)

@@ -56,9 +56,20 @@ from biotrail.converters.outputs.perfetto.tracks.help import (
     SLOW_CALLS,
     STATES,
 )
-from biotrail.converters.outputs.perfetto.tracks.pairs import PairTrack
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+
+
+@dataclass(frozen=True)
+class PairTrack:
+    """A track of pairs: the pair's number and name, and the key as text, or OTHERS."""
+
+    pair: int
+    name: str
+    key: str
+    rank: int
+    """Place among the tracks of the pair."""
+
 
 SCREEN = 16
 """Lanes of bios, or of requests, that are drawn together: with stages, 36 pixels each."""
