@@ -303,7 +303,7 @@ def _event(packet: TracePacket, result: Read, sequence: _Sequence, boottime: boo
 
 def _begin(event: TrackEvent, track: Track, at: int, sequence: _Sequence, where: str) -> None:
     depth = len(track._open)
-    if depth == 0 and track.slices:
+    if depth == 0 and track.slices and "state" not in event.categories:  # states adjoin
         require(at > track.slices[-1].end, f"{where}: BEGIN not after the last END")
     name = event.name or sequence.names.get(event.name_iid)
     require(name, f"{where}: name {event.name_iid} unknown")

@@ -22,7 +22,7 @@ from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
 from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.converters.outputs.perfetto.tracks.crossing import Arrows, Crossing
+from biotrail.converters.outputs.perfetto.tracks.place import Arrows, Crossing
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
 from biotrail.text import tallies, units

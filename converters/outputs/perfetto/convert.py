@@ -38,8 +38,7 @@ from biotrail.converters.outputs.perfetto.path.ftrace import BlockedReasons, blo
 from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
 from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
-from biotrail.converters.outputs.perfetto.sites.crossing import mark_crossing
-from biotrail.converters.outputs.perfetto.sites.joined import mark_lives
+from biotrail.converters.outputs.perfetto.sites.joined import mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
 from biotrail.converters.outputs.perfetto.slices.blamed import Blame, counters
@@ -175,7 +174,7 @@ class Converter:
         self._interrupts = InterruptMaker(names, detail == Detail.FULL)
         self._identity = identity
         self._lives = LifeWriter(context, identity, self._tree, lives)
-        self._counters = CounterWriter(context, *parts, fine=full)
+        self._counters = CounterWriter(context, *parts, fine=full, names=names)
         self._slowest = Slowest(context, names, self._flights)
         self._blame = blame
         self._ftrace = ftrace
@@ -235,7 +234,7 @@ class Converter:
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
-        self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
+        self._counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
         self._write_losses(window.loss, losses)
         self._count(window, bios, requests)
@@ -244,6 +243,11 @@ class Converter:
             fresh = self._streams.forget_strings()
             self._maker.strings = self._calls.strings = self._submissions.strings = fresh
             self._pairs.strings = fresh
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes `finish` will write of devices' states, at most."""
+        return self._counters.held_bytes
 
     def _submitted(self, window: Lifecycles) -> PathTables | None:
         """Return the window's path where submissions are drawn."""
@@ -391,7 +395,7 @@ class Converter:
         """Write slices of categories of which none is in flight."""
         for slices in beside:
             if len(slices):
-                self._slices.write(slices, _nothing(slices))
+                self._slices.write(slices, Slices.none(slices.category))
 
     def _write_lives(self, packets: list[TracePacket]) -> None:
         """Write packets of lives of followed objects. Raises OutputError where writing fails."""
@@ -437,9 +441,3 @@ def _no_flow(_: int) -> int:
 def _beyond(slices: Slices) -> int:
     """Return the largest number in the slices plus one, ignoring bios from before the log."""
     return int(slices.number[slices.number < FIRST_UNRECORDED].max(initial=-1)) + 1
-
-
-def _nothing(slices: Slices) -> Slices:
-    """Return Slices of the same category without a row."""
-    none = np.zeros(0, dtype=np.int64)
-    return Slices(slices.category, none, none, none, none, none.astype(np.uint64), None)

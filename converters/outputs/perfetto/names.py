@@ -176,7 +176,7 @@ STAGE_ARGUMENTS = tuple(
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
 CALL, INTERRUPT, COMMIT, SUBMISSION = "call", "interrupt", "commit", "submission"
-PAIR, ARROW, SLOW_CALL = "pair", "arrow", "slowest call"
+PAIR, ARROW, SLOW_CALL, STATE = "pair", "arrow", "slowest call", "state"
 """Categories. An ARROW is a slice of no length in another one, from which an arrow leads on."""
 
 _CATEGORIES = (BIO, REQUEST, LOSS, STAGE, CALL, INTERRUPT, SUBMISSION, COMMIT, PAIR, ARROW)

@@ -64,7 +64,7 @@ def convert_parts(
         before = part.summary.bytes
         part.write_window(window)
         largest = max(largest, part.summary.bytes - before)
-        if part.summary.bytes + largest + _END > limit:
+        if part.summary.bytes + part.held_bytes + largest + _END > limit:
             part.finish(window.end)
             part = None
     if not summaries:

@@ -109,6 +109,12 @@ class Slices:
     rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Index of each slice's row in the table that the slices were made from."""
 
+    @classmethod
+    def none(cls, category: str) -> "Slices":
+        """Return no slices of the category."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(category, none, none, none, none, none.astype(np.uint64), None)
+
     def __len__(self) -> int:
         return len(self.number)
 

@@ -164,9 +164,8 @@ class CallMaker:
         log's machine, or `32-bit system call`. end: the exit, at least the entry. Numbers count on
         from call to call in `_numbered`.
         """
-        none = np.zeros(0, dtype=np.int64)
         if table is None or not len(table):
-            return Slices(CALL, none, none, none, none, none.astype(np.uint64), None)
+            return Slices.none(CALL)
         machine = str(self.context.header.get("host", {}).get("machine", ""))
         found, codes = distinct(table.number.astype(np.int64) * 2 + table.timed)
         texts = [name_of_call(int(one) >> 1, False, machine, bool(one & 1)) for one in found]

@@ -13,7 +13,7 @@ from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import I64, NEVER, WAIT_CAUSE_NAMES, Tasks, WaitCause
 from biotrail.converters.outputs.perfetto.names import BLOCKED, RUNNABLE, SLOW_CALL, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.episodes import MOST, episodes
+from biotrail.converters.outputs.perfetto.packets.ranking import MOST, episodes
 from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree

@@ -49,7 +49,7 @@ def slow_packets(tree: Tree, category: str, slices: Sequence[SlowSlice]) -> list
 
 def _slice(one: SlowSlice, category: str, track: int) -> list[TracePacket]:
     """Return the packets of a slice and its stages. track: uuid of its lane."""
-    begin = _begin(track, one.start, one.name, category)
+    begin = begin_packet(track, one.start, one.name, category)
     event = begin.track_event
     if one.family is None:
         event.correlation_id_str = one.colour
@@ -68,12 +68,13 @@ def _slice(one: SlowSlice, category: str, track: int) -> list[TracePacket]:
     for name, begins, ends in one.stages:
         start, end = max(begins, last), min(ends, one.end)
         if end > start:
-            packets += [_begin(track, start, name, STAGE), _end(track, end)]
+            packets += [begin_packet(track, start, name, STAGE), end_packet(track, end)]
             last = end
-    return [*packets, _end(track, one.end)]
+    return [*packets, end_packet(track, one.end)]
 
 
-def _begin(track: int, at: int, name: str, category: str) -> TracePacket:
+def begin_packet(track: int, at: int, name: str, category: str) -> TracePacket:
+    """Return the packet that begins a slice on the track with that uuid. at: ns."""
     packet = TracePacket(timestamp=at)
     event = packet.track_event
     event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, name
@@ -81,7 +82,8 @@ def _begin(track: int, at: int, name: str, category: str) -> TracePacket:
     return packet
 
 
-def _end(track: int, at: int) -> TracePacket:
+def end_packet(track: int, at: int) -> TracePacket:
+    """Return the packet that ends the track's innermost slice. at: ns."""
     packet = TracePacket(timestamp=at)
     packet.track_event.type, packet.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
     return packet

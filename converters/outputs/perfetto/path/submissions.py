@@ -53,9 +53,8 @@ class SubmissionMaker:
         `group` is the process id. path: the window's; None: no submissions. tasks: rows of
         `Submissions.task`. Adds processes to `processes`.
         """
-        none = np.zeros(0, dtype=np.int64)
         if path is None or not len(path.submissions):
-            return Slices(SUBMISSION, none, none, none, none, none.astype(np.uint64), None)
+            return Slices.none(SUBMISSION)
         rows = path.submissions
         start = np.where(rows.submitted != NEVER, rows.submitted, rows.queued)
         rows = rows.take(start != NEVER)

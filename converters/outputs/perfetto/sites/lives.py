@@ -18,6 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
+from biotrail.converters.outputs.perfetto.path.slow_slices import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.sites.joined import life_flow
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
@@ -129,7 +130,7 @@ class LifeWriter:
         yield begin
         if number != NEVER:
             yield from _mark(track, life.begin, life_flow(self._identity, life.number))
-        yield _end(track, max(end, life.begin))
+        yield end_packet(track, max(end, life.begin))
         yield from self._contexts(life, track)
 
     def _group_packet(self, following: Following) -> TracePacket:
@@ -205,7 +206,7 @@ def _context(life: Life, run: ContextRun, track: int, flows: list[int]) -> Itera
     yield begin
     for root in run.roots:
         yield from _nodes(life, root, track)
-    yield _end(track, run.end)
+    yield end_packet(track, run.end)
 
 
 def context_name(run: ContextRun) -> str:
@@ -222,7 +223,7 @@ def _nodes(life: Life, root: int, track: int) -> Iterator[TracePacket]:
     while rest:
         one = rest.pop()
         if isinstance(one, Node):
-            yield _end(track, one.end if one.end != NEVER else one.seen)
+            yield end_packet(track, one.end if one.end != NEVER else one.seen)
             continue
         node = life.nodes[one]
         yield _event(node, track)
@@ -261,10 +262,8 @@ def _value(value: int) -> str:
 
 def _begin(track: int, at: int, name: str, facts: dict[str, Any]) -> TracePacket:
     """Return a BEGIN packet with arguments."""
-    packet = TracePacket(timestamp=at)
+    packet = begin_packet(track, at, name, FOLLOWED)
     event = packet.track_event
-    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, name
-    event.categories.append(FOLLOWED)
     for key, value in facts.items():
         if isinstance(value, int):
             event.debug_annotations.add(name=key, uint_value=value)
@@ -275,17 +274,7 @@ def _begin(track: int, at: int, name: str, facts: dict[str, Any]) -> TracePacket
 
 def _mark(track: int, at: int, flow: int) -> Iterator[TracePacket]:
     """Yield a mark: a slice of no length with an arrow."""
-    begin = TracePacket(timestamp=at)
-    event = begin.track_event
-    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, OF_LIFE
-    event.categories.append(ARROW)
-    event.flow_ids.append(flow)
+    begin = begin_packet(track, at, OF_LIFE, ARROW)
+    begin.track_event.flow_ids.append(flow)
     yield begin
-    yield _end(track, at)
-
-
-def _end(track: int, at: int) -> TracePacket:
-    """Return an END packet."""
-    packet = TracePacket(timestamp=at)
-    packet.track_event.type, packet.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
-    return packet
+    yield end_packet(track, at)

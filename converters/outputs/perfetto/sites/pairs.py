@@ -12,7 +12,7 @@ from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.outputs.perfetto.names import PAIR, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.tracks.pairs import PairTrack
+from biotrail.converters.outputs.perfetto.tracks.tree import PairTrack
 from biotrail.converters.sites.pair_names import PairNames
 
 MOST_TRACKS = 256
@@ -57,9 +57,8 @@ class PairMaker:
         Named by the value of --by, else by the pair's name. `group` is a key's track. Adds tracks
         to `tracks`.
         """
-        none = np.zeros(0, dtype=np.int64)
         if window.sites is None or not len(window.sites.pairs):
-            return Slices(PAIR, none, none, none, none, none.astype(np.uint64), None)
+            return Slices.none(PAIR)
         pairs = window.sites.pairs
         pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))
         slices = Slices(

@@ -41,8 +41,11 @@ from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.encode import distinct
 from biotrail.converters.outputs.perfetto.packets.texts import ioprio_text, record_name
-from biotrail.converters.outputs.perfetto.path.arguments import add_bio_path, add_interrupts
-from biotrail.converters.outputs.perfetto.path.drivers import add_steps
+from biotrail.converters.outputs.perfetto.path.arguments import (
+    add_bio_path,
+    add_interrupts,
+    add_steps,
+)
 from biotrail.converters.outputs.perfetto.slices.times import (
     Seen,
     add_stages,

@@ -20,7 +20,7 @@ from biotrail.converters.lifecycles.meanings import meaning
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.outputs.perfetto.names import SLOWEST, STAGE_TITLES, Interned
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.episodes import episodes
+from biotrail.converters.outputs.perfetto.packets.ranking import episodes
 from biotrail.converters.outputs.perfetto.packets.texts import size_text
 from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets

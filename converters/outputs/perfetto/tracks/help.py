@@ -40,6 +40,11 @@ BIOS = (
     "A slice is a bio, from queue (Q) to completion (C). Its stages lie in it and fill it without "
     f"gaps, so a sum over an area has each moment twice. {_LANES}\n{_LINES}"
 )
+STATES = (
+    "idle: no I/O was queued or in flight. flushing: a flush was in flight (fsync, or the flush "
+    "before or after data that asks for it). busy: other I/O alone. Gaps that are short beside the "
+    "trace are not drawn: at most 250 stretches of a kind are told apart."
+)
 REQUESTS = (
     "A slice is a request, from allocation (G) to completion (C): what the driver saw. Its stages "
     f"lie in it, as those of bios do. {_LANES}"

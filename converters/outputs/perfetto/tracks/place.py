@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a log stands in a trace: alone, or as one of several."""
+"""Where a log stands in a trace: alone, or as one of several, joined to another's slices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,10 +7,34 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64
+from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
-from biotrail.converters.outputs.perfetto.tracks.crossing import Crossing
 from biotrail.converters.sites.pair_names import pairs_alone
+
+
+def _none() -> I64:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Arrows:
+    """Flows of slices: (n,) each, in any order. Slices of both logs with one id are joined."""
+
+    number: I64 = field(default_factory=_none)
+    """Of the request or bio."""
+    id: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A guest's requests, or the bios of its host, of one log."""
+
+    requests: Arrows = field(default_factory=Arrows)
+    bios: Arrows = field(default_factory=Arrows)
+    timed: I64 = field(default_factory=_none)
+    """Numbers of requests whose stages on the host are known, ascending."""
+    stages: I64 = field(default_factory=lambda: np.zeros((0, 4), dtype=np.int64))
+    """Of these, ns: to the host, queued there, with its device, and from there."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ db1: block I/O
   journal of nvme0n1p2            a slice per commit, where they were recorded
   nvme0n1 (259:0)                 one per device with I/O, in the header's order
     queued · in device · reads · writes · latency p50 and p99 · lost events, where there are any
+    state                         idle, busy, flushing
     bios                          lanes
     requests                      lanes
     more bios                     lanes beyond what a screen holds
@@ -40,6 +41,7 @@ from biotrail.converters.outputs.perfetto.names import (
     SLOW_CALLS_TRACK,
     SLOWEST,
     SLOWEST_TRACK,
+    STATE,
     SUBMISSION,
 )
 from biotrail.converters.outputs.perfetto.tracks.help import (
@@ -52,10 +54,22 @@ from biotrail.converters.outputs.perfetto.tracks.help import (
     ROOT,
     SLOW,
     SLOW_CALLS,
+    STATES,
 )
-from biotrail.converters.outputs.perfetto.tracks.pairs import PairTrack
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+
+
+@dataclass(frozen=True)
+class PairTrack:
+    """A track of pairs: the pair's number and name, and the key as text, or OTHERS."""
+
+    pair: int
+    name: str
+    key: str
+    rank: int
+    """Place among the tracks of the pair."""
+
 
 SCREEN = 16
 """Lanes of bios, or of requests, that are drawn together: with stages, 36 pixels each."""
@@ -86,11 +100,12 @@ _LANES = {
     SLOWEST: _Lanes(SLOWEST_TRACK, 1, SLOW),
     SLOW_CALL: _Lanes(SLOW_CALLS_TRACK, 1, SLOW_CALLS),
     LOSS: _Lanes(LOST, 2, LOSSES),
+    STATE: _Lanes("state", 9, STATES),
     BIO: _Lanes("bios", 10, BIOS),
     REQUEST: _Lanes("requests", 11, REQUESTS),
     INTERRUPT: _Lanes("interrupts", 14, INTERRUPTS),
 }
-_OF_DEVICE = (BIO, REQUEST, INTERRUPT)
+_OF_DEVICE = (STATE, BIO, REQUEST, INTERRUPT)
 """Categories of slices that are below their device's group."""
 _MORE = {
     BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
@@ -199,7 +214,7 @@ class Tree:
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
         """Return the track of a lane, one of those that slices of a category are drawn on.
 
-        category: BIO, REQUEST and INTERRUPT lanes are below their device's group, which is created
+        category: lanes of `_OF_DEVICE` are below their device's group, which is created
         if it is new; SLOWEST, SLOW_CALL and LOSS lanes are below the root, and `dev` (dev_t) only
         enters their uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION
         lane is below its process, and `dev` the process's id; a COMMIT lane is a journal's,
