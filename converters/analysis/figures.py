@@ -105,6 +105,22 @@ class StageTimes:
         return min(self.recorder_ns * self.time.count / self.time.sum, 1.0)
 
 
+def stage_times(
+    parts: Mapping[Any, Distribution], names: Mapping[Any, str], whole: int | None = None
+) -> list[StageTimes]:
+    """Return the parts that have times, in the order of `names`.
+
+    names: part → name. whole: ns that shares are of; None: the sum of all parts.
+    """
+    if whole is None:
+        whole = sum(times.sum for times in parts.values())
+    return [
+        StageTimes(name, times.sum / max(whole, 1), Summary.of(times))
+        for part, name in names.items()
+        if (times := parts.get(part)) is not None and times.count
+    ]
+
+
 def as_json(
     row: Any, without: Collection[str] = (), rename: Mapping[str, str] | None = None
 ) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, Name, operation
 from biotrail.converters.analysis.distributions.samples import COUNTERS
-from biotrail.converters.analysis.figures import StageTimes, Summary, with_doubtful
+from biotrail.converters.analysis.figures import Summary, stage_times, with_doubtful
 from biotrail.converters.analysis.report.devices.devices import Device
 from biotrail.converters.analysis.report.devices.flushes import Flush
 from biotrail.converters.analysis.report.devices.patterns import Pattern
@@ -76,7 +76,6 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     sum of all stages' times. The report keeps `group` itself, not a copy.
     """
     seconds = span_ns / 1e9
-    whole = sum(times.sum for times in group.stages.values())
     known = sorted(group.statuses.items())
     operations = _operations(group, context)
     return GroupReport(
@@ -85,11 +84,7 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
         errors={context.status_name(status): count for status, count in known},
         **_sums(group),
-        stages=[
-            StageTimes(STAGE_NAMES[stage], times.sum / whole if whole else 0.0, Summary.of(times))
-            for stage in STAGE_ORDER
-            if (times := group.stages.get(stage)) is not None
-        ],
+        stages=stage_times(group.stages, {stage: STAGE_NAMES[stage] for stage in STAGE_ORDER}),
         group=group,
         time_share=0.0 if operations else None,
         operations=operations,

@@ -13,7 +13,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
@@ -34,11 +34,7 @@ def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
         bytes=figures.bytes,
         bios=figures.bios,
         time=Summary.of(figures.time),
-        parts=[
-            StageTimes(part, times.sum / max(figures.time.sum, 1), Summary.of(times))
-            for part in CALL_PARTS
-            if (times := figures.parts.get(part)) is not None
-        ],
+        parts=stage_times(figures.parts, {part: part for part in CALL_PARTS}, figures.time.sum),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import SubmissionReport
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
@@ -113,11 +113,7 @@ class SubmissionsByOperation:
                 bios=one.bios,
                 bytes=one.bytes,
                 time=Summary.of(one.time),
-                steps=[
-                    StageTimes(name, times.sum / max(one.time.sum, 1), Summary.of(times))
-                    for name in STEPS
-                    if (times := one.steps.get(name)) is not None
-                ],
+                steps=stage_times(one.steps, {name: name for name in STEPS}, one.time.sum),
             )
             for code, one in sorted(self._figures.items())
         ]

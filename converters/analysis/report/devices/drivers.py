@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import DriverReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.drivers import DRIVERS
@@ -116,12 +116,7 @@ class Drivers:
         for driver, names in STEPS.items():
             if (work := self._work.get((dev, driver))) is None:
                 continue
-            whole = max(sum(times.sum for times in work.steps.values()), 1)
-            steps = [
-                StageTimes(step, work.steps[step].sum / whole, Summary.of(work.steps[step]))
-                for step in names
-                if work.steps[step].count
-            ]
+            steps = stage_times(work.steps, {step: step for step in names})
             setup = Summary.of(work.setup) if work.setup.count else None
             counts = (work.requests, work.undivided, work.errors, work.timeouts)
             found.append(DriverReport(driver, *counts, setup, steps))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import stage_times
 from biotrail.converters.analysis.report.tree import CompletionReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.path_tables import Interrupts
@@ -108,12 +108,7 @@ class Completions:
         for code, name in enumerate(WAYS):
             if (way := self._ways.get((dev, code))) is None:
                 continue
-            whole = max(sum(times.sum for times in way.steps.values()), 1)
-            steps = [
-                StageTimes(step, way.steps[step].sum / whole, Summary.of(way.steps[step]))
-                for step in STEPS[code]
-                if step in way.steps and way.steps[step].count
-            ]
+            steps = stage_times(way.steps, {step: step for step in STEPS[code]})
             found.append(CompletionReport(name, way.requests, way.undivided, steps))
         return found
 
