@@ -178,7 +178,7 @@ def _named(key_shape: Shape, shape: Shape) -> Shape:
             raise _wrong(value, where, "an object")
         for key, item in value.items():
             key_shape(key, f"a key of {where}")
-            shape(item, f"{where}.{ascii(key)[1 : _MAX_SHOWN + 1]}")
+            shape(item, f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
 
     return check
 
