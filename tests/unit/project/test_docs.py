@@ -127,6 +127,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert link["place"] is None or link["place"] in places(target), link[0]
 
 
+@pytest.mark.parametrize("page", PAGES[3:], ids=lambda page: page.name)
+def test_a_page_says_for_whom_it_is(page: Path) -> None:
+    # GIVEN a page / WHEN its first paragraph is read / THEN it names the readers
+    text = page.read_text(encoding="utf-8")
+    assert re.match(r"(<!--[^\n]+\n)?# [^\n]+\n\nFor ", text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_are_there(page: Path) -> None:
     # GIVEN a page / WHEN files and modules that it names are looked for / THEN each is there
