@@ -36,7 +36,7 @@ from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities
-from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.payloads import (
@@ -190,7 +190,7 @@ class Opened:
     cgroups: CgroupLook
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
-    lacking: list[Lack]
+    lacking: list[MissingCapability]
     """What does not work for lack of rights."""
     count_runs: Callable[[bool], None]
     """Switches the kernel's counting of program runs."""
@@ -353,7 +353,7 @@ def _header(
     listed: list[Device],
     files: FileWatch,
     missing: list[MissingTracepoint],
-    lacking: list[Lack],
+    lacking: list[MissingCapability],
 ) -> Header:
     """Return the header of a new log, for attached probes."""
     options, probes = prepared.options, prepared.probes
