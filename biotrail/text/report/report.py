@@ -8,7 +8,6 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.summaries import group_sum
 from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
-from biotrail.text import blame as blame_text
 from biotrail.text import tallies, units
 from biotrail.text.columns import (
     Column,
@@ -81,6 +80,8 @@ def parts(
     if report.pairs:
         yield from pair_parts(report, width, limit, most)
     if report.blamed is not None:
+        from biotrail.text import blame as blame_text
+
         rows = MOST_VICTIMS if limit is None else limit
         yield from blame_text.parts(report.blamed, width, rows, report.path_parts)
     if report.devices:

@@ -10,14 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tails import Tail
 from biotrail.converters.analysis.report.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
-from biotrail.text.blame import whose, without_them
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.path import length_text
 from biotrail.text.report.verdict_parts import (
@@ -170,6 +168,9 @@ def _blamed(report: Report) -> Found | None:
     """
     if report.blamed is None:
         return None
+    from biotrail.converters.analysis.blame.tree import OTHERS
+    from biotrail.text.blame import whose, without_them
+
     found = [
         (part.wait_ns, victim, part.culprit)
         for victim in report.blamed.victims

@@ -5,8 +5,6 @@ Calls that did no I/O are in the log only if they took long (`record --call-over
 pipe does. They are counted apart, so that they do not hide the calls that did I/O.
 """
 
-import numpy as np
-
 from biotrail.converters.analysis.distributions.call_figures import (
     CALL_PARTS,
     CallFigures,
@@ -16,6 +14,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
 from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import Lifecycles
 
 
@@ -57,7 +56,7 @@ class CallsByName:
             return
         calls = window.path.calls
         codes = coded(calls)
-        for code in np.unique(codes).tolist():
+        for code in names_of(codes).tolist():
             name, io = named(code, self._context)
             figures = self._figures.setdefault((name, io), CallFigures())
             figures.add(calls.take(codes == code), name)

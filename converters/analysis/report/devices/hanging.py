@@ -7,13 +7,14 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.keys_process import ProcessNames
 from biotrail.converters.analysis.report.tree import HangingReport, Who
-from biotrail.converters.analysis.slow.io_details import HANGS_NS, under_way
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles
 from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Hanging:
         self._names.take(window.tasks)
         bios = window.bios
         ended = np.flatnonzero(bios.complete != NEVER)
-        for dev in np.unique(bios.dev[ended]).tolist():
+        for dev in names_of(bios.dev[ended]).tolist():
             last = int(bios.complete[ended[bios.dev[ended] == dev]].max())
             self._done[dev] = max(last, self._done.get(dev, NEVER))
         rows = np.flatnonzero(under_way(bios) & ~bios.own)
