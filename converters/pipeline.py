@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from biotrail.converters.calls.behalf import set_whom
-from biotrail.converters.calls.division import CallDivider
-from biotrail.converters.calls.names import with_ioctl_commands
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
@@ -43,10 +41,12 @@ from biotrail.converters.lifecycles.own_io import (
 )
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
-from biotrail.converters.sites.joining import LifeJoiner
-from biotrail.converters.sites.tables import late_events, site_tables
-from biotrail.converters.submissions.joining import SubmissionJoiner
+from biotrail.converters.sites.tables import follows, late_events, site_tables
 from biotrail.recorder.schema.records import Kind
+
+if TYPE_CHECKING:
+    from biotrail.converters.calls.division import CallDivider
+    from biotrail.converters.sites.joining import LifeJoiner
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -244,14 +244,30 @@ class Trace:
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
-        divider, joiner = CallDivider(self.context), SubmissionJoiner(self.context)
-        lives = LifeJoiner(self.context.header, self.account.followed, not self.by_intervals)
+        divider: CallDivider | None = None
+        lives: LifeJoiner | None = None
+        if follows(self.context.header):
+            from biotrail.converters.sites import joining
+
+            lives = joining.LifeJoiner(
+                self.context.header, self.account.followed, not self.by_intervals
+            )
         for fresh, result, begin, end in self._windows(events, tells_events=on_window is not None):
-            result.path = divider.divide(result, self.tasks)
             final = begin == end and not len(fresh)
-            result.sites = lives.joined(site_tables(fresh, self.tasks), result, end, final)
-            path = joiner.join(result, self.tasks, end, final)
-            result.path = with_ioctl_commands(path, self.context.machine)
+            result.sites = site_tables(fresh, self.tasks)
+            if lives is not None:
+                result.sites = lives.joined(result.sites, result, end, final)
+            if divider is None and result.path is not None:  # the first window of a path
+                from biotrail.converters.calls import division
+                from biotrail.converters.calls.names import with_ioctl_commands
+                from biotrail.converters.submissions.joining import SubmissionJoiner
+
+                divider = division.CallDivider(self.context)
+                joiner = SubmissionJoiner(self.context)
+            if divider is not None:
+                result.path = divider.divide(result, self.tasks)
+                path = joiner.join(result, self.tasks, end, final)
+                result.path = with_ioctl_commands(path, self.context.machine)
             set_whom(result)
             if end <= first:  # the window lies in the margin before the span
                 continue

@@ -5,6 +5,7 @@ A subcommand's module is imported when it is called, so that `record` runs where
 recording needs is installed, and no command pays for what another one imports.
 """
 
+import gc
 import importlib
 import io
 import os
@@ -74,8 +75,12 @@ class LazyGroup(click.Group):
         """
         if cmd_name not in _COMMANDS:
             return None
+        # What is imported stays: the collector need not look through it, now or ever again.
+        gc.disable()
         with _one_thread():
             command = importlib.import_module(f"biotrail.cli.{cmd_name}").command
+        gc.freeze()
+        gc.enable()
         return command if isinstance(command, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

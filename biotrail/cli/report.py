@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options import report_scope
-from biotrail.cli.options.blame_reading import Blaming, check_blame
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, Opened, cut_options
 from biotrail.cli.options.gathering import added, gathered, option
@@ -101,7 +100,11 @@ class ReportOptions:
             raise click.UsageError("--json and --csv: give one of them")
         if self.as_csv and self.blame is not None:
             raise click.UsageError("--blame has no lines in CSV: use --json")
-        check_blame(self.blame, self.cut)
+        if self.blame is not None and self.cut.wish != Wish():
+            raise click.UsageError(
+                "--blame tells of all I/O, however it went: leave out --slower-than, --slowest, "
+                "--failed"
+            )
         if self.page is not None:
             self._check_page()
 
@@ -217,12 +220,16 @@ class RecordingReport:
 
 def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
     source = one.opened(asked.cut)
-    blaming = Blaming.by(one.again, asked.cut, asked.blame) if asked.blame is not None else None
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
-        every = windows if blaming is None else blaming.learn(source.trace, windows)
-        report = make_report(source.trace, source.chosen(every), asked.interval_ns, asked.by)
-    if blaming is not None:
-        report.blamed = blaming.finish()[1]
+        if asked.blame is None:
+            chosen = source.chosen(windows)
+            return source, make_report(source.trace, chosen, asked.interval_ns, asked.by)
+        from biotrail.cli.options.blame_reading import Blaming
+
+        blaming = Blaming.by(one.again, asked.cut, asked.blame)
+        chosen = source.chosen(blaming.learn(source.trace, windows))
+        report = make_report(source.trace, chosen, asked.interval_ns, asked.by)
+    report.blamed = blaming.finish()[1]
     return source, report
 
 

@@ -5,15 +5,11 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, cast
 
-from biotrail.converters.inputs import unknown
 from biotrail.converters.inputs.beginning import Beginning, Given, begin, is_url
-from biotrail.converters.inputs.blktrace.files import find
-from biotrail.converters.inputs.blktrace.format import MAGIC_BYTES, byte_order
-from biotrail.converters.inputs.ftrace.recording import MAGIC
 from biotrail.converters.inputs.log import LogSource, Source
-from biotrail.converters.inputs.lttng.directories import is_lttng, is_part
 from biotrail.converters.inputs.plain_text import is_text
 from biotrail.converters.inputs.unpacking import beginning as unpacked
+from biotrail.recorder.log.frames import MAGIC
 from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 
 _PARQUET = b"PAR1"
@@ -27,7 +23,7 @@ _RECOGNISED_TEXT = 1 << 12
 class Format(NamedTuple):
     """A format that is read besides logs: how it is recognised, and opened as a Source.
 
-    `open` imports the format's modules, which reading logs must not need.
+    Both import the format's modules, which reading logs must not need.
     """
 
     name: str
@@ -39,8 +35,9 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     """Return the source that reads `path`: a log, an archive, or another tool's recording.
 
     path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
-    an archive's URL, or a binary stream; a Source is returned unchanged. The format is recognised
-    by the first bytes, by the first of FORMATS that does; what none recognises is opened as a log.
+    an archive's URL, or a binary stream; a Source is returned unchanged. A log is recognised by
+    its magic number, other formats by the first of FORMATS that recognises the first bytes; what
+    none recognises is opened as a log.
     Text is taken for printed events, and may turn out to be none when it is read.
     An existing file takes precedence over a set of the same name, that over a directory. Raises
     LogFormatError: not of a known format, empty, of a newer format, or not readable.
@@ -50,12 +47,14 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     if is_url(path):
         return _archive(cast(str, path))
     beginning = begin(cast(Given, path))
-    for form in FORMATS:
+    for form in () if beginning.first.startswith(MAGIC) else FORMATS:
         if form.recognises(beginning):
             return form.open(beginning.given)
     try:
         return LogSource(beginning.given)
     except NotALogError as error:
+        from biotrail.converters.inputs import unknown
+
         name = beginning.path or str(getattr(beginning.given, "name", "the stream"))
         raise unknown.refusal(name, beginning.first) from error
 
@@ -65,6 +64,9 @@ def _is_blktrace(beginning: Beginning) -> bool:
 
     A path that is no file names a set if there are files of it.
     """
+    from biotrail.converters.inputs.blktrace.files import find
+    from biotrail.converters.inputs.blktrace.format import MAGIC_BYTES, byte_order
+
     if byte_order(beginning.first[:MAGIC_BYTES]) is not None:
         return True
     path = beginning.path
@@ -89,6 +91,8 @@ def _blktrace(given: Given) -> Source:
 
 def _is_lttng(beginning: Beginning) -> bool:
     """Return whether it is LTTng's: a trace's or session's directory, or a trace's file."""
+    from biotrail.converters.inputs.lttng.directories import is_lttng, is_part
+
     if beginning.first:
         return beginning.path is not None and is_part(beginning.first)
     return beginning.path is not None and is_lttng(beginning.path)
@@ -154,7 +158,9 @@ def _perf(given: Given) -> Source:
 
 def _is_trace_dat(beginning: Beginning) -> bool:
     """Return whether it begins as trace-cmd's trace.dat does."""
-    return beginning.first.startswith(MAGIC)
+    from biotrail.converters.inputs.ftrace.recording import MAGIC as TRACE_DAT
+
+    return beginning.first.startswith(TRACE_DAT)
 
 
 def _trace_dat(given: Given) -> Source:

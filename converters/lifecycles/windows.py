@@ -13,6 +13,7 @@ from biotrail.converters.events.tables import (
     NEVER,
     Bios,
     Bool,
+    Certainty,
     Lifecycles,
     Requests,
     Stages,
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from biotrail.converters.lifecycles.result import Result
 
 T = TypeVar("T", "Lifecycles", "Result")
+HANGS_NS = 1_000_000_000
+"""I/O that had been in flight for so long when the log ended hangs: it is shown before all else."""
 
 
 def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requests: Bool) -> T:
@@ -112,3 +115,14 @@ def last_seen(table: Bios | Requests, *, completed: bool = True) -> I64:
     ends = [table.complete] if completed else []
     found: I64 = np.stack([*starts, table.insert, table.issue, *ends]).max(axis=0)
     return found
+
+
+def under_way(bios: Bios) -> Bool:
+    """Mark the bios that were in flight when the log ended: bool (n,), by row of `bios`.
+
+    These have a Q, no C, and Certainty.INCOMPLETE. With Certainty.LOST the completion was not
+    recorded, and the bio was not in flight.
+    """
+    unended = (bios.queue != NEVER) & (bios.complete == NEVER)
+    result: Bool = unended & (bios.certainty == Certainty.INCOMPLETE)
+    return result

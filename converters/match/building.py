@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
@@ -43,7 +44,7 @@ class Behind:
 
     def at(self, numbers: I64) -> Events:
         """Return the events of these numbers, each once, sorted by number; others have none."""
-        numbers = np.unique(numbers)
+        numbers = names_of(numbers)
         fresh, kept = self._fresh, self._kept
         first = int(fresh.number[0]) if len(fresh) else 0
         here = numbers[(numbers >= first) & (numbers < first + len(fresh))]

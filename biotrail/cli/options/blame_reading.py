@@ -5,27 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import click
-
 from biotrail.cli.options.cuts import Cut
 from biotrail.converters.analysis.blame.blame import Asked, Course, First, Second
 from biotrail.converters.analysis.blame.closing import by_slot, close
 from biotrail.converters.analysis.blame.tree import Blamed
-from biotrail.converters.analysis.choosing.outcomes import Wish
 from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.text.progress import progress
-
-
-def check_blame(by: str | None, cut: Cut) -> None:
-    """Raise click.UsageError where --blame is given (`by`), and I/O is chosen by its outcome."""
-    if by is not None and cut.wish != Wish():
-        raise click.UsageError(
-            "--blame tells of all I/O, however it went: leave out --slower-than, --slowest, "
-            "--failed"
-        )
 
 
 class Blaming:

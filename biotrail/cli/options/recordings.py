@@ -13,8 +13,6 @@ from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace,
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
-from biotrail.converters.inputs.series import run_of
-from biotrail.converters.inputs.series_indexed import series_of
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError, LogFormatError
 from biotrail.text import units
@@ -56,6 +54,8 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
         return [Recording([logs[0]], open_trace(logs[0], reading))]
     if "-" in logs:
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
+    from biotrail.converters.inputs.series import run_of
+
     sources = [(log, open_source(log)) for log in logs]
     _all_different(sources)
     groups: dict[str, list[tuple[str, Source]]] = {}
@@ -90,6 +90,8 @@ def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], reading.trace(source))
+    from biotrail.converters.inputs.series_indexed import series_of
+
     series = series_of(files)
     return Recording(series.paths, reading.trace(series))
 
@@ -263,11 +265,11 @@ def align_recordings(
     Returns them in the order given; empty if there is only one recording, or if any of them has
     no clock readings.
     """
+    if len(found) < 2:
+        return []
     from biotrail.converters.clocks.alignment import Clocks, choose_reference
     from biotrail.converters.clocks.by_requests import ByRequests
 
-    if len(found) < 2:
-        return []
     try:
         clocks = [Clocks.from_trace(one.paths[0], one.again()) for one in found]
     except ConversionError:
@@ -288,10 +290,10 @@ def align_recordings(
 
 def timeline_lines(lined: Sequence[AlignedRecording]) -> list[str]:
     """Return sentences that say how the recordings were aligned; empty if none was."""
-    from biotrail.text.alignment import alignment_lines
-
     if not lined:
         return []
+    from biotrail.text.alignment import alignment_lines
+
     logs = [(one.label, one.clocks, None if one.reference else one.alignment) for one in lined]
     return alignment_lines(logs)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a report on the path: held bios, calls, waits, submissions, completions, drivers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
@@ -32,6 +32,20 @@ _NONE = "-"
 TITLE = "Calls that queued I/O or waited"
 """Those served from the cache are in no table: count and bytes are not those of a program."""
 _WHOLE = "submit to complete"
+
+
+def of_calls(report: Report, width: int, most: int) -> Iterator[RenderableType]:
+    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
+    if report.calls:
+        yield calls(report, width, most)
+    if report.call_groups:
+        yield call_groups(report, width, most)
+    if report.waits:
+        yield waits(report, width, most)
+    if report.commits:
+        yield commits(report, width)
+    if report.submissions:
+        yield submissions(report, width)
 
 
 def calls(report: Report, width: int, limit: int) -> RenderableType:

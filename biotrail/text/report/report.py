@@ -8,7 +8,6 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.summaries import group_sum
 from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
-from biotrail.text import blame as blame_text
 from biotrail.text import tallies, units
 from biotrail.text.columns import (
     Column,
@@ -41,17 +40,6 @@ from biotrail.text.report.cells import (
     work,
 )
 from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report.pairs import pair_parts
-from biotrail.text.report.path import (
-    call_groups,
-    calls,
-    commits,
-    completions,
-    drivers,
-    held,
-    submissions,
-    waits,
-)
 from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15
@@ -79,13 +67,20 @@ def parts(
     first, *others = _head(report)
     yield block([first, *words, *others])
     if report.pairs:
+        from biotrail.text.report.pairs import pair_parts
+
         yield from pair_parts(report, width, limit, most)
     if report.blamed is not None:
+        from biotrail.text import blame as blame_text
+
         rows = MOST_VICTIMS if limit is None else limit
         yield from blame_text.parts(report.blamed, width, rows, report.path_parts)
     if report.devices:
         yield from _of_devices(report, width, limit)
-    yield from _path(report, width, most)
+    if any((report.calls, report.call_groups, report.waits, report.commits, report.submissions)):
+        from biotrail.text.report.path import of_calls
+
+        yield from of_calls(report, width, most)
     if not report.devices:
         return
     if report.by:
@@ -109,13 +104,19 @@ def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[Rende
     else:
         yield operations(report, width, limit)
     if report.held:
+        from biotrail.text.report.path import held
+
         yield held(report, width, limit or 0)
     for device in devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)
         if any(way.steps for way in device.completions):
+            from biotrail.text.report.path import completions
+
             yield completions(device, width)
         if any(one.steps for one in device.drivers):
+            from biotrail.text.report.path import drivers
+
             yield drivers(device, width)
     yield queues(devices, width)
     yield patterns(devices, width)
@@ -130,20 +131,6 @@ def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[Rende
         ns = sum(device.total.bios.latency.sum for device in report.devices[len(devices) :])
         share = f"with {100 * ns / whole:.1f} % of the time of all" if whole else ""
         yield block([left_out(more, "device", share)])
-
-
-def _path(report: Report, width: int, most: int) -> Iterator[RenderableType]:
-    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
-    if report.calls:
-        yield calls(report, width, most)
-    if report.call_groups:
-        yield call_groups(report, width, most)
-    if report.waits:
-        yield waits(report, width, most)
-    if report.commits:
-        yield commits(report, width)
-    if report.submissions:
-        yield submissions(report, width)
 
 
 def _head(report: Report) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.outcomes import ANY, Outcome, chosen_pairs
 from biotrail.converters.calls.selection import CallsOfBios
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
@@ -160,7 +161,7 @@ class Selection:
         header or notes, nor the disk of any bio.
         """
         for window in windows:
-            self._seen.update(np.unique(window.bios.dev).tolist())
+            self._seen.update(names_of(window.bios.dev).tolist())
             yield self._restricted(window)
         self.choice.check(self._seen)
 

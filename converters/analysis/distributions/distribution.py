@@ -14,7 +14,7 @@ from biotrail.converters.analysis.choosing.choosing import Choice, operations
 from biotrail.converters.analysis.choosing.outcomes import ANY, chosen_pairs, tries
 from biotrail.converters.analysis.distributions.sketch import Distribution as Values
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -251,7 +251,7 @@ class Distribution:
         if self.question.measure == Measure.PAIRS:
             self._pairs(window)
             return
-        self.devices.update(np.unique(window.bios.dev).tolist())
+        self.devices.update(names_of(window.bios.dev).tolist())
         if self.question.measure == Measure.DEPTH:
             self._depths(window)
             return
@@ -343,7 +343,7 @@ class Distribution:
         over = np.arange(len(bios)) < len(window.bios)
         self.left_out += int((chosen & over & (bios.queue == NEVER)).sum())
         depth = np.zeros(len(bios), dtype=np.int64)
-        for dev in np.unique(bios.dev).tolist():
+        for dev in names_of(bios.dev).tolist():
             here = np.flatnonzero(bios.dev == dev)
             asked = here[queued[here]]
             depth[asked] = _depth_at(bios.take(here), bios.queue[asked])
@@ -373,8 +373,8 @@ class Distribution:
     def _by_group(self, bios: Bios) -> Iterator[tuple[Group, Bool]]:
         """Yield the group of each device and operation of bios (n,), and the mask of its bios."""
         codes, names = operations(self.context, bios.opf, bios.bytes)
-        for device in np.unique(bios.dev).tolist():
-            for code in np.unique(codes[bios.dev == device]).tolist():
+        for device in names_of(bios.dev).tolist():
+            for code in names_of(codes[bios.dev == device]).tolist():
                 yield self._group(device, names[code]), (bios.dev == device) & (codes == code)
 
     def _group(self, device: int, operation: str) -> Group:

@@ -14,6 +14,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import operations_of
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -94,13 +95,13 @@ class Steps:
     def devices(self) -> list[int]:
         """Return the dev_t of each device on which an I/O began, ended or was seen, ascending."""
         parts = (self.start, self.stop, self.fade, self.gone, self.seen)
-        devs: list[int] = np.unique(np.concatenate([np.unique(p.dev) for p in parts])).tolist()
+        devs: list[int] = names_of(np.concatenate([names_of(p.dev) for p in parts])).tolist()
         return devs
 
     def operations(self, dev: int) -> list[int]:
         """Return the operations of a device's beginnings and ends, ascending."""
         parts = (self.start, self.stop, self.fade, self.gone)
-        ops: list[int] = np.unique(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
+        ops: list[int] = names_of(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
         return ops
 
     def of(self, dev: int, op: int | None = None) -> Changes:

@@ -15,7 +15,7 @@ from biotrail.converters.analysis.report.tree import (
     PairReport,
 )
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -96,7 +96,7 @@ class PairFigures:
         if window.sites is None or not len(window.sites.pairs):
             return
         pairs = window.sites.pairs
-        for number in np.unique(pairs.pair).tolist():
+        for number in names_of(pairs.pair).tolist():
             figures = self._figures.setdefault(number, _Figures())
             figures.add(pairs.take(pairs.pair == number), self._names.has_by(number))
         if self._series is not None:

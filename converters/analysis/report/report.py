@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,18 +36,11 @@ from biotrail.converters.analysis.distributions.keys import (
 )
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
-from biotrail.converters.analysis.report.calls.callers import Callers
-from biotrail.converters.analysis.report.calls.calls import OF_CALLS, CallsByGroup, CallsByName
-from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
-from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
-from biotrail.converters.analysis.report.devices.completions import Completions, Drivers
 from biotrail.converters.analysis.report.devices.devices import Device, Devices
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
-from biotrail.converters.analysis.report.devices.held import Hanging, HeldByLimit
+from biotrail.converters.analysis.report.devices.held import Hanging
 from biotrail.converters.analysis.report.devices.purposes import Purposes
-from biotrail.converters.analysis.report.devices.ready import Ready
 from biotrail.converters.analysis.report.devices.stacked import Stacked
-from biotrail.converters.analysis.report.pairs import PairFigures
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -77,7 +70,12 @@ from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.pair_names import pairs_in
 from biotrail.recorder.schema.records import BY_KIND, Kind
+
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.report.pairs import PairFigures
+    from biotrail.converters.analysis.report.path import PathFigures
 
 
 class Reporter:
@@ -124,24 +122,15 @@ class Reporter:
         self._flushes = Flushes()
         self._stacked = Stacked()
         self._purposes = Purposes()
-        self._ready = Ready()
         self._tails = Tails()
-        self._calls = CallsByName(context)
-        self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
-        self._waits = WaitsByReason(context)
-        self._calls_by_process = (
-            self._call_groups
-            if self._call_groups is not None and by == "process"
-            else CallsByGroup(context, "process")
-        )
-        self._callers = Callers(context, self._calls_by_process, self._waits)
-        self._commits = CommitsByDevice(context)
-        self._held = HeldByLimit(context)
+        self._path: PathFigures | None = None
+        """None: no window so far had tables of the path."""
         self._hanging = Hanging(context)
-        self._submissions = SubmissionsByOperation(context)
-        self._pairs = PairFigures(context, interval)
-        self._completions = Completions()
-        self._drivers = Drivers()
+        self._pairs: PairFigures | None = None
+        if pairs_in(context.header):
+            from biotrail.converters.analysis.report import pairs
+
+            self._pairs = pairs.PairFigures(context, interval)
         self._series: Series[tuple[int, GroupReport]] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
@@ -202,22 +191,16 @@ class Reporter:
         self._flushes.add(window)
         self._stacked.add(window, self._context)
         self._purposes.add(window, bios, self._context)
-        self._ready.add(window, bios)
         self._tails.add(window, bios, self._context)
-        self._calls.add(window)
-        if self._call_groups is not None:
-            self._call_groups.add(window)
-        if self._calls_by_process is not self._call_groups:
-            self._calls_by_process.add(window)
-        self._waits.add(window)
-        self._callers.add(window)
-        self._commits.add(window)
-        self._held.add(window)
         self._hanging.add(window)
-        self._submissions.add(window)
-        self._pairs.add(window, self.begin)
-        self._completions.add(window)
-        self._drivers.add(window)
+        if window.path is not None:
+            if self._path is None:
+                from biotrail.converters.analysis.report import path
+
+                self._path = path.PathFigures(self._context, self._by)
+            self._path.add(window, bios)
+        if self._pairs is not None:
+            self._pairs.add(window, self.begin)
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
@@ -263,7 +246,7 @@ class Reporter:
             chain(*lists.values(), *((one.bios, one.requests) for one in sums)),
             recorder_ns([trace.reader.end]),
         )
-        return Report(
+        report = Report(
             log_id=context.log_id,
             host=context.host,
             kernel=str(context.header.get("kernel", {}).get("release", "")),
@@ -279,7 +262,6 @@ class Reporter:
             stacked=stacked_reports(self._stacked, context),
             stacked_unmatched=self._stacked.unmatched,
             purposes=self._purposes.reports(context),
-            ready=self._ready.reports(context),
             processes=lists["processes"],
             cgroups=lists["cgroups"],
             cpus=lists["cpus"],
@@ -293,22 +275,17 @@ class Reporter:
             loss=loss_report(trace),
             percentiles=Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
-            calls=self._calls.reports(),
-            call_groups=self._call_groups.reports() if self._call_groups else [],
-            waits=self._waits.reports(),
-            held=self._held.reports(),
-            waits_dropped=self._waits.dropped,
-            callers=self._callers.reports(),
             steal_ns=sum(int(one["steal_ns"]) for one in _within(context, begin, end)),
             throttled=_throttled(context, begin, end),
             hanging=self._hanging.reports(end),
-            commits=self._commits.reports(),
             calls_until_ns=context.calls_timed_until,
-            submissions=self._submissions.reports(),
-            submissions_unknown=self._submissions.unknown,
-            pairs=self._pairs.reports(trace),
             path_parts=tuple(context.path_parts),
         )
+        if self._path is not None:
+            self._path.fill(report)
+        if self._pairs is not None:
+            report.pairs = self._pairs.reports(trace)
+        return report
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
         """Return the reports of one list's groups, most time first; CPUs by number, not known last.
@@ -349,8 +326,7 @@ class Reporter:
                 dev,
                 self._devices.get(dev),
                 self._flushes.by_dev.get(dev),
-                self._completions.reports(dev),
-                self._drivers.reports(dev),
+                *(([], []) if self._path is None else self._path.of_device(dev)),
                 operation_reports(
                     dev, bios, requests, self._devices.get(dev).operations, span, self._context
                 ),
@@ -386,7 +362,7 @@ class Reporter:
                         name, queue.high or queue, issued.high or issued, place
                     )
                 depths.setdefault(place, []).append(one)
-        pairs = self._pairs.intervals()
+        pairs = {} if self._pairs is None else self._pairs.intervals()
         last = max([-1, *self._series.closed, *depths, *pairs])
         found = []
         for place in range(last + 1):
@@ -405,7 +381,8 @@ class Reporter:
 
     def _late(self) -> int:
         """Return the number of I/Os and pairs that came after their interval was closed."""
-        return (self._series.left_out if self._series else 0) + self._pairs.late
+        late_pairs = 0 if self._pairs is None else self._pairs.late
+        return (self._series.left_out if self._series else 0) + late_pairs
 
 
 def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:

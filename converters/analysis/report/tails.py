@@ -15,7 +15,7 @@ from biotrail.converters.analysis.distributions.samples import Samples, operatio
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.distinct import distinct_values, names_of
 from biotrail.converters.events.tables import I64, NEVER, STAGE_NAMES, Bios, Lifecycles, Stage
 from biotrail.converters.lifecycles.operations import transferred
 
@@ -109,12 +109,12 @@ def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
 def _beside_sorted(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
     """Do as `_beside`, by a sort for each device and operation."""
     found = np.zeros(len(bios), np.int64)
-    for dev in np.unique(place[asked] >> 8).tolist():
+    for dev in names_of(place[asked] >> 8).tolist():
         here = np.flatnonzero((place >> 8 == dev) & (bios.queue != NEVER) & (ended != NEVER))
         mine = asked[place[asked] >> 8 == dev]
         sizes = size[here]
         whole = _in_flight(bios.queue[here], ended[here], sizes, bios.queue[mine])
-        for one in np.unique(place[mine]).tolist():
+        for one in names_of(place[mine]).tolist():
             rows, at = place[here] == one, place[mine] == one
             times = bios.queue[mine[at]]
             own = _in_flight(bios.queue[here[rows]], ended[here[rows]], sizes[rows], times)

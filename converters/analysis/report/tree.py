@@ -2,14 +2,16 @@
 """A report as plain data, from which text, JSON, CSV and pages are made. Units: ns and bytes."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import Name
 from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR
 from biotrail.converters.analysis.figures import DOUBTFUL, HIDDEN, Shown, StageTimes, Summary
 from biotrail.converters.analysis.report.tails import Tail
+
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.blame.tree import Blamed
 
 FORMAT = 2
 """Format number of the JSON and CSV. Later versions may add keys without changing the number."""
@@ -642,7 +644,7 @@ class Report:
     """Bios queued inside io_uring_enter or io_submit whose request is not known."""
     pairs: list[PairReport] = field(default_factory=list)
     """As the log's header declares them; empty: none."""
-    blamed: Annotated[Blamed | None, Shown("blame")] = None
+    blamed: Annotated["Blamed | None", Shown("blame")] = None
     """Who waited for whom; None: it was not asked for."""
 
     # For sentences and text alone:

@@ -22,7 +22,7 @@ from biotrail.converters.events.tables import (
     Stage,
     Stages,
 )
-from biotrail.converters.lifecycles.windows import sure_complete
+from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, under_way
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 _NO_BPS, _NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
@@ -110,10 +110,6 @@ class Span:
     """Duration."""
     share: float
     """Share of the I/O's whole time, 0 to 1."""
-
-
-HANGS_NS = 1_000_000_000
-"""I/O that had been in flight for so long when the log ended hangs: it is shown before all else."""
 
 
 def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
@@ -300,17 +296,6 @@ def file_path(context: Context, row: int) -> str | None:
 def _former_path(context: Context, row: int) -> str | None:
     """Return the path before of the file in a row of Context.files; None: row -1, or none."""
     return None if row < 0 else context.files[row].was
-
-
-def under_way(bios: Bios) -> np.ndarray:
-    """Mark the bios that were in flight when the log ended: bool (n,), by row of `bios`.
-
-    These have a Q, no C, and Certainty.INCOMPLETE. With Certainty.LOST the completion was not
-    recorded, and the bio was not in flight.
-    """
-    unended = (bios.queue != NEVER) & (bios.complete == NEVER)
-    result: np.ndarray = unended & (bios.certainty == Certainty.INCOMPLETE)
-    return result
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:

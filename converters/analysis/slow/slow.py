@@ -17,14 +17,12 @@ from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.outcomes import tries
 from biotrail.converters.analysis.guests.sides import Side
 from biotrail.converters.analysis.slow.io_details import (
-    HANGS_NS,
     IO,
     RequestFacts,
     io_at,
     name_post_flush,
     requests_of,
     row_of,
-    under_way,
 )
 from biotrail.converters.analysis.slow.surroundings import Surroundings
 from biotrail.converters.events.context import Context
@@ -40,6 +38,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.result import Histories, Result
+from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life

@@ -30,6 +30,7 @@ from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import Bios, Lifecycles
 
@@ -164,7 +165,7 @@ class CallsByName:
             return
         calls = window.path.calls
         codes = coded(calls)
-        for code in np.unique(codes).tolist():
+        for code in names_of(codes).tolist():
             name, io = named(code, self._context)
             figures = self._figures.setdefault((name, io), CallFigures())
             figures.add(calls.take(codes == code), name)

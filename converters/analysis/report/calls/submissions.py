@@ -11,6 +11,7 @@ from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import SubmissionReport
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.submission_tables import Runner, Submissions
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.submissions.names import RUNNER_NAMES, operation_name, operations_of
@@ -92,7 +93,7 @@ class SubmissionsByOperation:
         inside = np.isin(bios.call, self._submitting) & ~bios.foreign
         self.unknown += int((inside & (bios.submission < 0)).sum())
         operations = operations_of(rows)
-        for code in np.unique(operations).tolist():
+        for code in names_of(operations).tolist():
             self._figures.setdefault(code, _Figures()).add(rows.take(operations == code))
 
     def reports(self) -> list[SubmissionReport]:

@@ -21,6 +21,7 @@ from biotrail.converters.calls.keys import rows_of_calls
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import Calls, Commits, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
@@ -125,7 +126,7 @@ class WaitsByReason:
         All have an entry.
         """
         codes = coded(calls) >> 1
-        for code in np.unique(codes).tolist():
+        for code in names_of(codes).tolist():
             mine = codes == code
             lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
             name = self._name(code)
@@ -235,7 +236,7 @@ class CommitsByDevice:
         if window.path is None:
             return
         commits, waits = window.path.commits, window.path.waits
-        for dev in np.unique(commits.dev).tolist():
+        for dev in names_of(commits.dev).tolist():
             mine = commits.take(commits.dev == dev)
             journal = self._journals.setdefault(dev, _Journal())
             journal.commits += len(mine)

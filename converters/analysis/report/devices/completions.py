@@ -13,6 +13,7 @@ from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import CompletionReport, DriverReport
 from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.drivers import DRIVERS
 from biotrail.converters.events.path_tables import DriverSteps, Interrupts
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles, Requests
@@ -208,7 +209,7 @@ class Drivers:
         requests = window.requests.take(row[known])
         for number, driver in enumerate(DRIVERS):
             mine = steps.driver == number
-            for dev in np.unique(requests.dev[mine]).tolist() if driver in STEPS else ():
+            for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
                 work = self._work.setdefault((dev, driver), Work())
                 work.add(driver, requests.take(rows), steps.take(rows))

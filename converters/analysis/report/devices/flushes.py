@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.sorting import is_in
 from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles, RequestKind, Stage
 
@@ -103,7 +104,7 @@ class Flushes:
         chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
         dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
-        for one in np.unique(dev).tolist():
+        for one in names_of(dev).tolist():
             mine, doubtful = self._device(one), requests.doubtful[rows][dev == one]
             mine.times.add((complete - issue)[dev == one][~doubtful])
             mine.doubtful += int(doubtful.sum())
@@ -121,7 +122,7 @@ class Flushes:
         stages = window.bio_stages
         bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
         dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
-        for one in np.unique(dev).tolist():
+        for one in names_of(dev).tolist():
             ours, theirs = dev == one, np.flatnonzero(known.dev == one)
             theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
             request_row = _last_within(start[ours], end[ours], known, theirs)

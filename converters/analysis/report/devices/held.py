@@ -10,7 +10,6 @@ from biotrail.converters.analysis.distributions.keys import ProcessNames
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import HangingReport, HeldReport, Who
-from biotrail.converters.analysis.slow.io_details import HANGS_NS, under_way
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
@@ -18,6 +17,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import HeldBios
 from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles, Tasks
 from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 
 
 @dataclass
