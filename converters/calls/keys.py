@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from biotrail.converters.events.distinct import loops
+from biotrail.converters.events import distinct_loops as loops
 from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 from biotrail.converters.events.tables import (
     FAR,
@@ -95,16 +95,9 @@ def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
 
     numbers: ascending. rows: int64, 0 where the number is not among them.
     """
-    if not len(numbers):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
-    if loops is not None and numbers.dtype == wanted.dtype == np.int64:
-        rows, known = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.uint8)
-        loops.find(np.ascontiguousarray(numbers), np.ascontiguousarray(wanted), rows, known)
-        return rows, known.view(np.bool_)
-    place = np.searchsorted(numbers, wanted)
-    place = np.where(place < len(numbers), place, 0)
-    known = numbers[place] == wanted
-    return np.where(known, place, 0), known
+    rows, known = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.uint8)
+    loops.find(np.ascontiguousarray(numbers), np.ascontiguousarray(wanted), rows, known)
+    return rows, known.view(np.bool_)
 
 
 def rows_dirtied(paths: BioPaths, bios: Bios) -> tuple[I64, I64]:

@@ -3,22 +3,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from biotrail.converters.events import decoding_loops as loops
 from biotrail.converters.events.events import RAW_WORDS, Events, fields_of, kind_table
-from biotrail.converters.events.tables import I64, U16, U64
-from biotrail.recorder.log import Chunk, Segment
+from biotrail.converters.events.tables import I64, U16
+from biotrail.recorder.log import Chunk
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
-
-try:
-    from biotrail.converters.events import decoding_loops as _decoding_loops
-except ImportError:  # not compiled, and no Cython to run it uncompiled
-    loops: ModuleType | None = None
-else:
-    loops = _decoding_loops if _decoding_loops.COMPILED else None
 
 _BLOCK_WORDS = BLOCK_BYTES // 8
 _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
@@ -73,29 +66,6 @@ class Decoder:
         segments = [s for s in chunk.segments if len(s.data) >= 8]
         if not segments:
             return Decoded(Events.empty(), {}, partial_bytes)
-        if loops is not None:
-            events, by_kind, unreadable = self._decode_compiled(loops, chunk, segments)
-            return Decoded(events, by_kind, unreadable + partial_bytes)
-        words = np.concatenate(
-            [np.frombuffer(s.data, "<u8", len(s.data) // 8) for s in segments]
-            + [np.zeros(RAW_WORDS, dtype=np.uint64)]
-        )
-        starts, ends = _blocks(segments)
-        record_word, unreadable = self._walk(words, starts, ends)
-        kind = words.view(np.uint8)[7::8].take(record_word)
-        unknown = ~_KNOWN[kind]
-        kinds, counts = np.unique(kind[unknown], return_counts=True)
-        if unknown.any():
-            record_word = record_word[~unknown]
-        events = _gather(words, record_word, segments, int(chunk.clock["monotonic"]))
-        self._blank(events)
-        by_kind = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
-        return Decoded(events, by_kind, unreadable + partial_bytes)
-
-    def _decode_compiled(
-        self, loops: ModuleType, chunk: Chunk, segments: Sequence[Segment]
-    ) -> tuple[Events, dict[int, int], int]:
-        """Return (events, unknown records by kind, bytes not parsed), by the compiled loops."""
         joined = b"".join([s.data[: len(s.data) // 8 * 8] for s in segments])
         words: I64 = np.frombuffer(joined + bytes(8 * RAW_WORDS), "<i8")
         found, times = np.empty((2, len(words)), np.int64)
@@ -122,11 +92,12 @@ class Decoder:
             base, unread = base + length, unread + bad
         count = bounds[-1]
         found, times, cpus = found[:count], _since_zero(times[:count]), cpus[:count]
-        order = _order(loops, times, np.array(bounds, np.int64))
-        events = _gather_compiled(loops, words, found, order, cpus, times)
+        order = _order(times, np.array(bounds, np.int64))
+        events = _gather(words, found, order, cpus, times)
         self._blank(events)
         kinds = np.flatnonzero(unknown)
-        return events, dict(zip(kinds.tolist(), unknown[kinds].tolist(), strict=True)), unread * 8
+        by_kind = dict(zip(kinds.tolist(), unknown[kinds].tolist(), strict=True))
+        return Decoded(events, by_kind, unread * 8 + partial_bytes)
 
     def _blank(self, events: Events) -> None:
         """Set to 0 in `events.raw` the fields that the log's schema does not have.
@@ -138,34 +109,6 @@ class Decoder:
             events.raw[rows, words:] = 0
         for kind, word, mask in self._absent_fields:
             events.raw[events.rows(kind), word] &= mask
-
-    def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
-        """Return (index in `words` of each record's first word, ascending; bytes not parsed).
-
-        words: uint64, all segments joined. starts, ends: index of the first word of each ring
-        block, and after its last. No record crosses a block, so all blocks advance together, one
-        record per step. In a block, what follows a PAD is skipped; what follows a record of unknown
-        size, or one that would cross the block's end, counts as not parsed.
-        """
-        kinds = np.ascontiguousarray(words.view(np.uint8)[7::8])
-        # A boolean mask keeps the indices ordered without a sort.
-        marked = np.zeros(len(words), dtype=np.bool_)
-        unreadable = 0
-        at = starts
-        while len(at):
-            kind = kinds.take(at)
-            size = self._words.take(kind)
-            good = (size > 0) & (at + size <= ends)
-            if not good.all():
-                bad = ~good & (kind != _PAD)
-                unreadable += int((ends[bad] - at[bad]).sum()) * 8
-                at, ends, size = at[good], ends[good], size[good]
-            marked[at] = True
-            at = at + size
-            more = at < ends
-            if not more.all():
-                at, ends = at[more], ends[more]
-        return np.flatnonzero(marked), unreadable
 
 
 def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
@@ -187,60 +130,12 @@ def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.
     return masks
 
 
-def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
-    """Return (starts, ends): indices of the first word and after the last of each ring block.
-
-    The indices count through the words of all segments, joined in order. Blocks of BLOCK_BYTES are
-    counted from the ring's position 0, so a segment may begin and end within one.
-    """
-    starts, ends, base = [], [], 0
-    for segment in segments:
-        length = len(segment.data) // 8
-        first = (-(segment.position // 8)) % _BLOCK_WORDS
-        cuts = np.arange(first or _BLOCK_WORDS, length, _BLOCK_WORDS, dtype=np.int64)
-        starts.append(np.concatenate([[0], cuts]) + base)
-        ends.append(np.concatenate([cuts, [length]]) + base)
-        base += length
-    return np.concatenate(starts), np.concatenate(ends)
-
-
-def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int) -> Events:
-    """Return the records that begin at these words as Events, sorted by time; `number` is 0.
-
-    words: uint64, the segments' words, joined, then RAW_WORDS words more. record_word: index in
-    `words` of each record, ascending. segments: give each record's CPU. now: CLOCK_MONOTONIC (ns)
-    when the chunk was read: the records' 56-bit times are completed to those nearest to it. `raw`
-    has in its words past a short record what follows it in the ring, but 0 in word 5 of G and word
-    6 of m, which association by intervals fills in.
-    """
-    head = words.take(record_word) & _TIME_MASK
-    kind = words.view(np.uint8)[7::8].take(record_word)
-    # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
-    shift = np.uint64(64 - TIMESTAMP_BITS)
-    distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
-    ts = _since_zero(now + (distance >> np.int64(int(shift))))
-    order = np.argsort(ts, kind="stable")
-    lengths = [len(s.data) // 8 for s in segments]
-    counts = np.diff(np.searchsorted(record_word, np.cumsum([0, *lengths])))
-    cpus = np.repeat(np.array([s.cpu for s in segments], dtype=np.uint16), counts)
-    record_word, kind = record_word.take(order), kind.take(order)
-    raw = np.empty((RAW_WORDS, len(record_word)), dtype=np.uint64)
-    for word in range(RAW_WORDS):
-        # All indices are valid; mode="clip" writes to `out` without a temporary buffer.
-        words[word:].take(record_word, out=raw[word], mode="clip")
-    # Events.rq and RQ_MERGE read these words, which lie past the record: what was copied there
-    # belongs to the next record. Interval association fills them in.
-    raw[5, kind == Kind.G] = 0
-    raw[6, kind == Kind.RQ_MERGE] = 0
-    return Events(ts.take(order), cpus.take(order), np.zeros(len(record_word), np.int64), raw.T)
-
-
 def _since_zero(times: I64) -> I64:
     """Return times of CLOCK_MONOTONIC; 0 for those before it, which damaged records alone have."""
     return np.maximum(times, 0) if len(times) and times.min() < 0 else times
 
 
-def _order(loops: ModuleType, times: I64, bounds: I64) -> I64:
+def _order(times: I64, bounds: I64) -> I64:
     """Return the records' order by (time, segment), as indices.
 
     times: ns, of the segments' records, joined. bounds: where each segment begins, and the end.
@@ -253,14 +148,18 @@ def _order(loops: ModuleType, times: I64, bounds: I64) -> I64:
     return order
 
 
-def _gather_compiled(
-    loops: ModuleType, words: I64, found: I64, order: I64, cpus: U16, times: I64
-) -> Events:
-    """Do as `_gather`, for records that are found and ordered. words: RAW_WORDS more at the end."""
+def _gather(words: I64, found: I64, order: I64, cpus: U16, times: I64) -> Events:
+    """Return the records that begin at the words `found` as Events, in `order`; `number` is 0.
+
+    words: of all segments, then RAW_WORDS words more. cpus, times (ns): per record. `raw` has in
+    its words past a short record what follows it in the ring.
+    """
     raw = np.empty((RAW_WORDS, len(order)), np.int64)
     cpu, ts = np.empty(len(order), np.uint16), np.empty(len(order), np.int64)
     loops.gather(words, found, order, cpus, times, raw, cpu, ts)
     kind = raw.view(np.uint8)[0, 7::8]
+    # Events.rq and RQ_MERGE read these words, which lie past the record: what was copied there
+    # belongs to the next record. Interval association fills them in.
     raw[5, kind == Kind.G] = 0
     raw[6, kind == Kind.RQ_MERGE] = 0
     return Events(ts, cpu, np.zeros(len(order), np.int64), raw.view(np.uint64).T)

@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `decoding`, for Cython: a chunk's records found, and brought into order of time.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `decoding` does the same in numpy where this is not compiled.
-"""
+"""The loops of `decoding`, for Cython: a chunk's records found, and brought into order of time."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes microseconds for a record."""
 
 _TIME_MASK = cython.declare(cython.longlong, 0xFFFFFFFFFFFFFF)
 _HALF = cython.declare(cython.longlong, 0x80000000000000)

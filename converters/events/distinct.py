@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distinct values of a column, and distinct rows of several columns, numbered."""
 
-from types import ModuleType
-
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events import distinct_loops as loops
 from biotrail.converters.events.tables import I64
-
-try:
-    from biotrail.converters.events import distinct_loops as _distinct_loops
-except ImportError:  # not compiled, and no Cython to run it uncompiled
-    loops: ModuleType | None = None
-else:
-    loops = _distinct_loops if _distinct_loops.COMPILED else None
 
 Row = tuple[int, ...]
 """A value per column."""
@@ -46,21 +38,20 @@ def distinct_values(values: NDArray[np.integer]) -> tuple[I64, I64, I64]:
     rows: the first row of each. of: (n,), the index in `names` of each row's value.
     """
     wide = np.ascontiguousarray(values).astype(np.int64, copy=False)
-    if loops is not None:
-        room = min(_MOST_NAMES, len(wide))
-        slots = np.zeros(1 << (2 * room + 1).bit_length(), np.int32)
-        names, rows = np.empty((2, room), np.int64)
-        of = np.empty(len(wide), np.int64)
-        count = loops.number(wide, slots, names, rows, of)
-        if count >= 0:
-            names, rows = names[:count], rows[:count]
-            if (names[1:] > names[:-1]).all():
-                return names, rows, of
-            order = np.argsort(names)
-            numbers = np.empty(count, np.int64)
-            numbers[order] = np.arange(count)
-            loops.renumber(of, numbers)
-            return names[order], rows[order], of
+    room = min(_MOST_NAMES, len(wide))
+    slots = np.zeros(1 << (2 * room + 1).bit_length(), np.int32)
+    names, rows = np.empty((2, room), np.int64)
+    of = np.empty(len(wide), np.int64)
+    count = loops.number(wide, slots, names, rows, of)
+    if count >= 0:
+        names, rows = names[:count], rows[:count]
+        if (names[1:] > names[:-1]).all():
+            return names, rows, of
+        order = np.argsort(names)
+        numbers = np.empty(count, np.int64)
+        numbers[order] = np.arange(count)
+        loops.renumber(of, numbers)
+        return names[order], rows[order], of
     found, first, inverse = np.unique(wide, return_index=True, return_inverse=True)
     return found, first, inverse
 

@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `distinct`, for Cython: values numbered by a table of addresses, or found.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `distinct` does the same in numpy where this is not compiled.
-"""
+"""The loops of `distinct`, for Cython: values numbered by a table of addresses, or found."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes microseconds for a value."""
 
 
 def number(

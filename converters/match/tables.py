@@ -4,7 +4,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,9 @@ from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.submitters import PAGE_KINDS
 from biotrail.converters.match import rules
 from biotrail.converters.sites.tables import follows
-from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
 
-machine: ModuleType | None
-"""The compiled machine; None: it is not compiled."""
-try:
-    machine = import_module("biotrail.converters.match.compiled")
-except ImportError:
-    machine = None
+machine = import_module("biotrail.converters.match.compiled")  # a module without a source
 
 BIO_COLUMNS = {
     **{"number": "i8", "dev": "u4", "part": "u4", "sector": "u8", "bytes": "u4", "opf": "u4"},
@@ -95,15 +88,8 @@ class Matcher:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
         by_intervals: events have no pointers, or these are not to be used. tells_events: whether
-        `Rows.mentions` has all events, not those of own I/O alone. Raises ConversionError: the
-        machine is not compiled.
+        `Rows.mentions` has all events, not those of own I/O alone.
         """
-        if machine is None:
-            raise ConversionError(
-                "this installation can record, but reads no log of bios and requests, as it has "
-                "no compiled modules; install biotrail again where a C compiler and Python's "
-                "headers are (Debian: gcc and python3-dev), or a wheel made there"
-            )
         self._context, self._tasks, self._stacks = context, tasks, stacks
         facts = facts_of(context, by_intervals=by_intervals, tells_events=tells_events)
         self._machine = machine.Machine(facts)

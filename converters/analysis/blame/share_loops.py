@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of blame, for Cython: others' work beside each I/O, and its time shared by that.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, much
-slower.
-"""
+"""The loops of blame, for Cython: others' work beside each I/O, and its time shared by that."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled."""
 
 
 def work_beside(

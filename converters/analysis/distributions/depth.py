@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.analysis.distributions.flow import Changes
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.tables import I64
 
 
@@ -93,7 +93,7 @@ class Depth:
         """
         edges = self._edges(begin, end)
         latest = max(int(up[-1]) if len(up) else begin, int(down[-1]) if len(down) else begin)
-        if loops is None or (self.interval and latest >= end):
+        if self.interval and latest >= end:
             self._update_sorted(begin, end, up, down)
             return
         edges = edges[edges > max(begin, self.origin)]

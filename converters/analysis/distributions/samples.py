@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import asks_flush
 from biotrail.converters.analysis.choosing.outcomes import tries
-from biotrail.converters.analysis.distributions.sums import loops
+from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -274,10 +274,9 @@ def _owners(number: I64, owner: I64) -> I64:
     """
     if not len(owner):
         return np.zeros(0, dtype=np.int64)
-    if loops is not None:
-        rows = np.empty(len(owner), np.int64)
-        if loops.owners(number, np.ascontiguousarray(owner), rows) == len(owner):
-            return rows
+    rows = np.empty(len(owner), np.int64)
+    if loops.owners(number, np.ascontiguousarray(owner), rows) == len(owner):
+        return rows
     first = np.flatnonzero(owner[1:] != owner[:-1]) + 1
     first = np.concatenate([[0], first])
     row = np.searchsorted(number, owner[first])

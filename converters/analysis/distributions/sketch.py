@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.distributions.sums import loops
+from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.tables import I64
 
 SUB_BITS = 7
@@ -275,7 +275,7 @@ def add_grouped(codes: I64, values: I64, into: Targets, *, negative: bool = True
     codes, values = np.ascontiguousarray(codes), np.ascontiguousarray(values)
     groups, most = int(codes.max()) + 1, int(values.max())
     width = int(buckets_of(np.array([most]))[0]) + 1
-    if loops is None or groups * width > max(_MOST_CELLS, 4 * len(values)):
+    if groups * width > max(_MOST_CELLS, 4 * len(values)):
         if not negative:
             known = values >= 0
             codes, values = codes[known], values[known]

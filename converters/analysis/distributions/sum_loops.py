@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of sums over I/Os, for Cython: values counted, depths followed.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `sums`, `sketch`, `depth`, `beside` and `tails` do the same in numpy where this is not
-compiled.
-"""
+"""The loops of sums over I/Os, for Cython: values counted, depths followed."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes microseconds for a value."""
 
 _SHIFT = cython.declare(cython.longlong, 45)
 """`sketch._SHIFT`; the next ones are its `_ZERO`, and the bits of a float64's mantissa."""

@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of a window added up by group: by compiled loops, or by numpy where none are compiled."""
+"""Columns of a window added up by group."""
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.tables import I64
-
-try:
-    from biotrail.converters.analysis.distributions import sum_loops as _sum_loops
-except ImportError:  # not compiled, and no Cython to run it uncompiled
-    loops: ModuleType | None = None
-else:
-    loops = _sum_loops if _sum_loops.COMPILED else None
 
 
 def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
@@ -28,8 +21,5 @@ def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
     if values.dtype == np.bool_:
         return np.bincount(place[values], minlength=count)
     sums = np.zeros(count, np.int64)
-    if loops is None:
-        np.add.at(sums, place, values.astype(np.int64))
-    else:
-        loops.sum_of(place, values.astype(np.int64, copy=False), sums)
+    loops.sum_of(place, values.astype(np.int64, copy=False), sums)
     return sums

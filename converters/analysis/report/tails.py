@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct_values, names_of
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, NEVER, STAGE_NAMES, Bios, Lifecycles, Stage
 from biotrail.converters.lifecycles.operations import transferred
 
@@ -83,8 +83,6 @@ def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
     devices, _, device = distinct_values(names >> 8)
     if len(devices) == len(names):  # no device has several operations
         return np.zeros(len(asked), np.int64)
-    if loops is None:
-        return _beside_sorted(place, bios, size, ended, asked)
     queued = np.flatnonzero(bios.queue != NEVER)
     size = np.where(ended != NEVER, size, 0)
     over = np.where(ended != NEVER, ended, _FAR)
@@ -104,37 +102,6 @@ def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
         found,
     )
     return found[asked]
-
-
-def _beside_sorted(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    """Do as `_beside`, by a sort for each device and operation."""
-    found = np.zeros(len(bios), np.int64)
-    for dev in names_of(place[asked] >> 8).tolist():
-        here = np.flatnonzero((place >> 8 == dev) & (bios.queue != NEVER) & (ended != NEVER))
-        mine = asked[place[asked] >> 8 == dev]
-        sizes = size[here]
-        whole = _in_flight(bios.queue[here], ended[here], sizes, bios.queue[mine])
-        for one in names_of(place[mine]).tolist():
-            rows, at = place[here] == one, place[mine] == one
-            times = bios.queue[mine[at]]
-            own = _in_flight(bios.queue[here[rows]], ended[here[rows]], sizes[rows], times)
-            found[mine[at]] = whole[at] - own
-    return found[asked]
-
-
-def _in_flight(begin: I64, end: I64, size: I64, times: I64) -> I64:
-    """Return the bytes in flight at each time: the sum over I/Os with begin <= time < end.
-
-    begin, end: ns (n,) of each I/O; size: its bytes (n,). times: ns (m,), as the result.
-    """
-    return _until(begin, size, times) - _until(end, size, times)
-
-
-def _until(at: I64, size: I64, times: I64) -> I64:
-    """Return, at each time (m,), the sum of the sizes with `at` (n,) not after that time."""
-    order = np.argsort(at)
-    sums = np.concatenate([[0], np.cumsum(size[order])])
-    return np.asarray(sums[np.searchsorted(at[order], times, side="right")], dtype=np.int64)
 
 
 @dataclass
@@ -204,9 +171,6 @@ class Tails:
         for place in names.tolist():
             if place in self.by_place or len(self.by_place) < MOST_PLACES:
                 self.by_place.setdefault(place, _Octaves())
-        if loops is None:
-            self._add_masked(bios, beside)
-            return
         known = np.array([place in self.by_place for place in names.tolist()], np.bool_)
         sums = np.zeros((len(names), OCTAVES, 4), np.int64)
         stages = np.zeros((len(names) * OCTAVES, len(Stage)), np.int64)
@@ -219,20 +183,6 @@ class Tails:
         by_octave = stages.reshape(len(names), OCTAVES, len(Stage))
         for row in np.flatnonzero(known).tolist():
             self.by_place[int(names[row])].add(sums[row], by_octave[row])
-
-    def _add_masked(self, bios: Samples, beside: I64) -> None:
-        """Add a window's bios as `add` does, with a mask for each place, all in `by_place`."""
-        octave = _octaves(bios.latency)
-        for place, sums in self.by_place.items():
-            mine = (bios.place == place) & (bios.latency >= 0)
-            np.add.at(sums.count, octave[mine], 1)
-            np.add.at(sums.ns, octave[mine], bios.latency[mine])
-            known = mine & (beside != NOT_KNOWN)
-            np.add.at(sums.queued, octave[known], 1)
-            np.add.at(sums.beside, octave[known], beside[known])
-            rows = np.flatnonzero(mine[bios.stage_owner])
-            cells = octave[bios.stage_owner[rows]], bios.stage[rows].astype(np.int64)
-            np.add.at(sums.stages, cells, bios.stage_ns[rows])
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
         """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
@@ -250,12 +200,6 @@ class Tails:
             if place in bios and bios[place].latency.count
         ]
         return sorted((tail for tail in found if tail.count), key=lambda tail: -tail.ns)
-
-
-def _octaves(latency: I64) -> I64:
-    """Return the octave of each latency (n,): k for 2**k <= ns < 2**(k + 1); 0 for 0 and -1."""
-    _, exponent = np.frexp(np.maximum(latency, 1).astype(np.float64))
-    return np.asarray(exponent - 1, dtype=np.int64)
 
 
 def _mean(sums: I64, counts: I64) -> float:

@@ -3,8 +3,7 @@
 # cython: cdivision=True
 """The loops of `lines`: what blkparse prints of a record, from bytes to the record's numbers.
 
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled. A line
-has a head, the same for all actions, and what its action tells:
+A line has a head, the same for all actions, and what its action tells:
 
       8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
     DEVICE CPU   NUMBER            TIME   PID  ACTION RWBS SECTOR + SECTORS [THREAD]
@@ -13,9 +12,6 @@ Functions that read something return the offset behind it, -1 if it is not there
 """
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes 15 microseconds for a line."""
 
 # Columns of a line's numbers, as the bits of unsigned words.
 TIME = cython.declare(cython.int, 0)  # ns

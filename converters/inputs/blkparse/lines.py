@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U64
-from biotrail.converters.events.uncompiled import loops_of
+from biotrail.converters.inputs.blkparse import line_loops as loops
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.format import (
     ACT_MASK,
@@ -19,8 +19,6 @@ from biotrail.converters.inputs.blktrace.format import (
     Category,
 )
 from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, TracepointRows
-
-loops = loops_of("biotrail.converters.inputs.blkparse.line_loops")
 
 _AT: dict[str, int] = loops.COLUMNS
 _WIDTH: int = loops.WIDTH
@@ -97,10 +95,7 @@ class LineReader:
         self._make_room(len(data))
         views: tuple[NDArray[Any], ...] = (self._row, self._records, self._others, self._counts)
         # Uncompiled, memoryviews give and take Python's own integers.
-        if loops.COMPILED:
-            loops.read_lines(data, *views)
-        else:
-            loops.read_lines(memoryview(data), *(view.data for view in views))
+        loops.read_lines(memoryview(data), *(view.data for view in views))
         found, other, lines = self._counts.tolist()
         table = self._records[: found * _WIDTH].reshape(found, _WIDTH)
         others = self._others[: other * 4].reshape(other, 4).tolist()

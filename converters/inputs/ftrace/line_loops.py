@@ -3,8 +3,7 @@
 # cython: cdivision=True
 """The loops of `lines`: events that ftrace, trace-cmd or perf printed, from bytes to numbers.
 
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled. A line
-is read from its time backwards (CPU, process, thread) and forwards (event, fields):
+A line is read from its time backwards (CPU, process, thread) and forwards (event, fields):
 
     fio-18214   [001] d..1.  1996.596531: block_rq_issue: 7,0 R 4096 () 49032 + 8 be,0,4 [fio]
     fio 18214/18214 [001]  1996.596531:     block:block_rq_issue: 7,0 R 4096 () 49032 + 8 [fio]
@@ -14,9 +13,6 @@ Functions that read something return the offset behind it, -1 if it is not there
 """
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes 50 microseconds for a line."""
 
 # Columns of a line's numbers, as the bits of unsigned words.
 TIME = cython.declare(cython.int, 0)  # ns

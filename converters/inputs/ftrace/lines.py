@@ -152,10 +152,7 @@ class LineReader:
             self._others,
             self._counts,
         )
-        if loops.COMPILED:
-            loops.read_lines(data, *views)
-        else:
-            loops.read_lines(memoryview(data), *(view.data for view in views))
+        loops.read_lines(memoryview(data), *(view.data for view in views))
         found, other, lines = self._counts.tolist()
         table = self._events[: found * loops.WIDTH].reshape(found, loops.WIDTH)
         others = self._others[: other * 4].reshape(other, 4).tolist()

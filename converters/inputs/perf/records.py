@@ -4,13 +4,13 @@
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import BinaryIO, Literal
 
 import numpy as np
 import zstandard
 
 from biotrail.converters.events.tables import I64, U8, Bool
+from biotrail.converters.inputs.perf import walk_loops as loops
 from biotrail.converters.inputs.perf.cursor import ByteOrder
 from biotrail.converters.inputs.perf.layout import (
     FIRST_OF_PERF,
@@ -20,13 +20,6 @@ from biotrail.converters.inputs.perf.layout import (
 )
 from biotrail.converters.inputs.unpacking import ZSTD, Allowance, TooLargeError
 from biotrail.recorder.schema.errors import LogFormatError
-
-try:
-    from biotrail.converters.inputs.perf import walk_loops as _walk_loops
-except ImportError:  # not compiled, and no Cython to run it uncompiled
-    loops: ModuleType | None = None
-else:
-    loops = _walk_loops if _walk_loops.COMPILED else None
 
 BLOCK_BYTES = 1 << 20
 _MOST_TRACING_BYTES = 256 << 20
@@ -267,8 +260,6 @@ class Walk:
 
 def walk(data: bytes, order: ByteOrder) -> Walk:
     """Return the whole records at the beginning of `data`, up to the first of `_FOLLOWED`."""
-    if loops is None:
-        return _walk_by_struct(data, order)
     found = np.empty((3, len(data) // HEADER_BYTES), np.int64)
     followed = np.array(_FOLLOWED, np.int64)
     view = memoryview(data)
@@ -276,26 +267,6 @@ def walk(data: bytes, order: ByteOrder) -> Walk:
     limits = np.array([*own, _LONGEST_FOLLOWED], np.int64)
     count, end, bad, stopped = loops.find(view, order == ">", limits, followed, found)
     return Walk(found[0, :count], found[1, :count], found[2, :count], end, bad, stopped)
-
-
-def _walk_by_struct(data: bytes, order: ByteOrder) -> Walk:
-    """Return what `walk` returns, without compiled loops."""
-    header = struct.Struct(f"{order}IHH").unpack_from
-    last, at = len(data) - HEADER_BYTES, 0
-    found: list[tuple[int, int, int]] = []
-    bad = followed = False
-    while at <= last:
-        kind, _, size = header(data, at)
-        bad = size < HEADER_BYTES or (size & 7 != 0 and not FIRST_OF_PERF <= kind <= LAST_OF_PERF)
-        if bad or at + size > last + HEADER_BYTES:
-            break
-        if kind in _FOLLOWED and size <= _LONGEST_FOLLOWED:
-            followed = True
-            break
-        found.append((at, kind, size))
-        at += size
-    columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
-    return Walk(columns[0], columns[1], columns[2], at, bad, followed)
 
 
 def _padded(size: int) -> int:

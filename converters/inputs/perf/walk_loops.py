@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loop of `records`, for Cython: perf's records found by their sizes.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `records` does the same with struct where this is not compiled.
-"""
+"""The loop of `records`, for Cython: perf's records found by their sizes."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes microseconds for a record."""
 
 _HEADER_BYTES = cython.declare(cython.longlong, 8)
 

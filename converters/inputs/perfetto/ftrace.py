@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perfetto.wire import Fields, Messages, loops
+from biotrail.converters.inputs.perfetto import wire_loops as loops
+from biotrail.converters.inputs.perfetto.wire import Fields, Messages
 
 FTRACE = 1
 """TracePacket.ftrace_events."""

@@ -12,7 +12,8 @@ from typing import BinaryIO
 import numpy as np
 
 from biotrail.converters.events.tables import I64
-from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages, loops
+from biotrail.converters.inputs.perfetto import wire_loops as loops
+from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages
 from biotrail.converters.inputs.unpacking import (
     EVENT_BYTES,
     UNPACKING_ERRORS,

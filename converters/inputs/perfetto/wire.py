@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.events.tables import I64, U8
-from biotrail.converters.events.uncompiled import loops_of
-
-loops = loops_of("biotrail.converters.inputs.perfetto.wire_loops")
+from biotrail.converters.inputs.perfetto import wire_loops as loops
 
 MISSING, NUMBER = -1, -2
 """Lengths (`Fields.length`) of a field that does not occur, and of one that is a number."""

@@ -4,14 +4,9 @@
 """Loops over protobuf's wire format (protobuf.dev, "Encoding"), for Cython.
 
 A message is a range of bytes. No loop reads beyond its range, whatever lengths stand in it.
-Compiled where a compiler was there at installation; the same file runs uncompiled, with the same
-results.
 """
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes microseconds for a field."""
 
 MISSING = -1
 """Length of a field that a message has not."""

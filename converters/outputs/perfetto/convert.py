@@ -50,7 +50,7 @@ from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.tracks.place import Place
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
-from biotrail.converters.outputs.perfetto.writing.events import last_packet
+from biotrail.converters.outputs.perfetto.writing.encoding import last_packet
 from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 from biotrail.converters.outputs.perfetto.writing.slices import SliceWriter
 from biotrail.converters.sites.building import LifeReader

@@ -15,7 +15,7 @@ from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.tracks import Streams
 from biotrail.converters.outputs.perfetto.tracks.tree import LOST, Tree
-from biotrail.converters.outputs.perfetto.writing.events import encode_samples
+from biotrail.converters.outputs.perfetto.writing.encoding import encode_samples
 from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 
 _LOSS_BINS = 1 << 16

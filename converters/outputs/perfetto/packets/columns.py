@@ -11,8 +11,7 @@ from biotrail.converters.events.tables import I64, U16, U64, Bool
 from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
 from biotrail.converters.outputs.perfetto.packets.encode import Unsigned
 
-_UINT, _INT, _BOOL = 0x18, 0x20, 0x10
-_STRING = b"\x88\x01"
+_UINT, _INT, _BOOL, _STRING = 0x18, 0x20, 0x10, 0x88
 
 
 @dataclass
@@ -21,8 +20,8 @@ class Column:
 
     iid: int
     """Interned id of the argument's name."""
-    head: bytes
-    """DebugAnnotation up to its value: tag, length (filled in later), name_iid, value's tag."""
+    tag: int
+    """First byte of the tag of the value's field in DebugAnnotation."""
     values: Unsigned
     """Per slice (n,): its value, or the id of an interned string."""
     where: Bool | None
@@ -32,14 +31,6 @@ class Column:
     at: I64 | None = None
     """Indices of the only slices that have the argument, ascending; `values` are theirs, `where` is
     None. None: `values` and `where` are of all slices."""
-
-    def dense(self, n: int) -> "Column":
-        """Return the column with values for all `n` slices; itself if it has them."""
-        if self.at is None:
-            return self
-        values, where = np.zeros(n, dtype=self.values.dtype), np.zeros(n, dtype=np.bool_)
-        values[self.at], where[self.at] = self.values, True
-        return replace(self, values=values, where=where, at=None)
 
     def present(self) -> tuple[I64 | slice, Unsigned]:
         """Return (indices of the slices that have the argument, or all of them, their values)."""
@@ -129,16 +120,16 @@ class Slices:
             values = np.where(where, values, values.dtype.type(0))
         if values.dtype.kind == "i":
             values = values.astype(np.uint64)
-        self._add(name, bytes([_UINT]), values, where)
+        self._add(name, _UINT, values, where)
 
     def sint(self, name: str, values: NDArray[Any], where: Bool) -> None:
         """Append a signed argument that the slices in `where` have. values: per slice (n,)."""
         given = np.where(where, values, 0).astype(np.int64)
-        self._add(name, bytes([_INT]), given.view(np.uint64), where)
+        self._add(name, _INT, given.view(np.uint64), where)
 
     def true(self, name: str, where: Bool) -> None:
         """Append an argument that is `true` for slices in `where` and absent for the others."""
-        self._add(name, bytes([_BOOL]), np.ones(len(where), dtype=np.uint8), where)
+        self._add(name, _BOOL, np.ones(len(where), dtype=np.uint8), where)
 
     def text(self, name: str, ids: U64) -> None:
         """Append an interned string argument; a slice with id 0 has none."""
@@ -201,22 +192,21 @@ class Slices:
         for column in part.columns:
             here, values = column.present()
             self.columns.append(
-                Column(column.iid, column.head, values, None, column.interned, at[here])
+                Column(column.iid, column.tag, values, None, column.interned, at[here])
             )
 
     def _add(
-        self, name: str, kind: bytes, values: Unsigned, where: Bool | None, interned: bool = False
+        self, name: str, tag: int, values: Unsigned, where: Bool | None, interned: bool = False
     ) -> None:
         """Append a column to `columns`, unless no slice has it.
 
-        name: of ARGUMENTS. kind: the protobuf tag of the value's field in DebugAnnotation. values:
+        name: of ARGUMENTS. tag: as `Column.tag`. values:
         per slice (n,), or ids of interned strings if `interned`. where: slices that have it; None:
         all.
         """
         iid = ARGUMENT_IIDS[name]
-        head = b"\x22\x00\x08" + bytes([iid]) + kind
         if where is None or where.any():
-            self.columns.append(Column(iid, head, values, where, interned))
+            self.columns.append(Column(iid, tag, values, where, interned))
 
 
 def _no_stages(count: int) -> StageColumns:

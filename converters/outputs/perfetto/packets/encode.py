@@ -80,7 +80,7 @@ def widths(values: Unsigned) -> U8:
 
 @dataclass
 class _Piece:
-    """Constant bytes followed by a varint column or fixed-size columns. Shape (n,) each."""
+    """Constant bytes, followed by a varint column or not. Shape (n,) each."""
 
     lead: bytes
     where: Bool | None = None
@@ -89,18 +89,13 @@ class _Piece:
     """The varint's values; None: the piece has no varint."""
     width: U8 | None = None
     """Bytes of each varint."""
-    fixed: tuple[U8, ...] = ()
-    """Columns of fixed bytes, one byte per row each."""
-    length_at: int = -1
-    """Offset in `lead` of a one-byte length, to be filled in with what follows it in the piece; -1:
-    none."""
 
     def size(self) -> "int | I64":
         """Return the bytes per row: one number where all rows take the same, else (n,) int64.
 
         A row that does not have the piece takes 0.
         """
-        least = len(self.lead) + len(self.fixed)
+        least = len(self.lead)
         if self.width is None and self.where is None:
             return least
         width = np.uint8(0) if self.width is None else self.width
@@ -110,7 +105,7 @@ class _Piece:
     def columns(self) -> int:
         """Return the most bytes that a row takes."""
         varint = 0 if self.width is None else int(self.width.max())
-        return len(self.lead) + len(self.fixed) + varint
+        return len(self.lead) + varint
 
 
 @dataclass
@@ -120,11 +115,9 @@ class Rows:
     n: int
     _pieces: list[_Piece] = field(default_factory=list)
 
-    def const(self, data: bytes, where: Bool | None = None) -> None:
-        """Append constant bytes to every row, or to the rows of `where` (n,)."""
-        if where is not None and not where.any():
-            return
-        self._add(_Piece(data, None if where is None or where.all() else where))
+    def const(self, data: bytes) -> None:
+        """Append constant bytes to every row."""
+        self._pieces.append(_Piece(data))
 
     def varint(self, lead: bytes, values: Unsigned, where: Bool | None = None) -> None:
         """Append `lead` (a field's tag) and each row's value as a varint.
@@ -138,39 +131,9 @@ class Rows:
             where = None if where.all() else where
         least = int(values.min())
         if least == int(values.max()):
-            self._add(_Piece(lead + varint(least), where))
+            self._pieces.append(_Piece(lead + varint(least), where))
         else:
-            self._add(_Piece(lead, where, values, widths(values)))
-
-    def fixed(self, lead: bytes, columns: tuple[U8, ...], where: Bool | None = None) -> None:
-        """Append `lead` and one byte from each of `columns` (uint8, shape (n,)) to every row."""
-        if where is None or where.any():
-            self._add(_Piece(lead, None if where is None or where.all() else where, fixed=columns))
-
-    def fixed64(self, lead: bytes, values: NDArray[np.float64]) -> None:
-        """Append `lead` (a tag) and each row's double. Shape (n,), float64."""
-        data = np.ascontiguousarray(values, dtype="<f8").view(np.uint8).reshape(self.n, 8)
-        self.fixed(lead, tuple(data[:, i] for i in range(8)))
-
-    def annotation(
-        self, head: bytes, values: Unsigned, where: Bool | None = None, length_at: int = 1
-    ) -> None:
-        """Append a message of less than 128 bytes whose last field is the varint `values`.
-
-        head: the message's tag, a byte for its length (at index `length_at`, filled in here), and
-        all fields before the value, with the value's tag. values: (n,). where: rows (n,) that have
-        the message; None: all. Nothing is appended where no row has it.
-        """
-        if where is not None and not where.any():
-            return
-        self.varint(head, values, where)
-        piece = self._pieces[-1]
-        if piece.width is not None:
-            piece.length_at = length_at
-            return
-        data = bytearray(piece.lead)
-        data[length_at] = len(data) - length_at - 1
-        piece.lead = bytes(data)
+            self._pieces.append(_Piece(lead, where, values, widths(values)))
 
     @contextmanager
     def message(self, lead: bytes, where: Bool | None = None) -> Iterator[None]:
@@ -193,10 +156,6 @@ class Rows:
         values = size.astype(np.uint64)
         rows = None if where is None or where.all() else where
         self._pieces[at] = _Piece(lead, rows, values, widths(values))
-
-    def _add(self, piece: _Piece) -> None:
-        """Append a piece."""
-        self._pieces.append(piece)
 
     def finish(self) -> bytes:
         """Return the bytes of all rows, one row after the other.
@@ -223,24 +182,17 @@ class Rows:
 def _fill(matrix: U8, used: Bool, at: int, piece: _Piece) -> bool:
     """Write a piece into `matrix` from column `at`, and clear in `used` the bytes that rows lack.
 
-    matrix: uint8 (n, bytes), whose rows have the constant bytes already; a length among them
-    (`piece.length_at`) is filled in. used: bool of the same shape, True in the piece's columns
-    before. piece: constant bytes, followed by a varint or fixed bytes per row; rows outside of
-    `piece.where` use none of them. Returns whether any row uses fewer than all of its columns.
+    matrix: uint8 (n, bytes), whose rows have the constant bytes already. used: bool of the same
+    shape, True in the piece's columns before; rows outside of `piece.where` use none of them.
+    Returns whether any row uses fewer than all of its columns.
     """
     start = at + len(piece.lead)
-    for column, data in enumerate(piece.fixed, start):
-        matrix[:, column] = data
     ragged = piece.where is not None
     if piece.where is not None:
-        for column in range(at, start + len(piece.fixed)):
+        for column in range(at, start):
             used[:, column] = piece.where
     if piece.values is None or piece.width is None:
         return ragged
-    if piece.length_at >= 0:
-        matrix[:, at + piece.length_at] = piece.width + np.uint8(
-            len(piece.lead) - piece.length_at - 1
-        )
     return _fill_varint(matrix, used, start, piece.values, piece.width, piece.where) or ragged
 
 

@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `times`, for Cython: stages to the slices that they are of.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `times` does the same in numpy where this is not compiled, or where numbers do not ascend.
-"""
+"""The loops of `times`, for Cython: stages to the slices that they are of."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled."""
 
 
 def rows_of(

@@ -2,7 +2,6 @@
 """When bios and requests were first and last seen, and their stages within their slices."""
 
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 
@@ -18,14 +17,8 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, stage_argument
 from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.slices import stage_loops as loops
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-
-try:
-    from biotrail.converters.outputs.perfetto.slices import stage_loops as _stage_loops
-except ImportError:  # not compiled, and no Cython to run it uncompiled
-    loops: ModuleType | None = None
-else:
-    loops = _stage_loops if _stage_loops.COMPILED else None
 
 _NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint16)
 """Interned name of each stage."""
@@ -74,8 +67,8 @@ def _widen(number: I64, stages: Stages, first: I64, last: I64) -> None:
 
     number: per row (n,). stages: of these rows alone.
     """
-    rows = None if loops is None else ascending_rows(loops, number, stages.owner)
-    if rows is not None and loops is not None:
+    rows = _ascending_rows(number, stages.owner)
+    if rows is not None:
         loops.widen(rows, stages.start, stages.end, first, last)
         return
     rows = _rows_of(number, stages.owner)
@@ -83,14 +76,11 @@ def _widen(number: I64, stages: Stages, first: I64, last: I64) -> None:
     np.minimum.at(first, rows, stages.start)
 
 
-def ascending_rows(module: ModuleType, number: I64, owner: I64) -> I64 | None:
-    """Return per owner (n,) its row in `number`, or -1; None: one of the two does not ascend.
-
-    module: stage_loops, compiled or not.
-    """
+def _ascending_rows(number: I64, owner: I64) -> I64 | None:
+    """Return per owner (n,) its row in `number`, or -1; None: one of the two does not ascend."""
     rows = np.empty(len(owner), dtype=np.int64)
     columns = np.ascontiguousarray(number), np.ascontiguousarray(owner)
-    return rows if module.rows_of(*columns, rows) >= 0 else None
+    return rows if loops.rows_of(*columns, rows) >= 0 else None
 
 
 def _rows_of(number: I64, owner: I64) -> I64:
@@ -113,10 +103,10 @@ def add_stages(
     """
     if not len(slices) or not len(stages.owner):
         return
-    if loops is not None and not arguments:
-        found = ascending_rows(loops, slices.number, stages.owner)
+    if not arguments:
+        found = _ascending_rows(slices.number, stages.owner)
         if found is not None:
-            slices.stages = laid(loops, slices, stages, found)
+            slices.stages = _laid(slices, stages, found)
             return
     kept = np.isin(stages.owner, slices.number)
     table = stages if kept.all() else stages.take(kept)
@@ -142,16 +132,13 @@ def add_stages(
     )
 
 
-def laid(module: ModuleType, slices: Slices, stages: Stages, rows: I64) -> StageColumns:
-    """Return the stages that take time, as `add_stages` sets them.
-
-    module: stage_loops, compiled or not. rows: per stage its slice or -1, ascending.
-    """
+def _laid(slices: Slices, stages: Stages, rows: I64) -> StageColumns:
+    """Return the stages that take time. rows: per stage its slice or -1, ascending."""
     count = np.zeros(len(slices), dtype=np.int64)
     name = np.empty(len(rows), dtype=np.uint16)
     start, end = np.empty((2, len(rows)), dtype=np.int64)
     kinds = _NAMES[stages.stage]
-    given = rows, stages.start, stages.end, kinds, slices.start, slices.end
-    kept = module.lay(*map(np.ascontiguousarray, given), count, name, start, end)
+    given = [rows, stages.start, stages.end, kinds, slices.start, slices.end]
+    kept = loops.lay(*[*map(np.ascontiguousarray, given), count, name, start, end])
     first = np.cumsum(count) - count
     return StageColumns(first, count, name[:kept], start[:kept], end[:kept])

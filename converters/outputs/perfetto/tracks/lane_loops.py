@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `lanes`, for Cython: the lowest lane that is free for each slice.
-
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `lanes` does the same by heaps where this is not compiled.
-"""
+"""The loops of `lanes`, for Cython: the lowest lane that is free for each slice."""
 
 import cython
-
-COMPILED = cython.compiled
-"""Whether this runs compiled."""
 
 
 def lowest(

@@ -8,19 +8,11 @@ burst was.
 """
 
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from types import ModuleType
 
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-
-try:
-    from biotrail.converters.outputs.perfetto.tracks import lane_loops as _lane_loops
-except ImportError:  # not compiled, and no Cython to run it uncompiled
-    loops: ModuleType | None = None
-else:
-    loops = _lane_loops if _lane_loops.COMPILED else None
+from biotrail.converters.outputs.perfetto.tracks import lane_loops as loops
 
 _FEW_LANES = 512
 """Up to so many lanes, a look at each is faster than a tree."""
@@ -100,28 +92,17 @@ class LanePool:
         ends[held] = held_end
         if len(ends) and len(start) > 1 and (start[1:] > end[:-1]).all() and start[0] > ends[0]:
             return np.zeros(len(start), dtype=np.int64)  # no slice overlaps the next
-        if loops is not None and len(ends) <= _FEW_LANES:
-            found = np.empty(len(start), np.int64)
+        found = np.empty(len(start), np.int64)
+        if len(ends) <= _FEW_LANES:
             room = np.concatenate([ends, np.empty(len(start), np.int64)])
             if loops.lowest(start, end, room, len(ends), _FEW_LANES, found) >= 0:
                 return found
-        if loops is not None and (chosen_lanes := _by_tree(loops, start, end, ends)) is not None:
-            return chosen_lanes
-        busy = [(at, lane) for lane, at in enumerate(ends.tolist()) if at != FOREVER]
-        heapify(busy)
-        free: list[int] = []
-        lanes, chosen = len(ends), []
-        for begins, stops in zip(start.tolist(), end.tolist(), strict=True):
-            while busy and busy[0][0] < begins:
-                heappush(free, heappop(busy)[1])
-            if free:
-                lane = heappop(free)
-            else:
-                lane, lanes = lanes, lanes + 1
-            chosen.append(lane)
-            if stops != FOREVER:
-                heappush(busy, (stops, lane))
-        return np.array(chosen, dtype=np.int64)
+        leaves = _FEWEST_LEAVES
+        while leaves <= len(ends) or not loops.lowest_of_many(
+            start, end, _tree(ends, leaves), found
+        ):
+            leaves *= 2
+        return found
 
     def _close(self, number: I64, lane: I64, end: I64, stays: Bool) -> None:
         """Set `last_end`, `frontier` and the lanes that are reserved, from a window's slices.
@@ -139,20 +120,6 @@ class LanePool:
         waits = ~over & ~stays
         self._busy_number, self._busy_lane = number[waits], lane[waits]
         self.frontier = max(self.frontier, int(end[over].max(initial=-1)))
-
-
-def _by_tree(loops: ModuleType, start: I64, end: I64, ends: I64) -> I64 | None:
-    """Return the lanes as `LanePool._lowest` does, by the compiled tree; None: it had no room.
-
-    ends: of the lanes so far, ns; not changed. The tree grows until each slice has a lane.
-    """
-    found = np.empty(len(start), np.int64)
-    leaves = _FEWEST_LEAVES
-    while leaves < 4 * (len(ends) + len(start)):
-        if leaves > len(ends) and loops.lowest_of_many(start, end, _tree(ends, leaves), found):
-            return found
-        leaves *= 2
-    return None
 
 
 def _tree(ends: I64, leaves: int) -> I64:

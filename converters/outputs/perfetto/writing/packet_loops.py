@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `events`, for Cython: slices as packets, one after the other.
+"""The loops of `encoding`, for Cython: slices as packets, one after the other.
 
-Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `events` writes the same bytes by numpy where this is not compiled. A packet's fields:
+A packet's fields:
 
     0a LL | 40 dd dd | 50 ss ss | 5a LL | 48 01 | 18 cc | 50 nn | 22 LL 08 aa 18 vv vv | …
     Trace.packet  timestamp  sequence  event  type  category  name  annotation
@@ -12,8 +11,6 @@ tests. `events` writes the same bytes by numpy where this is not compiled. A pac
 
 import cython
 
-COMPILED = cython.compiled
-"""Whether this runs compiled; uncompiled it takes microseconds for a byte."""
 FOREVER = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
 

@@ -11,8 +11,7 @@ from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
 from biotrail.converters.outputs.perfetto.tracks.tracks import Streams
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
-from biotrail.converters.outputs.perfetto.writing.encoding import encode
-from biotrail.converters.outputs.perfetto.writing.events import encode_ends
+from biotrail.converters.outputs.perfetto.writing.encoding import encode, encode_ends
 from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of I/Os by compiled loops, by their sources uncompiled, and by numpy: all the same."""
+"""Sums of I/Os by compiled loops and by their sources uncompiled: the same."""
 
 from types import ModuleType
 
@@ -27,7 +27,7 @@ MANY = settings(max_examples=200, deadline=None)
 VALUE = st.integers(-3, 1 << 40) | st.integers(-(1 << 63), (1 << 62))
 
 
-def use(monkeypatch: pytest.MonkeyPatch, loops: ModuleType | None, numbering: object) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, loops: ModuleType, numbering: ModuleType) -> None:
     for module in USERS:
         monkeypatch.setattr(module, "loops", loops)
     monkeypatch.setattr(distinct, "loops", numbering)
@@ -35,17 +35,14 @@ def use(monkeypatch: pytest.MonkeyPatch, loops: ModuleType | None, numbering: ob
 
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("interval", [0, 10_000_000])
-def test_a_report_is_the_same_uncompiled_and_by_numpy(monkeypatch, log, interval) -> None:
+def test_a_report_is_the_same_uncompiled(monkeypatch, log, interval) -> None:
     # GIVEN a log's report by the compiled loops
     def made() -> object:
         trace = Trace(ROOT / log)
         return make_report(trace, interval=interval, by="process")
 
-    assert sums.loops is not None
     compiled = plainly(made())
-    # WHEN it is made by numpy, and by the loops' sources THEN it is the same
-    use(monkeypatch, None, None)
-    assert plainly(made()) == compiled
+    # WHEN it is made by the loops' sources THEN it is the same
     use(monkeypatch, LOOPS, NUMBERING)
     assert plainly(made()) == compiled
 
@@ -120,17 +117,21 @@ def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
 def test_depths_are_those_of_sorting(windows, interval: int, origin: int) -> None:
     # GIVEN windows of 40 ns with beginnings and ends of I/Os, after the origin
     made: list[Depth] = []
-    for loops in (None, depth.loops, LOOPS):
+    for update, loops in (
+        (Depth._update_sorted, depth.loops),
+        (Depth.update, depth.loops),
+        (Depth.update, LOOPS),
+    ):
         before, depth.loops = depth.loops, loops
         try:
-            # WHEN the depth is followed by numpy, compiled and uncompiled
+            # WHEN the depth is followed by sorting, compiled and uncompiled
             one = Depth(100 - origin, interval)
             for number, window in enumerate(windows):
                 begin = 100 + 40 * number
                 times = {way: sorted(begin + at for at, is_up in window if is_up == way)
                          for way in (True, False)}  # fmt: skip
                 up, down = (np.array(times[way], np.int64) for way in (True, False))
-                one.update(begin, begin + 40, up, down)
+                update(one, begin, begin + 40, up, down)
         finally:
             depth.loops = before
         made.append(one)

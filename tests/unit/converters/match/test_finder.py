@@ -12,7 +12,7 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import rules
-from biotrail.converters.match.tables import Matcher, machine
+from biotrail.converters.match.tables import Matcher
 from tests.prove.machine import INTERVAL_KINDS, SETTLE_NS, interval_complaints
 from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
@@ -21,8 +21,6 @@ from tests.support.both_ways import differences, windows_of
 from tests.support.matching import Matched, by_machine, unlike, without
 from tests.support.paths import DATA
 from tests.support.record_rings import chunk
-
-pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
 
 SEEDS = {
     "a flush sequence whose data's end was lost with its tag": 919404,

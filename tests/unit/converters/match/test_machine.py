@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.converters.match.tables import machine
 from tests.prove.machine import KINDS, SETTLE_NS, complaints
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.support.matching import by_machine, unlike
 from tests.support.paths import DATA
-
-pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
 
 SEEDS = (
     *(600184, 610187, 610933, 620038, 620185, 630131, 630498, 631825),

@@ -16,7 +16,7 @@ from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import numbers, rules
-from biotrail.converters.match.tables import Matcher, machine
+from biotrail.converters.match.tables import Matcher
 from tests.prove.machine import KINDS, complaints
 from tests.scenarios.rule_cases import CASES
 from tests.scenarios.tools import devices_with, events_of
@@ -25,8 +25,6 @@ from tests.simulation.loads import history
 from tests.support import captures
 from tests.support.matching import by_machine, unlike, without
 from tests.support.record_rings import chunk
-
-pytestmark = pytest.mark.skipif(machine is None, reason="the machine is not compiled")
 
 RULES = {
     name: rule

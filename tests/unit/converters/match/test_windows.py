@@ -16,7 +16,6 @@ from biotrail.converters.events import decoding
 from biotrail.converters.match import tables
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, columns
-from biotrail.recorder.schema.errors import ConversionError
 from tests.simulation.check import SHORT_HOLD_NS
 from tests.simulation.delivery import log_of
 from tests.simulation.faults import MISSING, faulty
@@ -53,14 +52,6 @@ def test_windows_of_any_size_have_the_same_tables(short_holds, window) -> None:
     assert differences(whole, windows_of(KERNELS[-1], window)) == []
 
 
-def test_what_is_not_compiled_is_said(monkeypatch) -> None:
-    # GIVEN an installation without compiled modules
-    monkeypatch.setattr(tables, "machine", None)
-    # WHEN a log with kernel addresses is read  THEN one message says what to do
-    with pytest.raises(ConversionError, match="no compiled modules; install biotrail again where"):
-        list(Trace(DEMO).lifecycles())
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_made_up_histories_have_the_same_tables(short_holds, seed) -> None:
     # GIVEN a history of all that the block layer does, with losses, cut into small windows
@@ -87,10 +78,8 @@ def test_logs_of_real_stacks_have_the_same_tables(short_holds, log) -> None:
 
 
 def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
-    # GIVEN a history whose log is decoded by numpy
+    # GIVEN a history whose log was read
     made = history(random.Random(7), 12)
-    monkeypatch.setattr(columns, "loops", None)
-    monkeypatch.setattr(decoding, "loops", None)
     alone = windows_of(log_of(made), made.window_events, "identity")
     # WHEN it is read by the sources of the compiled modules
     monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))

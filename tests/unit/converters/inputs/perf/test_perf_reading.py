@@ -143,14 +143,14 @@ def test_a_file_by_its_path(tmp_path: Path) -> None:
     assert [t for b in bios for t in (b.complete - b.queue).tolist()] == [2000] * 5
 
 
-def test_walking_is_the_same_compiled_uncompiled_and_by_struct(
+def test_walking_is_the_same_compiled_and_uncompiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """GIVEN a file; WHEN records are found by each of the loops; THEN the events are the same."""
     for order in ("<", ">"):
         made = Perf(order)
         data = made.file(reads(made))
-        for loops in (records.loops, LOOPS, None):
+        for loops in (records.loops, LOOPS):
             monkeypatch.setattr(records, "loops", loops)
             assert told(read(data)[1]) == WANTED
 

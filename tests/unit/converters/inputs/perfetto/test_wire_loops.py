@@ -1,46 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops over the wire format give the same uncompiled, with Cython's module and without it."""
+"""The loops over the wire format give the same uncompiled."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from biotrail.converters.events import uncompiled
 from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.perfetto import ftrace, packets, survey, wire
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
-from tests.support.paths import DATA, ROOT
+from tests.support.both_ways import uncompiled
+from tests.support.paths import DATA
 
 SAMPLE = DATA / "perfetto" / "ext4-on-loop.pftrace"
-SOURCE = ROOT / "converters" / "inputs" / "perfetto" / "wire_loops.py"
+UNCOMPILED = uncompiled("converters/inputs/perfetto/wire_loops.py")
 
 
-def _from_source(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(params=["cython", "stand-in"])
-def plain_loops(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ModuleType]:
-    """The loops as Python, in the place of those that may be compiled."""
-    if request.param == "stand-in":
-        monkeypatch.setitem(sys.modules, "cython", uncompiled.StandIn("cython"))
-    loops = _from_source(f"plain_wire_loops_{request.param.replace('-', '_')}")
-    assert not loops.COMPILED
+@pytest.fixture
+def plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops as Python, in the place of those that are compiled."""
     for user in (wire, ftrace, packets, survey):
-        monkeypatch.setattr(user, "loops", loops)
-    yield loops
+        monkeypatch.setattr(user, "loops", UNCOMPILED)
 
 
 def _read(path: Path) -> tuple[Events, list[str]]:
@@ -53,7 +33,7 @@ def expected() -> tuple[Events, list[str]]:
     return _read(SAMPLE)
 
 
-def test_a_trace_is_the_same(expected: tuple[Events, list[str]], plain_loops: ModuleType) -> None:
+def test_a_trace_is_the_same(expected: tuple[Events, list[str]], plain_loops: None) -> None:
     # GIVEN a trace that was read / WHEN it is read by loops that are not compiled
     events, remarks = _read(SAMPLE)
     # THEN nothing differs
@@ -70,7 +50,7 @@ def _varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("value", [0, 127, 128, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
-def test_numbers_of_64_bits(value: int, plain_loops: ModuleType) -> None:
+def test_numbers_of_64_bits(value: int, plain_loops: None) -> None:
     # GIVEN a message with a number as varint and as fixed 64 bits
     data = memoryview(b"\x08" + _varint(value) + b"\x11" + value.to_bytes(8, "little"))
     message = wire.Messages(data, np.array([0]), np.array([len(data)]))
@@ -88,7 +68,7 @@ def test_numbers_of_64_bits(value: int, plain_loops: ModuleType) -> None:
         *(b"\x0b", b"\x00\x01", b"\xff" * 12, b"\x0c"),
     ],
 )
-def test_what_is_no_field_breaks_its_message_alone(data: bytes, plain_loops: ModuleType) -> None:
+def test_what_is_no_field_breaks_its_message_alone(data: bytes, plain_loops: None) -> None:
     # GIVEN a message that ends in no field, between two others
     whole = b"\x10\x07"
     ends = np.cumsum([len(whole), len(whole + data), len(whole)])
@@ -98,23 +78,3 @@ def test_what_is_no_field_breaks_its_message_alone(data: bytes, plain_loops: Mod
     fields = messages.fields([1, 2])
     assert fields.broken == 1
     assert fields.values(2).tolist() == [7, 7, 7]
-
-
-def test_without_cython_the_source_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN neither the compiled module nor Cython
-    name = "biotrail.converters.inputs.perfetto.wire_loops"
-    asked: list[str] = []
-
-    def imported(module: str) -> ModuleType:
-        asked.append(module)
-        if len(asked) == 1:
-            raise ModuleNotFoundError("No module named 'cython'", name="cython")
-        assert isinstance(sys.modules["cython"], uncompiled.StandIn)
-        return _from_source("plain_wire_loops_alone")
-
-    monkeypatch.setattr(uncompiled.importlib, "import_module", imported)
-    monkeypatch.delitem(sys.modules, "cython", raising=False)
-    # WHEN the loops are imported / THEN a stand-in serves, and is gone afterwards
-    assert not uncompiled.loops_of(name).COMPILED
-    assert asked == [name, name]
-    assert "cython" not in sys.modules

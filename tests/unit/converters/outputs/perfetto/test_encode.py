@@ -33,7 +33,7 @@ def test_widths_are_those_of_the_varints(values):
     )
 )
 def test_rows_parse_as_the_messages_that_were_meant(entries):
-    # GIVEN rows with optional fields, nested messages and an annotation
+    # GIVEN rows with optional fields and nested messages
     times, has_event, values, has_value = (list(c) for c in zip(*entries, strict=True))
     event, value = np.array(has_event), np.array(has_event) & np.array(has_value)
     rows = Rows(len(entries))
@@ -41,9 +41,8 @@ def test_rows_parse_as_the_messages_that_were_meant(entries):
         rows.varint(tag(8, 0), np.array(times, dtype=np.uint64))
         rows.const(tag(13, 0) + b"\x02")
         with rows.message(tag(11, 2), event):
-            rows.const(tag(9, 0) + b"\x01", event)
-            head = b"\x22\x00\x08\x07\x18"
-            rows.annotation(head, np.array(values, dtype=np.uint64), value)
+            rows.varint(tag(9, 0), np.ones(len(entries), np.uint8), event)
+            rows.varint(tag(10, 0), np.array(values, dtype=np.uint64), value)
 
     # WHEN the bytes are parsed
     trace = Trace()
@@ -56,20 +55,9 @@ def test_rows_parse_as_the_messages_that_were_meant(entries):
         if has:
             packet.track_event.type = 1
             if valued:
-                packet.track_event.debug_annotations.add(name_iid=7, uint_value=number)
+                packet.track_event.name_iid = number
         expected.append(packet)
     assert list(trace.packet) == expected
-
-
-@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
-def test_doubles_keep_every_bit(values):
-    # GIVEN doubles / WHEN they are written as a fixed64 field / THEN they read back the same
-    rows = Rows(len(values))
-    with rows.message(tag(1, 2)), rows.message(tag(11, 2)):
-        rows.fixed64(tag(44, 1), np.array(values))
-    trace = Trace()
-    trace.ParseFromString(rows.finish())
-    assert [p.track_event.double_counter_value for p in trace.packet] == values
 
 
 def test_a_field_that_no_row_has_takes_no_bytes():
@@ -77,7 +65,5 @@ def test_a_field_that_no_row_has_takes_no_bytes():
     rows = Rows(3)
     nobody = np.zeros(3, dtype=np.bool_)
     rows.const(b"\x68\x02")
-    rows.const(b"\xff", nobody)
     rows.varint(b"\xff", np.ones(3, dtype=np.uint64), nobody)
-    rows.annotation(b"\xff\x00", np.ones(3, dtype=np.uint64), nobody)
     assert rows.finish() == b"\x68\x02" * 3

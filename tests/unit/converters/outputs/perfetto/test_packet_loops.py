@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled passes write what numpy writes, to the byte, compiled or not."""
+"""The loops write the same bytes compiled and uncompiled, and as protobuf reads them."""
 
 import io
 
 import numpy as np
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
 from biotrail.converters.events.tables import Stages
 from biotrail.converters.outputs.perfetto.convert import convert
@@ -23,16 +24,16 @@ PACKETS = "converters/outputs/perfetto/writing/packet_loops.py"
 STAGES = "converters/outputs/perfetto/slices/stage_loops.py"
 
 
-@pytest.fixture(params=["compiled", "uncompiled"])
-def loops(request):
-    """packet_loops and stage_loops."""
-    found = encoding.loops, times.loops
-    if request.param == "uncompiled":
-        found = uncompiled(PACKETS), uncompiled(STAGES)
-        assert not (found[0].COMPILED or found[1].COMPILED)
-    elif None in found:
-        pytest.skip("the loops are not compiled here")
-    return found
+COMPILED, UNCOMPILED = (
+    (encoding.loops, times.loops),
+    (uncompiled(PACKETS), uncompiled(STAGES)),
+)
+"""packet_loops and stage_loops."""
+
+
+def use(monkeypatch, loops):
+    monkeypatch.setattr(encoding, "loops", loops[0])
+    monkeypatch.setattr(times, "loops", loops[1])
 
 
 def large(rng, n, most=64):
@@ -90,8 +91,15 @@ def made_up(rng, n):
     return slices
 
 
+def encoded(monkeypatch, loops, slices, stream, sequences):
+    """The packets' bytes, and the times that lanes end with."""
+    use(monkeypatch, loops)
+    last = np.zeros(len(sequences), np.int64)
+    return b"".join(encoding.encode(slices, stream, sequences, last)), last.tolist()
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_slices_have_the_same_bytes(loops, monkeypatch, seed):
+def test_slices_have_the_same_bytes(monkeypatch, seed):
     # GIVEN slices with all that they can have, on several lanes
     rng = np.random.default_rng(seed)
     slices = made_up(rng, 150)
@@ -103,35 +111,108 @@ def test_slices_have_the_same_bytes(loops, monkeypatch, seed):
     # A lane's slices do not overlap.
     stream = np.arange(150) if seed % 2 else np.arange(150)[::-1].copy()
     sequences = rng.integers(1, 1 << 21, 150).astype(np.uint64)
-    before = np.zeros(150, np.int64)
     monkeypatch.setattr(encoding, "BLOCK", 64)
-    monkeypatch.setattr(encoding, "loops", None)
-    mine, numpys = before.copy(), before.copy()
     # WHEN they are encoded both ways
-    expected = b"".join(encoding.encode(slices, stream, sequences, numpys))
-    found = b"".join(encoding.by_loops(loops[0], slices, stream, sequences, mine))
+    data, last = encoded(monkeypatch, COMPILED, slices, stream, sequences)
     # THEN the bytes are the same, and so is what each lane ends with
-    assert found == expected
-    assert mine.tolist() == numpys.tolist()
+    assert encoded(monkeypatch, UNCOMPILED, slices, stream, sequences) == (data, last)
+    assert last == encoding.last_packet(slices)[np.argsort(stream)].tolist()
+    # AND protobuf reads the slices of them, with their arguments, flows and stages
+    trace = TraceMessage()
+    trace.ParseFromString(data)
+    assert told(trace.packet) == wanted(slices, sequences[stream])
 
 
-def test_several_slices_on_a_lane_follow_each_other(loops, monkeypatch):
+def told(packets):
+    """Per slice: sequence, begin, end (None: open), name, family, call stack, flows, arguments,
+    stages. Packets of one slice follow each other."""
+    found = []
+    for packet in packets:
+        event, sequence = packet.track_event, packet.trusted_packet_sequence_id
+        if not found or found[-1][0] != sequence:
+            found.append([sequence, 0, None, 0, 0, 0, [], {}, []])
+            depth, at, slice_ = 0, 0, found[-1]
+        at += packet.timestamp
+        if event.type == event.TYPE_SLICE_BEGIN and depth == 0:
+            slice_[1], slice_[3], slice_[4] = at, event.name_iid, event.correlation_id
+            slice_[5], slice_[6] = event.callstack_iid, list(event.flow_ids)
+            for argument in event.debug_annotations:
+                (value,) = [value for field, value in argument.ListFields()[1:]]
+                slice_[7][argument.name_iid] = value
+        elif event.type == event.TYPE_SLICE_BEGIN:
+            slice_[8].append((event.name_iid, at, list(event.flow_ids)))
+        elif depth == 1:
+            slice_[2] = at
+        else:
+            slice_[8][-1] += (at,)
+        depth += 1 if event.type == event.TYPE_SLICE_BEGIN else -1
+    return found
+
+
+def wanted(slices, sequences):
+    """What `told` finds: stages neither overlap nor begin before what is before them."""
+    found = []
+    for row in range(len(slices)):
+        arguments = {}
+        for column in slices.columns:
+            rows = np.arange(len(slices))[column.present()[0]].tolist()
+            if row in rows:
+                value = column.present()[1][rows.index(row)]
+                value = value.view(np.int64) if column.tag == 0x20 else value
+                arguments[column.iid] = bool(value) if column.tag == 0x10 else int(value)
+        stages, at, parts = [], int(slices.start[row]), slices.stages
+        for one in range(*span(parts, row)):
+            begin = max(int(parts.start[one]), at)
+            at = max(int(parts.end[one]), begin)
+            flow = [int(parts.flow[one])] if parts.flow is not None and parts.flow[one] else []
+            stages.append((int(parts.name[one]), begin, flow, at))
+        has_family = slices.family is not None and (
+            slices.in_family is None or slices.in_family[row]
+        )
+        found.append(
+            [
+                int(sequences[row]),
+                int(slices.start[row]),
+                None if slices.end[row] == FOREVER else int(slices.end[row]),
+                int(slices.name[row]),
+                int(slices.family[row]) if has_family else 0,
+                0 if slices.callstack is None else int(slices.callstack[row]),
+                [int(slices.flows.id[one]) for one in range(*span(slices.flows, row))],
+                arguments,
+                stages,
+            ]
+        )
+    return found
+
+
+def span(parts, row):
+    """Where the parts of a slice are."""
+    if parts is None:
+        return 0, 0
+    return int(parts.first[row]), int(parts.first[row] + parts.count[row])
+
+
+def test_several_slices_on_a_lane_follow_each_other(monkeypatch):
     # GIVEN slices that alternate between two lanes
     n = 40
     start = np.arange(n) * 100
     names = np.ones(n, np.uint64)
     slices = Slices(BIO, np.arange(n), start * 0, start, start + 90, names, None)
     stream, sequences = np.arange(n) % 2, np.array([5000, 20_000], np.uint64)
-    monkeypatch.setattr(encoding, "loops", None)
-    lasts = np.zeros((2, 2), np.int64)
-    # WHEN they are encoded both ways THEN the bytes are the same, and times are those since then
-    expected = b"".join(encoding.encode(slices, stream, sequences, lasts[0]))
-    assert b"".join(encoding.by_loops(loops[0], slices, stream, sequences, lasts[1])) == expected
-    assert lasts.tolist() == [[3890, 3990]] * 2
+    # WHEN they are encoded both ways
+    data, last = encoded(monkeypatch, COMPILED, slices, stream, sequences)
+    # THEN the bytes are the same, and times are those since the lane's packet before
+    assert encoded(monkeypatch, UNCOMPILED, slices, stream, sequences) == (data, last)
+    assert last == [3890, 3990]
+    trace = TraceMessage()
+    trace.ParseFromString(data)
+    since = [packet.timestamp for packet in trace.packet]
+    assert since == [0, 90, 100, 90, *[110, 90] * (n - 2)]
 
 
 @pytest.mark.parametrize("shape", ["all", "some", "others", "mixed", "slices mixed"])
-def test_stages_find_their_slices(loops, shape):
+@pytest.mark.parametrize("loops", [COMPILED, UNCOMPILED], ids=["compiled", "uncompiled"])
+def test_stages_find_their_slices(monkeypatch, loops, shape):
     # GIVEN slices by number, and stages of them, of some, of others too, or not in order
     rng = np.random.default_rng(3)
     number = np.sort(rng.choice(1000, 80, replace=False))
@@ -156,7 +237,10 @@ def test_stages_find_their_slices(loops, shape):
     names = np.ones(80, np.uint64)
     slices = Slices(BIO, number, number, start, start + 3_000, names, None)
     # WHEN each looks for its slice
-    rows = times.ascending_rows(loops[1], number, owner)
+    use(monkeypatch, loops)
+    times.add_stages(slices, stages, arguments=False)
+    found = slices.stages
+    rows = times._ascending_rows(number, owner)
     # THEN it has it if the slice is there; if they are not in order, the other way is taken
     if "mixed" in shape:
         assert rows is None
@@ -164,7 +248,6 @@ def test_stages_find_their_slices(loops, shape):
     places = {one: row for row, one in enumerate(number.tolist())}
     assert rows.tolist() == [places.get(one, -1) for one in owner.tolist()]
     # AND the slices have the same stages
-    found = times.laid(loops[1], slices, stages, rows)
     kept = np.flatnonzero(rows >= 0)
     at = rows[kept]
     begin = np.maximum(stages.start[kept], slices.start[at])
@@ -184,23 +267,17 @@ def converted(log, detail, window):
 
 @pytest.mark.parametrize("detail", list(Detail))
 @pytest.mark.parametrize("name", ["kyber-loop-and-virtio", "plugged-merge-loop"])
-def test_traces_are_the_same(loops, monkeypatch, tmp_path, name, detail):
-    # GIVEN a log / WHEN it is converted by numpy and by the loops THEN not a byte differs
+def test_traces_are_the_same(monkeypatch, tmp_path, name, detail):
+    # GIVEN a log / WHEN it is converted by the loops compiled and not THEN not a byte differs
     log = captures.write_log(tmp_path / "log", captures.load(name))
-    monkeypatch.setattr(encoding, "loops", None)
-    monkeypatch.setattr(times, "loops", None)
     expected = converted(log, detail, 50)
-    monkeypatch.setattr(encoding, "loops", loops[0])
-    monkeypatch.setattr(times, "loops", loops[1])
+    use(monkeypatch, UNCOMPILED)
     assert converted(log, detail, 50) == expected
 
 
-def test_a_trace_with_calls_and_arrows_is_the_same(loops, monkeypatch):
-    # GIVEN a log of the path / WHEN it is converted by numpy and by the loops
-    monkeypatch.setattr(encoding, "loops", None)
-    monkeypatch.setattr(times, "loops", None)
+def test_a_trace_with_calls_and_arrows_is_the_same(monkeypatch):
+    # GIVEN a log of the path / WHEN it is converted by the loops compiled and not
     expected = converted(PATH_LOG, Detail.FULL, 5_000)
-    monkeypatch.setattr(encoding, "loops", loops[0])
-    monkeypatch.setattr(times, "loops", loops[1])
+    use(monkeypatch, UNCOMPILED)
     # THEN not a byte differs
     assert converted(PATH_LOG, Detail.FULL, 5_000) == expected
