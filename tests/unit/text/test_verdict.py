@@ -26,7 +26,6 @@ from biotrail.text.report.verdict_rules import RULES
 from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import blame_logs, captures
-from tests.support.blame_logs import MS as MSEC
 from tests.support.blame_logs import US, Io
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
@@ -389,14 +388,12 @@ def log(path: Path, beside: int) -> Path:
     """Reads of 2 ms, of 6 ms where one of the first `beside` of each ten is beside a write."""
     ios = []
     for at in range(600):
-        begin, slow = at * 10 * MSEC, at % 10 < beside
-        ios.append(Io("app", begin, begin + US, begin + (6 if slow else 2) * MSEC))
+        begin, slow = at * 10 * MS, at % 10 < beside
+        ios.append(Io("app", begin, begin + US, begin + (6 if slow else 2) * MS))
         if slow:
-            ios.append(Io("backup", begin - US, begin - US, begin + 6 * MSEC, "W", 2048))
+            ios.append(Io("backup", begin - US, begin - US, begin + 6 * MS, "W", 2048))
         elif at % 60 == 59:
-            ios.append(
-                Io("backup", begin + 3 * MSEC, begin + 3 * MSEC, begin + 9 * MSEC, "W", 2048)
-            )
+            ios.append(Io("backup", begin + 3 * MS, begin + 3 * MS, begin + 9 * MS, "W", 2048))
     return blame_logs.write(path / "a.biotrail", ios)
 
 
@@ -416,7 +413,7 @@ def test_the_culprit_is_named_with_what_would_be_without(tmp_path: Path, cli: Cl
     figures = told[0]["figures"]
     assert (figures["victim"], figures["culprit"], figures["count"]) == ("app", "backup", 600)
     assert figures["share"] == pytest.approx(share)
-    assert figures["without_mean_ns"] == pytest.approx(2 * MSEC)
+    assert figures["without_mean_ns"] == pytest.approx(2 * MS)
     # AND without the option nobody is blamed
     assert "blame" not in [one["rule"] for one in said_with_blame(cli, path)]
 
@@ -729,23 +726,21 @@ def test_a_request_that_its_thread_without_a_cpu_takes_late(tmp_path: Path) -> N
 
 # What blame says in sentences of what would be without a culprit.
 
-US_NS = 1_000
-
 
 @pytest.mark.parametrize(
     ("p99", "said"),
     [
-        (300 * US_NS, ", the 99th percentile about 300 us instead of 944 us"),
-        (944 * US_NS, ", the 99th percentile would not change"),
-        (940 * US_NS, ", the 99th percentile would not change"),
-        (990 * US_NS, ""),
+        (300 * US, ", the 99th percentile about 300 us instead of 944 us"),
+        (944 * US, ", the 99th percentile would not change"),
+        (940 * US, ", the 99th percentile would not change"),
+        (990 * US, ""),
         (None, ""),
     ],
 )
 def test_a_percentile_is_told_where_it_changes(p99: int | None, said: str) -> None:
     # GIVEN a victim whose I/Os take 200 µs, a hundredth of them 944 µs or more
     app = Victim(
-        name="app", ios=1000, wait_ns=200 * US_NS * 1000, parts=[], p99_ns=944 * US_NS, without=[]
+        name="app", ios=1000, wait_ns=200 * US * 1000, parts=[], p99_ns=944 * US, without=[]
     )
     # WHEN it is said what would be without a culprit
     text = without_them(app, Without("backup", 150_000.0, None, p99, 500))

@@ -377,20 +377,11 @@ def test_an_error_of_the_output_is_one_of_the_destination() -> None:
 Put = Callable[[destination._Directory, Path, str], None]
 
 
-class Faulty:
-    """Logs with different faults, a destination, and the command between them."""
-
-    def __init__(self, directory: Path, cli: Cli) -> None:
-        self.cli = cli
-        self.logs, self.to = directory / "logs", directory / "to"
-        self.logs.mkdir()
-        self.to.mkdir()
+class Faulty(Place):
+    """Logs with different faults, by name."""
 
     def log(self, name: str, number: int, host: str = "db7") -> Path:
         return write_log(self.logs / f"{name}.biotrail", number, host=host)
-
-    def ship(self) -> Done:
-        return self.cli("archive", "--watch", self.logs, "--to", self.to, "--once")
 
     def left(self) -> list[str]:
         return sorted(path.name.removesuffix(".biotrail") for path in self.logs.glob("*.biotrail"))
@@ -585,21 +576,15 @@ def test_credentials_are_found_as_other_tools_do(
 KEPT = ("keep.parquet", "keep.txt", ".staged.parquet.0.part", "staged.parquet", "lock")
 
 
-class Hostile:
-    """Logs in a directory of a service user, a destination, and a closed directory."""
+class Hostile(Place):
+    """Logs in a directory of a service user, and a closed directory."""
 
     def __init__(self, directory: Path, cli: Cli) -> None:
-        self.cli = cli
-        self.logs, self.to = directory / "logs", directory / "to"
-        self.logs.mkdir()
-        self.to.mkdir()
+        super().__init__(directory, cli)
         self.closed = precious(directory / "closed", *KEPT)
         if os.geteuid() == 0:
             os.chown(self.logs, OTHER, OTHER)
         write_log(self.logs / "run.biotrail", 1)
-
-    def ship(self, *options: str) -> Done:
-        return self.cli("archive", "--watch", self.logs, "--to", self.to, "--once", *options)
 
     def shipped(self) -> bool:
         return (self.to / archive_name(1, "run")).exists()

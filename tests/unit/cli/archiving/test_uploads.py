@@ -211,27 +211,8 @@ SECONDS = 120
 COMMAND = [*BIOTRAIL, "archive", "--watch"]
 
 
-@pytest.fixture(scope="module")
-def running_s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
-
-
-@pytest.fixture
-def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """The server, found by this process's environment; with the bucket `logs`, empty."""
-    for name, value in running_s3.environment.items():
-        monkeypatch.setenv(name, value)
-    locations._filesystem.cache_clear()
-    files = running_s3.files()
-    files.create_dir("logs")
-    yield running_s3
-    files.delete_dir("logs")
-    locations._filesystem.cache_clear()
-
-
 def test_logs_go_to_a_bucket_and_are_read_from_there(
-    s3: S3Server, tmp_path: Path, cli: Cli
+    server: S3Server, tmp_path: Path, cli: Cli
 ) -> None:
     # GIVEN two logs, and what a report says of one
     for number in (1, 2):
@@ -259,7 +240,7 @@ def test_logs_go_to_a_bucket_and_are_read_from_there(
 
 
 def test_what_is_made_of_an_archive_at_a_url_goes_to_the_working_directory(
-    s3: S3Server, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN an archive in a bucket
     write_log(tmp_path / "run.biotrail", 1)
@@ -267,7 +248,7 @@ def test_what_is_made_of_an_archive_at_a_url_goes_to_the_working_directory(
     [url] = locations.expand("s3://logs")
     monkeypatch.chdir(tmp_path)
     # WHEN commands read it, some of them twice; and one by the endpoint in the URL
-    endpoint = f"{url}?endpoint_override=127.0.0.1:{s3.port}&scheme=http"
+    endpoint = f"{url}?endpoint_override=127.0.0.1:{server.port}&scheme=http"
     for arguments in (("convert", url), ("slow", url), ("hist", url), ("info", endpoint)):
         done = cli(*arguments)
         # THEN they succeed
@@ -276,7 +257,9 @@ def test_what_is_made_of_an_archive_at_a_url_goes_to_the_working_directory(
     assert len(list(tmp_path.glob("run-*.pftrace"))) == 1
 
 
-def test_an_upload_that_ended_halfway_is_taken_up(s3: S3Server, tmp_path: Path, cli: Cli) -> None:
+def test_an_upload_that_ended_halfway_is_taken_up(
+    server: S3Server, tmp_path: Path, cli: Cli
+) -> None:
     # GIVEN an object that holds a part of a log's archive
     write_log(tmp_path / "run.biotrail", 1)
     place = locations.locate("s3://logs").child(archive_name(1, "run"))
@@ -301,7 +284,7 @@ def test_an_upload_that_ended_halfway_is_taken_up(s3: S3Server, tmp_path: Path, 
     ],
 )
 def test_what_is_wrong_is_one_message_and_nothing_is_lost(
-    s3: S3Server, tmp_path: Path, cli: Cli, to: str, said: str
+    server: S3Server, tmp_path: Path, cli: Cli, to: str, said: str
 ) -> None:
     # GIVEN a log
     log = write_log(tmp_path / "run.biotrail", 1)
@@ -335,7 +318,7 @@ def test_wrong_credentials_are_said(
     assert (tmp_path / "run.biotrail").exists()
 
 
-def test_a_url_at_which_there_is_nothing(s3: S3Server, cli: Cli) -> None:
+def test_a_url_at_which_there_is_nothing(server: S3Server, cli: Cli) -> None:
     # GIVEN an empty bucket; WHEN something in it is read
     for url, said in (
         ("s3://logs/x.parquet", "cannot be opened: No such file or directory"),

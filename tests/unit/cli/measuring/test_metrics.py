@@ -55,8 +55,17 @@ from biotrail.recorder.schema.limits import (
 from biotrail.recorder.schema.measure_structs import BOUNDS_NS
 from tests.support.cli_runner import Cli
 from tests.support.hostile_places import KINDS, put
-from tests.support.measured_figures import READ, SLOW_NS, exposed, spread
-from tests.support.metrics_scrapes import counts, get, parse, select, value
+from tests.support.metrics_scrapes import (
+    READ,
+    SLOW_NS,
+    counts,
+    exposed,
+    get,
+    parse,
+    select,
+    spread,
+    value,
+)
 from tests.support.paths import ROOT
 from tests.support.shipped_logs import write_log
 

@@ -38,7 +38,6 @@ from tests.support import blame_logs, captures
 from tests.support.blame_logs import MS, US, Io
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, PathLog
-from tests.support.path_logs import MS as LOG_MS
 from tests.support.paths import ROOT
 from tests.support.stack_logs import START
 
@@ -387,7 +386,7 @@ def test_slots_are_widened_and_pooled(tmp_path: Path, cli: Cli) -> None:
 
 # biotrail diff of logs with the path: system calls by name, with intervals.
 
-SECOND = 1000 * LOG_MS
+SECOND = 1000 * MS
 
 
 @cache
@@ -397,7 +396,7 @@ def data(seed: int, factor: float = 1.0, until: int | None = None, number: int =
     log = PathLog()
     log.task(42, b"db")
     for n in range(2000):
-        entry = n * LOG_MS + int(rng.integers(0, 100_000))
+        entry = n * MS + int(rng.integers(0, 100_000))
         wait = int(200_000 * factor * np.exp(0.3 * rng.normal()))
         out, woken = entry + 15_000, entry + 15_000 + wait
         log.bio(entry + 10_000, woken - 1000, call=number, entry=entry)
@@ -414,10 +413,6 @@ def write(path: Path, *arguments: Any) -> Path:
     return path
 
 
-def diff_of_logs(a: Path, b: Path) -> Diff:
-    return Comparison(read_slots(Trace(a)), read_slots(Trace(b))).diff()
-
-
 def call_figure(call: CallDiff, name: str, stage: str | None = None) -> Figure:
     [found] = [f for f in call.figures if (f.stage, f.name) == (stage, name)]
     assert found.of == "calls"
@@ -427,7 +422,7 @@ def call_figure(call: CallDiff, name: str, stage: str | None = None) -> Figure:
 def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
     # GIVEN a log with calls  WHEN it is compared with itself
     log = write(tmp_path / "a", 1)
-    [call] = diff_of_logs(log, log).calls
+    [call] = diff_of(log, log).calls
     [reported] = make_report(trace := Trace(log), trace.lifecycles()).calls
     # THEN the figures are those of its report, and none differs
     assert (call.call, call.io, call.count_a, call.count_b) == ("fsync", True, 2000, 2000)
@@ -449,7 +444,7 @@ def test_what_differs_and_what_only_varies(tmp_path: Path) -> None:
     a, same = write(tmp_path / "a", 1), write(tmp_path / "b", 2)
     slower = write(tmp_path / "c", 3, 1.3)
     # WHEN they are compared  THEN the slower one's calls are, by the part that is
-    [call] = diff_of_logs(a, slower).calls
+    [call] = diff_of(a, slower).calls
     for name in ("mean", "p50", "p99"):
         assert call_figure(call, name, "all").differs, name
     assert call_figure(call, "mean", "own_io").differs
@@ -458,14 +453,14 @@ def test_what_differs_and_what_only_varies(tmp_path: Path) -> None:
     assert not call_figure(call, "mean", "running").differs
     assert not call_figure(call, "mean", "runnable").differs
     # AND of the same load nearly nothing is
-    [call] = diff_of_logs(a, same).calls
+    [call] = diff_of(a, same).calls
     assert sum(f.differs is True for f in call.figures) <= 2
 
 
 def test_rates_refer_to_the_time_in_which_calls_were_timed(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log in which calls were timed for half a second  WHEN it is compared
     log = write(tmp_path / "a", 1, 1.0, SECOND // 2)
-    diff = diff_of_logs(log, log)
+    diff = diff_of(log, log)
     # THEN rates are by that time, which is said
     assert diff.a.calls_ns == pytest.approx(SECOND / 2, rel=0.01)
     assert call_figure(diff.calls[0], "calls_per_s").a == pytest.approx(4000, rel=0.01)
@@ -479,10 +474,10 @@ def test_calls_of_one_side_only(cli: Cli, tmp_path: Path) -> None:
     plain.bio(100, 300)
     plain.write(other, (), ("call",))
     # THEN no call is compared, and it is said why
-    assert diff_of_logs(log, other).calls == []
+    assert diff_of(log, other).calls == []
     assert "calls were timed in A only" in cli("diff", log, other).out
     # AND a name that one side lacks has no value there
-    [fsync, read] = diff_of_logs(log, write(tmp_path / "c", 4, 1.0, None, 17)).calls
+    [fsync, read] = diff_of(log, write(tmp_path / "c", 4, 1.0, None, 17)).calls
     assert {fsync.call, read.call} == {"fsync", "pread64"}
     assert {f.why for f in (*fsync.figures, *read.figures)} == {"not in A", "not in B"}
 

@@ -473,7 +473,6 @@ LOOPS = uncompiled("converters/analysis/distributions/sum_loops.py")
 NUMBERING = uncompiled("converters/events/distinct_loops.py")
 USERS = (sums, sketch, depth, samples, tails)
 LOGS = ("biotrail/data/demo.biotrail", "tests/data/calls/ext4-on-loop.biotrail")
-MANY_EXAMPLES = settings(max_examples=200, deadline=None)
 VALUE = st.integers(-3, 1 << 40) | st.integers(-(1 << 63), (1 << 62))
 
 
@@ -516,7 +515,7 @@ def plainly(value: object) -> object:
     return value
 
 
-@MANY_EXAMPLES
+@MANY
 @given(st.lists(VALUE, max_size=60), st.booleans())
 def test_distinct_values_are_those_of_numpy(values: list[int], compiled: bool) -> None:
     # GIVEN values WHEN they are numbered by the loops
@@ -540,7 +539,7 @@ def test_too_many_values_are_numbered_by_numpy() -> None:
     assert np.array_equal(column[rows], names)
 
 
-@MANY_EXAMPLES
+@MANY
 @given(st.lists(st.tuples(st.integers(0, 4), VALUE), max_size=60), st.booleans(), st.booleans())
 def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
     # GIVEN values of five groups
@@ -561,7 +560,7 @@ def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
     assert plainly(made) == plainly(wanted)
 
 
-@MANY_EXAMPLES
+@MANY
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12), max_size=4),
     st.sampled_from([0, 7, 40]),

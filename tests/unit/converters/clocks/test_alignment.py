@@ -258,15 +258,13 @@ def test_the_path_is_on_the_timeline_too(tmp_path):
 
 # The line between two clocks that bounds at many times leave, and how exactly it is known.
 
-NS_PER_SECOND = 1_000_000_000
-
 
 def bounds(
     seed: int, offset: int, rate: float, count: int = 200
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bounds that hold for a clock that is `offset` ahead at 0 and faster by `rate`."""
     draw = np.random.default_rng(seed)
-    at = np.sort(draw.integers(0, 30 * NS_PER_SECOND, count))
+    at = np.sort(draw.integers(0, 30 * SECOND, count))
     true = offset + np.rint(at * rate).astype(np.int64)
     return at, true - draw.integers(20, 90_000, count), true + draw.integers(20, 90_000, count)
 
@@ -295,7 +293,7 @@ def test_the_true_clock_is_within_the_bound(seed: int, offset: int, rate: float)
 
 def test_bounds_that_contradict_the_others_are_left_out() -> None:
     # GIVEN bounds, of which three are of another clock
-    at, low, high = bounds(3, 5 * NS_PER_SECOND, 50e-6)
+    at, low, high = bounds(3, 5 * SECOND, 50e-6)
     wrong = np.array([10, 90, 150])
     low[wrong] += 400_000
     high[wrong] += 400_000
@@ -315,11 +313,11 @@ def test_no_bounds_give_no_line() -> None:
 
 def test_a_single_bound_leaves_the_drift_open() -> None:
     # GIVEN one pair of bounds
-    at, low, high = (np.array([one]) for one in (NS_PER_SECOND, 100, 300))
+    at, low, high = (np.array([one]) for one in (SECOND, 100, 300))
     # WHEN the line is fitted  THEN at that time it is in the middle
     found = fit(at, low, high)
     assert found is not None
-    assert found.line.times(at)[0] - NS_PER_SECOND == 200
+    assert found.line.times(at)[0] - SECOND == 200
     assert 100 <= found.line.within <= 103
     assert abs(found.line.rate) <= MOST_DRIFT * 1e-6
 

@@ -20,8 +20,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.support import file_logs, perfetto_check
 from tests.support.cli_runner import Cli
-from tests.support.file_logs import bio, file, names, write
-from tests.support.named_files import paths_of
+from tests.support.file_logs import bio, file, names, paths_of, write
 from tests.support.stack_logs import DEV, START, ended, queued, record, stack, task
 
 LONG = b"n" * 120

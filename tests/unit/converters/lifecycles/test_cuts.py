@@ -27,7 +27,7 @@ from tests.scenarios.tools import Scenario, Tables, events_of, run
 from tests.scenarios.tools import tables_of as tables_of_scenario
 from tests.support import blktrace_records as blktrace
 from tests.support import captures, cut_logs
-from tests.support.capture_text import Event
+from tests.support.captures import Event
 from tests.support.cut_logs import MS, Io, S
 from tests.support.record_rings import record, ring
 

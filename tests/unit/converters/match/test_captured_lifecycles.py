@@ -11,7 +11,7 @@ from biotrail.converters.events.tables import NEVER, Bios, Certainty, RequestKin
 from biotrail.converters.pipeline import Trace
 from tests.scenarios.tools import Tables, tables_of
 from tests.support import captures, paths, perfetto_check
-from tests.support.capture_text import Event
+from tests.support.captures import Event
 from tests.support.cli_runner import Cli
 
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))

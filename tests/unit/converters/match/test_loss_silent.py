@@ -12,7 +12,7 @@ from biotrail.converters.events.tables import NEVER, Certainty
 from tests.scenarios import cases, cases_more
 from tests.scenarios.tools import Scenario, Tables, bio_lines, describe, events_of, run, tables_of
 from tests.support import captures
-from tests.support.capture_text import Event, format_event
+from tests.support.captures import Event, format_event
 from tests.support.window_loads import CASES, HEADER, SOURCES, loads, shifted
 
 # Records that are missing without a word: what is called exact must still be true.

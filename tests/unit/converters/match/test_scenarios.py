@@ -20,7 +20,7 @@ from tests.scenarios.tools import (
     tables_of,
     tidy,
 )
-from tests.support.capture_text import Event
+from tests.support.captures import Event
 
 # The twenty scenarios of the block layer, each as its events and as its lifecycles.
 

@@ -16,8 +16,7 @@ from biotrail.converters.sites import lives as gathering
 from biotrail.converters.sites.trees import Ending
 from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind, Role
-from tests.support.follow_logs import US, FollowLog, followed, lives, many, read_write
-from tests.support.followed_strategies import logs
+from tests.support.follow_logs import US, FollowLog, followed, lives, logs, many, read_write
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
 
@@ -145,7 +144,6 @@ def test_many_lives_are_not_mixed() -> None:
 # A followed life is the request or bio that had its address at that time.
 
 MS = 1_000_000
-SECOND_NS = 1_000 * MS
 WINDOWS = [1, 3, 250_000]
 BIOS: FollowFacts = {**FOLLOW, "type": "bio"}
 
@@ -260,8 +258,8 @@ def test_a_late_return_begins_no_life(tmp_path: Path) -> None:
     log = followed_with_io()
     request(log, 0x1000, 0x40, 100, 600)
     life(log, 1, 0x1000, 102, 599)
-    request(log, 0x2000, 0x80, 4 * SECOND_NS, 4 * SECOND_NS + 50)
-    log.hit(4 * SECOND_NS + 20, 0, Role.RETURN, life=1, object=0x1000)
+    request(log, 0x2000, 0x80, 4 * SECOND, 4 * SECOND + 50)
+    log.hit(4 * SECOND + 20, 0, Role.RETURN, life=1, object=0x1000)
     # WHEN the log is read in small windows  THEN the life is counted once
     found = read(log, tmp_path / "log", 1)
     assert found.counts == FollowedCounts(lives=1, joined=1, several=0)

@@ -28,8 +28,7 @@ from tests.support.chunks_by_hand import HEADER as PLAIN
 from tests.support.chunks_by_hand import HEADER as ROTATED
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
-from tests.support.file_logs import MOUNTS, bio, names
-from tests.support.named_files import paths_of
+from tests.support.file_logs import MOUNTS, bio, names, paths_of
 from tests.support.stack_logs import DEV, READ, START, clock
 from tests.support.stack_logs import bio as bio_with_stack
 

@@ -4,7 +4,6 @@
 import gzip
 import io
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
-from tests.support.paths import DATA as ALL_DATA
+from tests.support.paths import DATA as TEST_DATA
 from tests.support.paths import ROOT
 from tests.support.text_layouts import (
     COMPLETE,
@@ -34,7 +33,7 @@ from tests.support.text_layouts import (
     table,
 )
 
-DATA = Path(__file__).parents[4] / "data" / "ftrace"
+DATA = TEST_DATA / "ftrace"
 BODIES = [
     "block_bio_queue: 7,0 R 49032 + 8 [fio]",
     "block_getrq: 7,0 R 49032 + 8 [fio]",
@@ -569,7 +568,7 @@ def test_a_real_text_several_times_is_the_text_once(
 ) -> None:
     # GIVEN a text of 560 events several times, read in blocks of any size
     monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
-    once = (ALL_DATA / "ftrace" / "small.trace.txt").read_text()
+    once = (DATA / "small.trace.txt").read_text()
     # WHEN it is read
     _, expected = read(once)
     source, events = read(once * times)
@@ -581,7 +580,7 @@ def test_a_real_text_several_times_is_the_text_once(
 
 def test_losses_of_a_repeated_text_are_told_once() -> None:
     # GIVEN a text with a ring that began late, twice
-    once = (ALL_DATA / "ftrace" / "lossy.trace.txt").read_text()
+    once = (DATA / "lossy.trace.txt").read_text()
     # WHEN it is read
     source, _ = read(once * 2)
     # THEN its loss is there once
@@ -686,7 +685,7 @@ def test_two_buffers_of_different_devices_are_both_read() -> None:
 
 # Damage of text: pages of zeros, and fewer events than ftrace's header counts.
 
-WHOLE = (ALL_DATA / "ftrace" / "small.trace.txt").read_bytes()
+WHOLE = (DATA / "small.trace.txt").read_bytes()
 EVENTS = 560
 TIME = re.compile(rb" (\d+)\.(\d{6}): ")
 

@@ -339,14 +339,11 @@ def test_any_byte_of_the_ids_and_sizes_of_a_file() -> None:
     file = made.file(reads_of(made, 3))
     whole = len(read(file)[1])
     for at in range(8, data_at(file)):
-        if FEATURES_OFFSET <= at < 104:
+        if FEATURES_AT <= at < 104:
             continue  # which sections there are: without the formats it is refused
         changed = bytearray(file)
         changed[at] ^= 1 << at % 8
         damage_is_said(bytes(changed), whole)
-
-
-FEATURES_OFFSET = 72
 
 
 def test_packed_records_under_another_type() -> None:

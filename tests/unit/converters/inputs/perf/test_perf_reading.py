@@ -265,13 +265,6 @@ FEATURES_AT = 72
 DESCRIBING = sorted(set(Feature) - {Feature.TRACING_DATA})
 
 
-def read_source(data: bytes) -> tuple[PerfSource, Events]:
-    """Return the source of a file, read to its end, and its events."""
-    source = open_source(io.BytesIO(data))
-    assert isinstance(source, PerfSource)
-    return source, Events.join([part.events for part in source.parts()])
-
-
 def sections(data: bytes) -> dict[int, int]:
     """Return where the table of sections has each section's offset and size, by its number."""
     at, size = struct.unpack_from("<QQ", data, 40)
@@ -321,7 +314,7 @@ def test_a_recording_of_other_events_names_them() -> None:
     for number in range(2):
         struct.pack_into("<IIQ", data, attrs_at + each * number, SOFTWARE, 128, 2 * number)
     with pytest.raises(LogFormatError, match=r"only cpu-clock:u, page-faults:u\), .*: record"):
-        read_source(bytes(data))
+        read(bytes(data))
 
 
 def described() -> tuple[Perf, list[bytes]]:
@@ -357,8 +350,8 @@ def test_a_section_that_only_describes_costs_itself(number: Feature, damage: str
     struct.pack_into("<QQ", data, place[number], *changed[damage])
     if damage == "garbage":
         data[at : at + size] = b"\xff" * size
-    source, events = read_source(bytes(data))
-    assert len(events) == len(read_source(whole)[1])
+    source, events = read(bytes(data))
+    assert len(events) == len(read(whole)[1])
     said = [remark for remark in source.remarks if f"section {number.name}" in remark]
     # Garbage that is as long as a number is a number.
     numbers = (Feature.NRCPUS, Feature.CLOCK_DATA)
@@ -370,7 +363,7 @@ def test_perf_s_own_file_without_its_host_s_name() -> None:
     whole = REAL.read_bytes()
     data = bytearray(whole)
     struct.pack_into("<Q", data, sections(whole)[Feature.HOSTNAME] + 8, 0)
-    assert len(read_source(bytes(data))[1]) == len(read_source(whole)[1])
+    assert len(read(bytes(data))[1]) == len(read(whole)[1])
 
 
 def test_the_formats_are_needed() -> None:
@@ -378,7 +371,7 @@ def test_the_formats_are_needed() -> None:
     data = bytearray(REAL.read_bytes())
     struct.pack_into("<Q", data, sections(bytes(data))[Feature.TRACING_DATA] + 8, 0)
     with pytest.raises(LogFormatError, match="formats of its events"):
-        read_source(bytes(data))
+        read(bytes(data))
 
 
 def test_a_format_that_is_damaged_costs_its_event() -> None:
@@ -386,9 +379,9 @@ def test_a_format_that_is_damaged_costs_its_event() -> None:
     made = Perf()
     records = [r for i in range(3) for r in made.io(START + 10_000 * i, 64 * i)]
     data = made.file(records)
-    whole = len(read_source(data)[1])
+    whole = len(read(data)[1])
     damaged = data.replace(b"name: block_rq_complete\nID: ", b"name: block_rq_complete\nIX: ")
-    source, events = read_source(damaged)
+    source, events = read(damaged)
     assert len(events) == whole - 3
     assert any("formats of some of its events" in problem for problem in source.problems)
 
@@ -398,7 +391,7 @@ def test_a_pipe_s_description_that_is_damaged(body: bytes) -> None:
     """GIVEN a pipe with a feature that perf does not have; THEN it is read, and that is said."""
     made = Perf()
     records = [r for i in range(3) for r in made.io(START + 10_000 * i, 64 * i)]
-    whole = len(read_source(made.pipe(records))[1])
-    source, events = read_source(made.pipe([made.record(FEATURE, body), *records]))
+    whole = len(read(made.pipe(records))[1])
+    source, events = read(made.pipe([made.record(FEATURE, body), *records]))
     assert len(events) == whole
     assert any("no section that perf has" in problem for problem in source.problems)

@@ -21,10 +21,10 @@ from tests.support.follow_logs import (
     SYSCALL,
     US,
     FollowLog,
+    logs,
     many,
     read_write,
 )
-from tests.support.followed_strategies import logs
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START

@@ -612,10 +612,6 @@ def waits_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
     return read(out.getvalue())
 
 
-def spans_of_waits(one: Slice) -> list[tuple[str, int, int]]:
-    return [(child.name, child.start - START, child.end - START) for child in one.children]
-
-
 def waits_sample() -> PathLog:
     """A call that waits for a commit, for what no rule knows, and without a stack; two journals."""
     log = PathLog()
@@ -636,7 +632,7 @@ def test_waits_are_named_by_their_reasons(cuts: list[int]) -> None:
     size = 1 if cuts else 1_000_000
     (call,) = waits_of(waits_sample(), size, cuts=cuts, parts=WITH_REASONS).slices(CALL)
     # THEN each wait has its reason, `blocked` where it is unknown, and times as ever
-    assert spans_of_waits(call) == [
+    assert spans(call) == [
         ("journal commit", 600, 900),
         ("runnable", 900, 950),
         ("other", 1000, 1100),
@@ -656,7 +652,7 @@ def test_without_the_part_waits_are_blocked() -> None:
     # GIVEN a log whose header does not have the part  WHEN it is drawn
     (call,) = waits_of(waits_sample(), parts=("time", "wait")).slices(CALL)
     # THEN waits are named as of old
-    assert {name for name, _, _ in spans_of_waits(call)} == {"blocked", "runnable"}
+    assert {name for name, _, _ in spans(call)} == {"blocked", "runnable"}
 
 
 def test_commits_are_on_tracks_of_their_journals() -> None:
@@ -679,18 +675,18 @@ def test_commits_are_on_tracks_of_their_journals() -> None:
     ]
     # AND phases within, without those of no length, or not seen
     starting, locking, flushing, logging = COMMIT_PHASES
-    assert spans_of_waits(mine[0]) == [
+    assert spans(mine[0]) == [
         (starting, 400, 410),
         (locking, 410, 420),
         (flushing, 420, 430),
         (logging, 430, 890),
     ]
-    assert spans_of_waits(mine[1]) == [
+    assert spans(mine[1]) == [
         (starting, 900, 910),
         (flushing, 910, 930),
         (logging, 930, 1500),
     ]
-    assert (other[0].start - START, spans_of_waits(other[0])) == (
+    assert (other[0].start - START, spans(other[0])) == (
         700,
         [(flushing, 700, 800), (logging, 800, 900)],
     )
