@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Slots of the table of who dirtied folios (dirtied.h). Plain arithmetic on integers, which a test
- * and a simulation compile for their own machine (tests/unit/recorder/probes/test_dirty_slots.py,
- * benchmarks/dirty_table.py). A slot is a word, 0 if it is free:
+ * (tests/unit/recorder/probes/test_compiled_headers.py) and a simulation (benchmarks/dirty_table.py)
+ * compile for their own machine. A slot is a word, 0 if it is free:
  *
  *   63        39 38           15 14        0
  *   |   tag    | time in ticks |  writer   |

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The head of a compound page, from a word of its tail pages. Plain arithmetic on integers, which
- * a test compiles for its own machine (tests/unit/recorder/probes/test_page_heads.py).
+ * a test compiles for its own machine (tests/unit/recorder/probes/test_compiled_headers.py).
  */
 #ifndef BIOTRAIL_PAGES_H
 #define BIOTRAIL_PAGES_H

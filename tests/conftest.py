@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect, expecting
 from tests.support.skip_policy import Permission, Skip, forbidden, read_permissions
 from tests.support.time_limit import TimeLimit, signals_as_usual
 
@@ -107,3 +108,9 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 def update(request: pytest.FixtureRequest) -> bool:
     """Whether golden tests shall rewrite their expected files."""
     return bool(request.config.getoption("--update"))
+
+
+@pytest.fixture
+def expect(update: bool) -> Expect:
+    """Hold a text against the file of a golden test."""
+    return expecting(update)

@@ -26,8 +26,7 @@ from tests.support import (
     text_layouts,
     trace_dat,
 )
-from tests.support.capture_text import load
-from tests.support.captures import clock, header, records
+from tests.support.captures import clock, header, load, records
 from tests.support.paths import DATA
 
 CORPUS = Path(__file__).with_name("corpus")

@@ -45,7 +45,7 @@ from biotrail.text import stacks as stacks_text
 from biotrail.text.slow import slow as slow_text
 from tests.fuzz.borders import within
 from tests.fuzz.fuzz_mending import mended
-from tests.support.measured_figures import exposed
+from tests.support.metrics_scrapes import exposed
 from tests.support.read_cost import Counting, check, counted
 
 COMMANDS = frozenset(name.encode() for name in cli.list_commands(click.Context(cli)))

@@ -10,6 +10,7 @@ from biotrail.converters.calls.arrow import CALL_SCHEMA
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 from tests.support.paths import ROOT
 
 LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
@@ -29,7 +30,7 @@ TITLES = ("From issue to completion", "Calls", "By call", "By writer")
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_commands_say(
-    name: str, cli: Cli, update: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cli: Cli, expect: Expect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recording with the path  WHEN its tables are asked for
     monkeypatch.setenv("COLUMNS", "160")
@@ -39,10 +40,7 @@ def test_what_commands_say(
         text = "\n\n".join(part for part in parts if part.startswith(TITLES)) + "\n"
         text = "".join(line.rstrip() + "\n" for line in text.splitlines())
     # THEN they are those on file
-    path = EXPECTED / name
-    if update:
-        path.write_text(text)
-    assert text == path.read_text()
+    expect(EXPECTED / name, text)
 
 
 def test_nothing_else_is_expected() -> None:

@@ -11,6 +11,7 @@ from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
 from tests.support.follow_logs import FollowLog
 from tests.support.follow_scenes import LOST, by_functions, by_tracepoints
+from tests.support.golden_files import Expect
 from tests.support.perfetto_check import read, render
 
 EXPECTED = Path(__file__).parent / "follow"
@@ -46,42 +47,38 @@ def written(path: Path, log: FollowLog) -> Path:
     return path
 
 
-def compare(name: str, text: str, update: bool) -> None:
+def compare(name: str, text: str, expect: Expect) -> None:
     """The text is that on file, but for spaces at the ends of lines."""
     text = "".join(line.rstrip() + "\n" for line in text.splitlines())
-    path = EXPECTED / name
-    if update:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
+    expect(EXPECTED / name, text)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_lives_of_functions(name: str, cli: Cli, tmp_path: Path, update: bool) -> None:
+def test_lives_of_functions(name: str, cli: Cli, tmp_path: Path, expect: Expect) -> None:
     # GIVEN lives with functions nested, recursive, interrupted, requeued, lost and unfinished
     log = written(tmp_path / "rq.biotrail", by_functions())
     # WHEN a command is asked  THEN it says what is on file
     done = cli(*FUNCTIONS[name], log)
     assert done.status == 0
-    compare(name, done.out.replace(str(tmp_path), "."), update)
+    compare(name, done.out.replace(str(tmp_path), "."), expect)
 
 
 @pytest.mark.parametrize("name", TRACEPOINTS)
-def test_lives_of_tracepoints(name: str, cli: Cli, tmp_path: Path, update: bool) -> None:
+def test_lives_of_tracepoints(name: str, cli: Cli, tmp_path: Path, expect: Expect) -> None:
     # GIVEN packets of which only tracepoints were recorded, with the stack at each
     log = written(tmp_path / "skb.biotrail", by_tracepoints())
     # WHEN a command is asked  THEN it says what is on file
     done = cli(*TRACEPOINTS[name], log)
     assert done.status == 0
-    compare(name, done.out.replace(str(tmp_path), "."), update)
+    compare(name, done.out.replace(str(tmp_path), "."), expect)
 
 
-def test_the_trace_of_lives(tmp_path: Path, update: bool) -> None:
+def test_the_trace_of_lives(tmp_path: Path, expect: Expect) -> None:
     # GIVEN the same lives of functions  WHEN converted  THEN the trace is that on file
     trace = Trace(io.BytesIO(written(tmp_path / "rq.biotrail", by_functions()).read_bytes()))
     out = io.BytesIO()
     convert(trace.lifecycles(), trace.context, out)
-    compare("perfetto.txt", render(read(out.getvalue())), update)
+    compare("perfetto.txt", render(read(out.getvalue())), expect)
 
 
 def test_nothing_else_is_expected() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 
 DATA = Path(__file__).parents[1] / "data" / "ftrace"
 EXPECTED = Path(__file__).parent / "ftrace"
@@ -24,7 +25,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_on_a_recording_of_ftrace(
-    name: str, cli: Cli, tmp_path: Path, update: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cli: Cli, tmp_path: Path, expect: Expect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recording, and a terminal of 100 columns
     *command, file = CASES[name]
@@ -34,10 +35,7 @@ def test_a_command_on_a_recording_of_ftrace(
     # WHEN a command reads it
     out = cli(*command, file).out
     # THEN what it says is on file
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(out)
-    assert out == path.read_text()
+    expect(EXPECTED / f"{name}.txt", out)
 
 
 def test_nothing_else_is_expected() -> None:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from biotrail.cli.hist import command
 from tests.support import captures
+from tests.support.golden_files import Expect
 from tests.support.paths import ROOT
 
 EXPECTED = Path(__file__).parent / "hist"
@@ -24,7 +25,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_histograms_of_a_log(
-    name: str, tmp_path: Path, update: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, expect: Expect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a log, and a terminal of 80 columns
     source, options = CASES[name]
@@ -36,10 +37,7 @@ def test_the_histograms_of_a_log(
     done = CliRunner().invoke(command, [*options, str(log)])
     assert done.exit_code == 0, done.output
     # THEN it looks as on file
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(done.output)
-    assert done.output == path.read_text()
+    expect(EXPECTED / f"{name}.txt", done.output)
 
 
 def test_nothing_else_is_expected() -> None:

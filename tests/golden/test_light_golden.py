@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 from tests.support.light_logs import FLUSH, PREFLUSH, WRITE, Light, write_log
 
 EXPECTED = Path(__file__).parent / "light"
@@ -35,7 +36,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_on_a_light_log(
-    name: str, cli: Cli, tmp_path: Path, update: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cli: Cli, tmp_path: Path, expect: Expect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a light log with every kind of request, and a terminal of 100 columns
     write_log(tmp_path / "light.biotrail", LOG)
@@ -44,10 +45,7 @@ def test_a_command_on_a_light_log(
     # WHEN a command reads it
     out = cli(*CASES[name], "light.biotrail").out
     # THEN what it says is on file
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(out)
-    assert out == path.read_text()
+    expect(EXPECTED / f"{name}.txt", out)
 
 
 def test_nothing_else_is_expected() -> None:

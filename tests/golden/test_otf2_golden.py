@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captured sequences as OTF2 archives: whole archives, and each against the tables."""
 
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Requests
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
+from tests.support.golden_files import Expect
 from tests.support.otf2_archives import Operation, assert_legal, operations, otf2_print
 
 otf2 = pytest.importorskip("otf2")
@@ -80,17 +80,12 @@ def operation_text(operation: Operation) -> str:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_archive(name: str, tmp_path: Path, update: bool) -> None:
+def test_a_whole_archive(name: str, tmp_path: Path, expect: Expect) -> None:
     # GIVEN a capture / WHEN it is converted and read
     summary, _, _ = convert_capture(name, tmp_path)
     found = as_text(summary.anchor)
     # THEN the archive is the expected one, to the last event
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(found)
-    expected = path.read_text()
-    changes = difflib.unified_diff(expected.splitlines(), found.splitlines(), lineterm="")
-    assert found == expected, "\n".join(changes)
+    expect(EXPECTED / f"{name}.txt", found)
 
 
 def expected_events(table: Bios | Requests, row: int, begin: int) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.payloads import PairCounts
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 from tests.support.perfetto_check import read, render
 from tests.support.site_logs import SiteLog
 
@@ -53,31 +54,27 @@ def written(path: Path) -> Path:
     return path
 
 
-def compare(name: str, text: str, update: bool) -> None:
+def compare(name: str, text: str, expect: Expect) -> None:
     """The text is that on file, but for spaces at the ends of lines."""
     text = "".join(line.rstrip() + "\n" for line in text.splitlines())
-    path = EXPECTED / name
-    if update:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
+    expect(EXPECTED / name, text)
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_pairs_of_events(name: str, cli: Cli, tmp_path: Path, update: bool) -> None:
+def test_pairs_of_events(name: str, cli: Cli, tmp_path: Path, expect: Expect) -> None:
     # GIVEN a log of three declared pairs  WHEN a command reads it
     command, *options = SAID[name]
     log = written(tmp_path / "pairs.biotrail")
     done = cli(command, *options, log)
     # THEN it says what is on file
     assert done.status == 0, done.err
-    compare(name, done.out.replace(str(tmp_path), "DIR"), update)
+    compare(name, done.out.replace(str(tmp_path), "DIR"), expect)
 
 
-def test_pairs_in_perfetto(tmp_path: Path, update: bool) -> None:
+def test_pairs_in_perfetto(tmp_path: Path, expect: Expect) -> None:
     # GIVEN the same log  WHEN it is converted
     trace = Trace(written(tmp_path / "pairs.biotrail"))
     out = io.BytesIO()
     convert(trace.lifecycles(), trace.context, out)
     # THEN there is a track for each key, with lanes where pairs overlap
-    compare("perfetto.txt", render(read(out.getvalue())), update)
+    compare("perfetto.txt", render(read(out.getvalue())), expect)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small log with the whole path in every timeline and report; `--update` rewrites the files."""
 
-import difflib
 import io
 import json
 from pathlib import Path
@@ -13,6 +12,7 @@ from biotrail.converters.outputs.perfetto.convert import convert as to_perfetto
 from biotrail.converters.pipeline import Trace
 from tests.support import path_sample
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 from tests.support.otf2_archives import Call, calls
 from tests.support.perfetto_check import read, render
 from tests.support.stack_logs import START
@@ -32,25 +32,16 @@ def log(tmp_path: Path) -> Path:
     return path_sample.write(tmp_path / "a.biotrail")
 
 
-def assert_expected(name: str, found: str, update: bool) -> None:
-    path = EXPECTED / name
-    if update:
-        path.write_text(found)
-    expected = path.read_text()
-    changes = difflib.unified_diff(expected.splitlines(), found.splitlines(), lineterm="")
-    assert found == expected, "\n".join(changes)
-
-
 @pytest.mark.parametrize("size", WINDOWS)
-def test_the_trace(log: Path, size: int, update: bool) -> None:
+def test_the_trace(log: Path, size: int, expect: Expect) -> None:
     # GIVEN the log, whole or in windows / WHEN it is converted to Perfetto / THEN it is as expected
     trace, out = Trace(log), io.BytesIO()
     to_perfetto(trace.lifecycles(size), trace.context, out)
-    assert_expected("perfetto.txt", render(read(out.getvalue())), update)
+    expect(EXPECTED / "perfetto.txt", render(read(out.getvalue())))
 
 
 @pytest.mark.parametrize("size", WINDOWS)
-def test_the_archive(log: Path, size: int, tmp_path: Path, update: bool) -> None:
+def test_the_archive(log: Path, size: int, tmp_path: Path, expect: Expect) -> None:
     # GIVEN the log, whole or in windows / WHEN it is converted to OTF2 / THEN it is as expected
     otf2 = pytest.importorskip("otf2")
     trace = Trace(log)
@@ -75,7 +66,7 @@ def test_the_archive(log: Path, size: int, tmp_path: Path, update: bool) -> None
     for place, mine in sorted(calls(summary.anchor).items()):
         lines.append(place)
         lines += [line for call in mine for line in call_lines(call)]
-    assert_expected("otf2.txt", "\n".join(lines) + "\n", update)
+    expect(EXPECTED / "otf2.txt", "\n".join(lines) + "\n")
 
 
 def call_lines(call: Call) -> list[str]:
@@ -92,7 +83,7 @@ def call_lines(call: Call) -> list[str]:
 def test_the_report(
     name: str,
     log: Path,
-    update: bool,
+    expect: Expect,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,7 +93,7 @@ def test_the_report(
     if name.endswith(".json"):
         assert json.loads(text)["calls"]
     text = "".join(line.rstrip() + "\n" for line in text.splitlines())
-    assert_expected(name, text, update)
+    expect(EXPECTED / name, text)
 
 
 def test_nothing_else_is_expected() -> None:

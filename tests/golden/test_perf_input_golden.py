@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 from tests.support.paths import DATA
 
 EXPECTED = Path(__file__).parent / "perf_input"
@@ -21,7 +22,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_on_the_recording(
-    name: str, cli: Cli, update: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cli: Cli, expect: Expect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN the recording, and a terminal of 100 columns
     monkeypatch.chdir(DATA / "perf")
@@ -30,10 +31,7 @@ def test_a_command_on_the_recording(
     done = cli(*CASES[name])
     # THEN what it says is on file
     assert done.status == 0, done.err
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(done.out)
-    assert done.out == path.read_text()
+    expect(EXPECTED / f"{name}.txt", done.out)
 
 
 def test_nothing_else_is_expected() -> None:

@@ -82,14 +82,12 @@ def stacked_on_loop():
 
 @pytest.mark.parametrize("make", [merged_writes, stacked_on_loop], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("cuts", [(), range(T, T + 10_000_000, 1_100_000)], ids=["whole", "cut"])
-def test_the_trace_reads_as_expected(make, cuts, request):
+def test_the_trace_reads_as_expected(make, cuts, expect):
     # GIVEN a small recording, whole or in windows
     expected = Path(__file__).with_name(f"perfetto_{make.__name__}.txt")
     # WHEN it is converted and written out as text
     out = io.BytesIO()
     convert(make().windows(cuts), context(), out)
     text = render(read(out.getvalue()))
-    if request.config.getoption("--update"):
-        expected.write_text(text, encoding="utf-8")
     # THEN the text is the expected one
-    assert text == expected.read_text(encoding="utf-8")
+    expect(expected, text)

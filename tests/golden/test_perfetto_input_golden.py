@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import Expect
 from tests.support.paths import DATA
 from tests.support.perfetto_check import read, render
 
@@ -20,16 +21,9 @@ CASES = {
 }
 
 
-def _held(name: str, text: str, update: bool) -> None:
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(text)
-    assert text == path.read_text()
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_on_the_trace(
-    name: str, cli: Cli, update: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cli: Cli, expect: Expect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN the trace, and a terminal of 100 columns
     monkeypatch.chdir(DATA / "perfetto")
@@ -38,10 +32,10 @@ def test_a_command_on_the_trace(
     done = cli(*CASES[name])
     # THEN what it says is on file
     assert done.status == 0, done.err
-    _held(name, done.out, update)
+    expect(EXPECTED / f"{name}.txt", done.out)
 
 
-def test_the_trace_and_its_bios(cli: Cli, tmp_path: Path, update: bool) -> None:
+def test_the_trace_and_its_bios(cli: Cli, tmp_path: Path, expect: Expect) -> None:
     # GIVEN the trace
     source = DATA / "perfetto" / NAME
     # WHEN it is converted
@@ -50,7 +44,7 @@ def test_the_trace_and_its_bios(cli: Cli, tmp_path: Path, update: bool) -> None:
     # THEN its own bytes come first, unchanged, and what is made of them is on file
     data, theirs = both.read_bytes(), source.read_bytes()
     assert data.startswith(theirs)
-    _held("tracks", render(read(data[len(theirs) :])), update)
+    expect(EXPECTED / "tracks.txt", render(read(data[len(theirs) :])))
 
 
 def test_nothing_else_is_expected() -> None:

@@ -10,6 +10,7 @@ import pytest
 from biotrail.cli.reporting.page import collect
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
+from tests.support.golden_files import Expect
 
 EXPECTED = Path(__file__).parent / "html"
 CASES = ("partial-completion-error-loop", "plugged-merge-loop")
@@ -21,7 +22,7 @@ def one_line_each(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_data_of_a_page(name: str, tmp_path: Path, update: bool) -> None:
+def test_the_data_of_a_page(name: str, tmp_path: Path, expect: Expect) -> None:
     # GIVEN the log of a sequence
     log = captures.write_log(tmp_path / "a.biotrail", captures.load(name))
     # WHEN the data of its page is collected
@@ -30,11 +31,8 @@ def test_the_data_of_a_page(name: str, tmp_path: Path, update: bool) -> None:
     report = data.pop("report")  # equal to --json: tests/unit/cli/reporting/test_report_html.py
     assert report["format"] == 2
     # THEN it is as on file
-    path = EXPECTED / f"{name}.json"
     told = one_line_each(json.dumps(data, indent=1)) + "\n"
-    if update:
-        path.write_text(told)
-    assert json.loads(told) == json.loads(path.read_text())
+    expect(EXPECTED / f"{name}.json", told)
 
 
 def test_nothing_else_is_expected() -> None:

@@ -10,6 +10,7 @@ from biotrail.cli.slow import command
 from tests.scenarios.causes import FLOOD
 from tests.scenarios.tools import events_of
 from tests.support import captures
+from tests.support.golden_files import Expect
 
 EXPECTED = Path(__file__).parent / "slow"
 CASES = {
@@ -25,17 +26,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_slowest_of_a_capture(name: str, tmp_path: Path, update: bool) -> None:
+def test_the_slowest_of_a_capture(name: str, tmp_path: Path, expect: Expect) -> None:
     # GIVEN the log of a sequence
     log = captures.write_log(tmp_path / "a.biotrail", CASES[name])
     # WHEN its slowest I/Os are asked for
     done = CliRunner().invoke(command, ["--top", "2", str(log)])
     assert done.exit_code == 0, done.output
     # THEN they are told as on file
-    path = EXPECTED / f"{name}.txt"
-    if update:
-        path.write_text(done.output)
-    assert done.output == path.read_text()
+    expect(EXPECTED / f"{name}.txt", done.output)
 
 
 def test_nothing_else_is_expected() -> None:

@@ -17,13 +17,13 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
-from tests.support.memory_groups import memory_group
 from tests.support.record_command import (
     BIOTRAIL,
     SECONDS,
     biotrail,
     busy,
     environment,
+    memory_group,
     read,
     recorder,
     stop,

@@ -19,7 +19,6 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.host.cgroups import unified
 from biotrail.recorder.log import LogReader
 from tests.support import devices
-from tests.support.dump_files import dumps
 from tests.support.holding import (
     MEBIBYTE,
     frozen,
@@ -34,6 +33,7 @@ from tests.support.kernel_completions import done_again
 from tests.support.record_command import (
     SECONDS,
     biotrail,
+    dumps,
     read,
     recorder,
     remove_cgroup,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import captures, ftrace_setup, kernel_completions
-from tests.support.capture_text import Event
+from tests.support.captures import Event
 from tests.support.devices import LoopDevice, fio_arguments
 from tests.support.kernel_completions import Completion, KernelCompletions, Unseen
 from tests.support.record_command import assert_ended, biotrail, read

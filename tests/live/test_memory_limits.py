@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.log import LogReader
-from tests.support.memory_groups import memory_group
-from tests.support.record_command import BIOTRAIL, environment
+from tests.support.record_command import BIOTRAIL, environment, memory_group
 
 SECONDS = 60
 MIB = 1 << 20

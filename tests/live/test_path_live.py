@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer of real I/O: calls, waits, dirtying tasks, interrupts."""
 
+import json
 import os
 import re
+import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +18,16 @@ import pytest
 from biotrail.converters.events.path_tables import NO_CALL
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import PATH_PARTS, Q_TURN_SHIFT, Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
+from tests.support.devices import LoopDevice
 from tests.support.path_disks import Disk, mounted
 from tests.support.path_logs_live import completions, operations, sector_of, whole
-from tests.support.path_tables import number_of
-from tests.support.record_command import biotrail, fio_command
+from tests.support.path_tables import number_of, recorded_path
+from tests.support.paths import ROOT
+from tests.support.record_command import biotrail, fio_command, recorder, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -368,3 +376,291 @@ def test_info_and_doctor_say_what_is_recorded(tmp_path: Path, disk: Disk) -> Non
     assert "; path: no part of it (not fs: it needs the part wait)" in said
     doctor = biotrail("doctor").stdout
     assert [part for part in PATH_PARTS if f"path {part} " in doctor] == list(PATH_PARTS)
+
+
+# The programs of the path beside the block layer are gone with their process.
+
+HOLD = """
+import sys, time
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.schema.records import PATH_PARTS
+probes = CoreProbes(ProbeConfig(path=frozenset(PATH_PARTS)))
+probes.open()
+probes.attach()
+print(" ".join(str(probes._object.info(name).id) for _, name in probes.path.programs))
+sys.stdout.flush()
+time.sleep(1000)
+"""
+
+
+def test_the_paths_programs_are_gone_after_kill() -> None:
+    # GIVEN a process that records the path
+    if shutil.which("bpftool") is None:
+        pytest.skip("needs bpftool")
+
+    def loaded() -> set[int]:
+        said = devices.run("bpftool", "prog", "show")
+        return {int(number) for number in re.findall(r"^(\d+): ", said, re.MULTILINE)}
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        assert process.stdout is not None
+        ids = {int(number) for number in process.stdout.readline().split()}
+        assert len(ids) >= 10  # as many as this kernel has tracepoints for
+        assert ids <= loaded()
+        # WHEN it is killed
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    # THEN the kernel frees all of them
+    wait_until(lambda: not ids & loaded(), "the programs are still there")
+
+
+# Timing of system calls ends on a load of many short ones, and everything else goes on.
+
+LOAD = """
+import mmap, os, sys, time
+cached = os.open(sys.argv[1], os.O_RDONLY)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    for _ in range(1000):
+        os.pread(cached, 4096, 0)
+direct, memory = os.open(sys.argv[2], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 4096)
+for at in range(32):
+    assert os.preadv(direct, [memory], at * 4096) == 4096
+"""
+READS = 32
+
+
+def test_timing_ends_where_it_costs_more_than_its_budget(
+    tmp_path: Path, loop_device: devices.LoopDevice
+) -> None:
+    # GIVEN a program that reads a cached page for seconds, then a device directly
+    cached, log = tmp_path / "cached", tmp_path / "log"
+    cached.write_bytes(b"x" * 4096)
+    load = [sys.executable, "-c", LOAD, str(cached), loop_device.path]
+    # WHEN it is recorded with a budget of a per cent
+    done = biotrail("record", "--path", "--call-budget", "1", "-o", log, "--", *load)
+    # THEN timing ended, which the user, the log and info say
+    assert "timing system calls ended: it took about " in done.stderr
+    reader = LogReader(log)
+    list(reader.chunks())
+    (note,) = [payload for name, payload in reader.notes if name == "call_timing"]
+    assert note["percent"] > note["budget"] == 1
+    info = " ".join(biotrail("info", log).stdout.split())
+    assert ", then no longer: it took about " in info
+    # AND later calls have no times, but each bio has its call, as before, and each wait its own
+    found = recorded_path(log)
+    preadv = [number_of("preadv"), number_of("preadv2")]
+    mine = (found.bios.dev == loop_device.dev) & (found.bios.bytes == 4096)
+    bios, paths = found.with_paths(mine)
+    by_call = np.isin(paths.call, preadv)
+    assert int(by_call.sum()) == READS
+    (tid,) = set(bios.tid[by_call].tolist())
+    reads = found.calls.take((found.calls.tid == tid) & np.isin(found.calls.number, preadv))
+    assert not reads.timed.any()
+    assert len(reads) == len(found.waits.take(np.isin(found.waits.entry, reads.entry))) > 0
+    # AND what it cost is in the log's end
+    assert reader.end is not None
+    assert reader.end["path"]["timed"] > 0
+    assert reader.end["path"]["seconds"]["time"] > 0
+
+
+# Calls are timed by what they do, not by a list of names.
+
+SIZE = 8 << 20
+EVERY_CALL_LOAD = f"""
+import ctypes, fcntl, mmap, os, select, sys, time
+with open("/proc/self/comm", "w") as comm:
+    comm.write("all-calls")
+path = sys.argv[1]
+fd = os.open(path, os.O_RDWR | os.O_CREAT)
+os.write(fd, os.urandom({SIZE}))
+os.fsync(fd)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+mmap.mmap(fd, {SIZE}, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE).close()
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+mapped = mmap.mmap(fd, {SIZE})
+address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t({SIZE}))
+if os.fork() == 0:
+    other = os.open(path, os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    fcntl.lockf(other, fcntl.LOCK_EX)
+    time.sleep(0.3)
+    os._exit(0)
+time.sleep(0.1)
+fcntl.flock(fd, fcntl.LOCK_EX)
+fcntl.flock(fd, fcntl.LOCK_UN)
+os.wait()
+select.poll().poll(50)
+if os.fork() == 0:
+    gone = os.open(path + ".gone", os.O_RDWR | os.O_CREAT)
+    os.write(gone, bytes({SIZE}))
+    os.fsync(gone)
+    os.unlink(path + ".gone")
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_calls_are_timed_by_what_they_do(
+    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> None:
+    # GIVEN a program that reads a file by mmap and mlock, waits for a lock of one, and idles in
+    # poll; and one whose exit frees a deleted file's blocks, with a discard
+    device, log = make_loop(), tmp_path / "log"
+    with mounted(device, "ext4", tmp_path / "disk") as disk:
+        devices.run("mount", "-o", "remount,discard", disk.mount)
+        load = [sys.executable, "-c", EVERY_CALL_LOAD, str(disk.mount / "file")]
+        options = ("-d", device.path, "--path", "--call-budget", "0")
+        biotrail("record", *options, "-o", log, "--", *load)
+    # WHEN its calls are shown
+    chosen = ("--format", "jsonl", "-o", "-", "--comm", "all-calls")
+    rows = biotrail("export", "--what", "calls", *chosen, log).stdout
+    calls = [json.loads(row) for row in rows.splitlines()]
+    by_name = {name: [one for one in calls if one["call"] == name] for name in LOOKED_AT}
+    # THEN what queued bios is among them with its bios, and what took long
+    assert any(one["bios"] for one in by_name["mmap"])
+    assert any(one["bios"] for one in by_name["mlock"])
+    assert max(one["duration_ns"] for one in by_name["flock"]) > 100_000_000
+    # AND what idles is not
+    assert not by_name["wait4"]
+    assert not by_name["poll"]
+    # AND the bios of every call are in the table, but for page faults'
+    bios = biotrail("export", *chosen, log).stdout
+    queued = {
+        (one["tid"], one["entry_ns"])
+        for one in map(json.loads, bios.splitlines())
+        if one["call"] not in (None, "page fault")
+    }
+    assert queued == {(one["tid"], one["entry_ns"]) for one in calls if one["bios"]}
+
+
+LOOKED_AT = ("mmap", "mlock", "flock", "wait4", "poll", "exit_group")
+
+
+# The file of a call is its descriptor's, whatever bios it queues.
+
+SYNCS = 50
+FILES_LOAD = f"""
+import mmap, os, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write("redo")
+page = mmap.mmap(-1, 4096)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+for _ in range({SYNCS}):
+    os.pwrite(fd, page, 0)
+    os.fdatasync(fd)
+directory = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY)
+open(sys.argv[1] + ".new", "w").close()
+os.fsync(directory)
+"""
+
+
+def test_a_flush_is_of_its_descriptors_file(
+    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> None:
+    # GIVEN a program that writes and syncs a redo log with O_DIRECT, whose fdatasync queues a flush
+    # alone, and syncs a directory
+    device, log = make_loop(), tmp_path / "log"
+    with mounted(device, "ext4", tmp_path / "disk") as disk:
+        file = disk.mount / "redo.log"
+        load = [sys.executable, "-c", FILES_LOAD, str(file)]
+        options = ("-d", device.path, "--path", "--files", "--call-budget", "0")
+        biotrail("record", *options, "-o", log, "--", *load)
+    # WHEN its calls are shown
+    chosen = ("--comm", "redo", log)
+    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", *chosen).stdout
+    calls = [json.loads(row) for row in rows.splitlines()]
+    # THEN each write and sync is of the file
+    for name in ("pwrite64", "fdatasync"):
+        assert [one["file"] for one in calls if one["call"] == name] == [str(file)] * SYNCS
+    # AND the directory's sync of the directory, which is at the root of its file system
+    assert [one["file"] for one in calls if one["call"] == "fsync"] == [str(disk.mount)]
+    # AND reports and slow calls say so
+    report = json.loads(biotrail("report", "--by", "file", "--json", *chosen).stdout)
+    groups = [one for one in report["call_groups"] if one["call"] == "fdatasync"]
+    assert [(one["file"], one["count"]) for one in groups] == [(str(file), SYNCS)]
+    slow = json.loads(biotrail("slow", "--calls", "-n", "0", "--json", *chosen).stdout)["calls"]
+    assert all(one["files"] == [str(file)] for one in slow if one["call"]["call"] == "fdatasync")
+
+
+NO_FILES = """
+import ctypes, os, socket, struct, threading, time
+with open("/proc/self/comm", "w") as comm:
+    comm.write("reader")
+def read(fd, size, do):
+    def soon():
+        time.sleep(0.02)
+        do()
+    thread = threading.Thread(target=soon)
+    thread.start()
+    assert os.read(fd, size)
+    thread.join()
+end, begin = os.pipe()
+read(end, 1, lambda: os.write(begin, b"x"))
+ours, theirs = socket.socketpair()
+read(ours.fileno(), 1, lambda: theirs.send(b"x"))
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+accepted, _ = server.accept()
+read(client.fileno(), 1, lambda: accepted.send(b"x"))
+event = os.eventfd(0)
+read(event, 8, lambda: os.eventfd_write(event, 1))
+libc = ctypes.CDLL(None)
+timer = libc.timerfd_create(1, 0)
+libc.timerfd_settime(timer, 0, struct.pack("qqqq", 0, 0, 0, 20_000_000), None)
+read(timer, 8, lambda: None)
+master, terminal = os.openpty()
+read(terminal, 2, lambda: os.write(master, b"x\\n"))
+"""
+
+
+def test_what_is_no_file_is_called_what_it_is(tmp_path: Path) -> None:
+    # GIVEN reads that wait for pipes, sockets, an eventfd, a timer and a terminal
+    log = tmp_path / "log"
+    options = ("--path", "--files", "--call-budget", "0", "--comm", "reader")
+    biotrail("record", *options, "-o", log, "--", sys.executable, "-c", NO_FILES)
+    # WHEN calls are grouped by file
+    report = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
+    # THEN each is called what it is
+    names = {one["file"] for one in report["call_groups"] if one["call"] == "read"}
+    terminals = {name for name in names if name and name.startswith("/dev/pts/")}
+    assert len(terminals) == 1 or not Path("/dev/pts/ptmx").exists()
+    assert names - terminals >= {
+        *("(pipe)", "(socket: UNIX)", "(socket: TCP)", "(eventfd)", "(timerfd)"),
+    }
+
+
+# What the worker of a loop device does is of whoever used the loop device.
+
+
+@pytest.mark.parametrize("path", [(), ("--path",)])
+def test_a_loop_devices_lower_bios_are_its_users(
+    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path, path: tuple[str]
+) -> None:
+    # GIVEN direct writes to a loop device with direct I/O, on another one
+    with devices.loop_over(loop_device.path, direct_io=True) as upper:
+        chosen = ("-d", upper.path, "-d", loop_device.path)
+        with recorder(*chosen, *path, "-o", tmp_path / "log") as recording:
+            done = fio(upper.path, rw="randwrite", bs="16k", size="4m", ioengine="psync")
+            recording.terminate()
+            recording.communicate(timeout=120)
+    of_fio = done["jobs"][0]["write"]
+    # WHEN a report is made of the lower device's writes
+    options = ("--json", "-d", loop_device.name, "--op", "write")
+    told = json.loads(biotrail("report", *options, tmp_path / "log").stdout)
+    # THEN they are fio's, each queued by a worker for it
+    by_name: dict[str, int] = {}
+    for one in told["processes"]:
+        by_name[one["process"]] = by_name.get(one["process"], 0) + one["bytes"]
+        if one["process"] == "fio":
+            assert one["by_workers"] == one["ios"]
+    assert by_name["fio"] == of_fio["io_bytes"]
+    # AND no worker has any of its own
+    assert not any(name and name.startswith(("kworker", "loop")) for name in by_name)

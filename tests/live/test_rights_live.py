@@ -20,10 +20,10 @@ from biotrail.recorder.host.container_state import present
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.rights import capabilities
 from biotrail.text import units
-from tests.support.dump_files import dumps
 from tests.support.record_command import (
     ROOT,
     biotrail,
+    dumps,
     environment,
     read,
     recorder,

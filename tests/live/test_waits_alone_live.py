@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits of every thread, whether its calls are timed or not, beside what the kernel counts."""
 
+import json
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ import pytest
 from biotrail.converters.events.tables import WaitCause
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
-from tests.support import devices, lone_loads
+from tests.support import devices, idle_reaper, lone_loads
 from tests.support.path_disks import mounted
 from tests.support.path_tables import RecordedPath, recorded_path
 from tests.support.record_command import biotrail
@@ -110,3 +112,118 @@ def test_waits_go_on_beside_very_many_calls(tmp_path: Path, file: Path) -> None:
     waits = found.waits.take(np.isin(found.waits.entry, alone.entry))
     assert (waits.cause != WaitCause.OTHERWISE).all()
     assert (waits.reason > 0).all()
+
+
+# Waits in state D that no I/O ends, of real calls: RCU for a cgroup, vfork.
+
+LOAD = """
+import os, sys, time
+with open("/proc/self/comm", "w") as comm:
+    comm.write("mover")
+for _ in range(3):
+    time.sleep(0.1)
+    with open(sys.argv[1], "w") as procs:
+        procs.write(str(os.getpid()))
+    time.sleep(0.1)
+    with open(sys.argv[2], "w") as procs:
+        procs.write(str(os.getpid()))
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A cgroup of version 2 without processes."""
+    roots = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+    root = next((one for one in roots if (one / "cgroup.procs").exists()), None)
+    if root is None:
+        pytest.skip("needs cgroup v2")
+    made = root / "biotrail-no-io"
+    made.mkdir()
+    yield made
+    made.rmdir()
+
+
+def test_moving_between_cgroups_is_no_io(group: Path, tmp_path: Path) -> None:
+    # GIVEN a process that moves between cgroups, which waits for RCU in state D
+    log = tmp_path / "log"
+    places = (group / "cgroup.procs", group.parent / "cgroup.procs")
+    load = [sys.executable, "-c", LOAD, *map(str, places)]
+    biotrail("record", "--path", "-o", log, "--call-budget", "0", "--", *load)
+    # WHEN its calls are shown
+    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", log).stdout
+    calls = [json.loads(row) for row in rows.splitlines()]
+    moves = [call for call in calls if call["call"] == "write" and call["comm"] == "mover"]
+    # THEN none of these writes waited for I/O, though they waited in state D
+    assert any(call["waits"] for call in moves)
+    assert {(call["own_io_ns"], call["other_io_ns"]) for call in moves} == {(0, 0)}
+    found = biotrail("export", "--what", "waits", "--format", "jsonl", "-o", "-", log).stdout
+    entries = {(call["tid"], call["entry_ns"]) for call in moves}
+    waits = [json.loads(row) for row in found.splitlines()]
+    waits = [wait for wait in waits if (wait["tid"], wait["entry_ns"]) in entries]
+    assert {wait["reason"] for wait in waits} <= {"RCU", "cgroup"}
+    assert {wait["cause"] for wait in waits} == {"otherwise"}
+
+
+# Who woke a call has a name, though it did no I/O itself.
+
+WAKER_LOAD = """
+import os, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write("syncer")
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.posix_fallocate(fd, 0, 16 << 20)
+os.fsync(fd)
+for n in range(100):
+    os.pwrite(fd, b"x" * 4096, 8192 * (n * 997 % 2048))
+    os.fsync(fd)
+"""
+
+
+def test_wakers_have_names(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> None:
+    # GIVEN fsyncs that wait for write-back of preallocated blocks, which a worker ends that queues
+    # no bio
+    device, log = make_loop(), tmp_path / "log"
+    with mounted(device, "ext4", tmp_path / "disk") as disk:
+        load = [sys.executable, "-c", WAKER_LOAD, str(disk.mount / "file")]
+        options = ("-d", device.path, "--path", "--call-budget", "0")
+        biotrail("record", *options, "-o", log, "--", *load)
+    # WHEN the calls are shown
+    said = biotrail("slow", "--calls", "--comm", "syncer", "-n", "0", "--json", log).stdout
+    waits = [wait for one in json.loads(said)["calls"] for wait in one["waits"]]
+    # THEN whoever woke one has a name, workers among them
+    names = {wait["waker_tid"]: wait["waker_comm"] for wait in waits if wait["waker_tid"]}
+    assert names
+    assert None not in names.values()
+    assert any(comm.startswith("kworker/") for comm in names.values()), names
+
+
+# A thread that idles in io_getevents, until another one submits what it reaps.
+
+
+@pytest.mark.skipif(idle_reaper.SUBMIT == 0, reason=f"numbers of calls on {platform.machine()}")
+def test_an_idle_thread_does_not_wait_for_io(
+    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> None:
+    # GIVEN a thread that waits for three reads, of which each is submitted half a second after it
+    # began to wait
+    log = tmp_path / "log"
+    device = make_loop()
+    with mounted(device, "ext4", tmp_path / "disk") as disk:
+        load = [sys.executable, idle_reaper.__file__, str(disk.mount / "file"), "0.5"]
+        options = ("-d", device.path, "--path", "--call-budget", "0")
+        biotrail("record", *options, "-o", log, "--", *load)
+    # WHEN its calls are shown
+    ours = ("--comm", idle_reaper.NAME)
+    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", *ours, log).stdout
+    calls = [json.loads(row) for row in rows.splitlines()]
+    waits = [call for call in calls if call["call"] == "io_getevents"]
+    bios = biotrail("export", "--format", "jsonl", "-o", "-", *ours, log).stdout
+    reads = [json.loads(row) for row in bios.splitlines()]
+    reads = [bio for bio in reads if bio["call"] == "io_submit"]
+    # THEN they wait for I/O for no longer than it was in flight, and otherwise for all else
+    assert len(waits) == len(reads) == idle_reaper.READS
+    for wait, read in zip(waits, reads, strict=True):
+        assert 0 < wait["other_io_ns"] <= read["complete_ns"] - read["queue_ns"]
+        assert wait["own_io_ns"] == 0
+        idle = read["queue_ns"] - wait["entry_ns"]
+        assert wait["otherwise_ns"] >= idle - wait["running_ns"] - wait["runnable_ns"] > 0

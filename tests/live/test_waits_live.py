@@ -17,9 +17,8 @@ from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.tables import NEVER, WaitCause
 from tests.support import devices, wait_loads
 from tests.support.path_logs_live import whole
-from tests.support.path_tables import RecordedPath
+from tests.support.path_tables import RecordedPath, of_process, reasons
 from tests.support.record_command import biotrail
-from tests.support.wait_reasons import of_process, reasons
 
 pytestmark = [
     pytest.mark.usefixtures("needs_bpf"),

@@ -14,7 +14,7 @@ from tests.reference.pending import (
     shares,
 )
 from tests.simulation.model import SECTOR
-from tests.support.capture_text import OPS
+from tests.support.captures import OPS
 
 
 class Completions(Candidates):

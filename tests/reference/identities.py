@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.reference.pending import FUA, PREFLUSH
 from tests.simulation.model import SECTOR
-from tests.support.capture_text import OPS
+from tests.support.captures import OPS
 
 Fields = dict[str, Any]
 

@@ -29,7 +29,7 @@ from tests.reference.pending import (
     take_tag,
 )
 from tests.simulation.model import NO_SECTOR, NO_TAG, SECTOR
-from tests.support.capture_text import OPS
+from tests.support.captures import OPS
 
 PASSTHROUGH = {number for name, number in OPS.items() if name.startswith("DRV_")}
 

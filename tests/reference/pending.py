@@ -7,7 +7,7 @@ from typing import Any
 from intervaltree import Interval, IntervalTree
 
 from tests.simulation.model import SECTOR
-from tests.support.capture_text import FLAG_BITS, OPS
+from tests.support.captures import FLAG_BITS, OPS
 
 PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
 

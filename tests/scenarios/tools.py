@@ -5,7 +5,7 @@ A line of a sequence, times in microseconds; the device is 254:0, the CPU 0, unl
 
     12 cpu1 D 7:1 WS 2096+16 bio=b1 rq=1
 
-What follows the sectors is as in `capture_text`; C and E complete all that they name unless
+What follows the sectors is as in `captures`; C and E complete all that they name unless
 `bytes=` says less. `lost` before a line: it happened, and its record was lost. A line of lifecycles, times in microseconds after Q (requests: after s):
 
     b1 vda read 0+8 Q@10 G5 I6 D8 C90 | Q2G 5, G2I 1, I2D 2, D2C 82 | r1 | exact
@@ -42,8 +42,7 @@ from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BLK_STATUS, NO_TAG
 from tests.support import captures
-from tests.support.capture_follow import Follower
-from tests.support.capture_text import Event
+from tests.support.captures import Event, Follower
 
 _SHORT = re.compile(
     r"(?P<us>\d+(\.\d+)?) +(cpu(?P<cpu>\d+) )?(?P<letter>\w) ((?P<dev>\d+:\d+) )?"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.clockwork import Process
 from tests.simulation.model import IOERR, NO_SECTOR, Bio, Request
-from tests.support.capture_text import FLAG_BITS, OPS
+from tests.support.captures import FLAG_BITS, OPS
 
 if TYPE_CHECKING:
     from tests.simulation.devices import RequestDevice

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations and flags of bios, as their bits in bi_opf."""
 
-from tests.support.capture_text import FLAG_BITS, OPS
+from tests.support.captures import FLAG_BITS, OPS
 
 PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
 NOMERGE, SYNC = 1 << FLAG_BITS["NOMERGE"], 1 << FLAG_BITS["SYNC"]

@@ -22,7 +22,7 @@ from tests.simulation.model import (
     Rec,
 )
 from tests.simulation.world import VDA, VDA1, VDB
-from tests.support.capture_text import device_number, opf_of
+from tests.support.captures import device_number, opf_of
 
 
 class Case(NamedTuple):

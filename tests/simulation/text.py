@@ -3,7 +3,7 @@
 
 from tests.simulation.model import NO_SECTOR, SECTOR, History, Rec
 from tests.simulation.truth import Truth
-from tests.support.capture_text import FLAG_BITS, OPS, device_text, opf_of
+from tests.support.captures import FLAG_BITS, OPS, device_text, opf_of
 
 _LETTERS = {"READ": "R", "WRITE": "W", "FLUSH": "F", "DISCARD": "D", "ZONE_APPEND": "ZA"}
 _LETTERS |= {"WRITE_ZEROES": "WZ", "DRV_IN": "N"}

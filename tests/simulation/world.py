@@ -17,7 +17,7 @@ from tests.simulation.stacked import (
     Target,
 )
 from tests.simulation.traits import Task, Traits
-from tests.support.capture_text import device_number
+from tests.support.captures import device_number
 
 UNIT = 8
 VDA, VDB = device_number("254:0"), device_number("254:16")

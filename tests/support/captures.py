@@ -3,16 +3,18 @@
 
 events = load("fsync-virtio")           # or parse(text)
 segments = records(events)              # one per CPU, as the rings hold them
-write_log(tmp_path / "a.biotrail", events)
-"""
+write_log(tmp_path / "a.biotrail", events)"""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.kernel_names import FLAGS, OPS
 from biotrail.recorder.schema.records import (
     BLOCK_BYTES,
     BY_KIND,
@@ -23,19 +25,370 @@ from biotrail.recorder.schema.records import (
     Kind,
     schema,
 )
-from tests.support.capture_follow import Follower
-from tests.support.capture_text import (
-    DATA,
-    FLAG_BITS,
-    OPS,
-    SECTOR_BYTES,
-    Event,
-    device_number,
-    format_event,
-    load,
-    opf_of,
-    parse,
+from tests.support import paths
+
+# Block-layer event sequences as text: read and written back.
+#
+# One form serves the captures in `tests/data/captures/` (legend there) and the scenarios
+# that tests write by hand:
+#
+# 0.000045 cpu1 D 7:1 WS 2096+16 bio=9c7ad8 rq=4fbd00 bios=1 tag=126/-1 pid=5297 comm=dd
+#
+# An event is a dict: `ns` (since the sequence's zero), `cpu`, `letter`, `dev` (dev_t), `rwbs`,
+# `sector`, `sectors` (512 bytes each), then the line's keys in their order.
+
+Event = dict[str, Any]
+
+DATA = paths.DATA / "captures"
+SECTOR_BYTES = 512
+
+FLAG_BITS = FLAGS | {
+    "ALLOC_CACHE": 23,
+    "SWAP": 24,
+    "DRV": 25,
+    "FS_PRIVATE": 26,
+    "ATOMIC": 27,
+    "P2PDMA": 28,
+    "NOUNMAP": 29,
+}
+"""Those of 6.18, from its BTF; production knows by number what tracepoints' letters can tell."""
+_RWBS = re.compile(
+    r"(?P<PREFLUSH>F(?=[RWDFZN]))?(?P<op>WZ|DE|ZRA|Z[AOCFR]|[RWDFN])"
+    r"(?P<FUA>F)?(?P<RAHEAD>A)?(?P<SYNC>S)?(?P<META>M)?(?P<ATOMIC>U)?(?P<NOMERGE>i)?"
 )
+_RWBS_OPS = {
+    "R": "READ",
+    "W": "WRITE",
+    "F": "FLUSH",
+    "D": "DISCARD",
+    "DE": "SECURE_ERASE",
+    "WZ": "WRITE_ZEROES",
+    "ZA": "ZONE_APPEND",
+    "ZO": "ZONE_OPEN",
+    "ZC": "ZONE_CLOSE",
+    "ZF": "ZONE_FINISH",
+    "ZR": "ZONE_RESET",
+    "ZRA": "ZONE_RESET_ALL",
+    "N": "DRV_IN",
+}
+_LINE = re.compile(
+    r"(?P<seconds>\d+\.\d+) cpu(?P<cpu>\d+) (?P<letter>\w) (?P<dev>\d+:\d+) (?P<rwbs>\w+) "
+    r"(?P<sector>\d+)\+(?P<sectors>\d+)(?P<rest>.*)"
+)
+_HEX = {"bio", "rq", "parent", "into", "page", "opf", "backing"}
+_TEXT = {"ino", "comm"}
+
+
+def device_number(text: str) -> int:
+    """Kernel dev_t of `major:minor`."""
+    major, minor = text.split(":")
+    return int(major) << 20 | int(minor)
+
+
+def device_text(dev: int) -> str:
+    """`major:minor` of a kernel dev_t."""
+    return f"{dev >> 20}:{dev & 0xFFFFF}"
+
+
+def opf_of(rwbs: str) -> int:
+    """bi_opf of an rwbs string, as 6.18 numbers operations and flags; ValueError if foreign."""
+    found = _RWBS.fullmatch(rwbs)
+    if found is None:
+        raise ValueError(f"rwbs {rwbs!r} is not one that 6.18 prints")
+    flags = {k: v for k, v in found.groupdict().items() if k != "op" and v}
+    return OPS[_RWBS_OPS[found["op"]]] | sum(1 << FLAG_BITS[name] for name in flags)
+
+
+def _value(key: str, text: str) -> Any:
+    if key in _HEX:
+        return int(text, 16)
+    if key in _TEXT:
+        return text
+    if key == "chain":
+        return [int(bio, 16) for bio in text.split(",")]
+    if key == "tag":
+        return tuple(int(tag) for tag in text.split("/"))
+    if key == "from":
+        dev, sector = text.split("+")
+        return (device_number(dev), int(sector))
+    return device_number(text) if key == "part" else int(text)
+
+
+def _value_text(key: str, value: Any) -> str:
+    if key in _HEX:
+        return f"{value:x}"
+    if key == "chain":
+        return ",".join(f"{bio:x}" for bio in value)
+    if key == "tag":
+        return "/".join(str(tag) for tag in value)
+    if key == "from":
+        return f"{device_text(value[0])}+{value[1]}"
+    return device_text(value) if key == "part" else str(value)
+
+
+def _nanoseconds(seconds: str) -> int:
+    whole, fraction = seconds.split(".")
+    return int(whole) * 1_000_000_000 + int(fraction.ljust(9, "0"))
+
+
+def parse_line(line: str) -> Event:
+    """One event; ValueError names the line when it is none."""
+    found = _LINE.fullmatch(line.strip())
+    if found is None or found["letter"] not in BY_LETTER:
+        raise ValueError(f"not an event: {line!r}")
+    event: Event = {
+        "ns": _nanoseconds(found["seconds"]),
+        "cpu": int(found["cpu"]),
+        "letter": found["letter"],
+        "dev": device_number(found["dev"]),
+        "rwbs": found["rwbs"],
+        "sector": int(found["sector"]),
+        "sectors": int(found["sectors"]),
+    }
+    keys, _, comm = found["rest"].partition(" comm=")
+    event |= {k: _value(k, v) for k, _, v in (pair.partition("=") for pair in keys.split())}
+    return event | ({"comm": comm} if comm else {})
+
+
+def parse(text: str) -> list[Event]:
+    """The events of a text, in its order; blank lines and lines that begin with # are none.
+
+    Events of one printed time get a nanosecond more each, so that their order survives
+    sorting by time. A time may go back: such an event arrives later than it happened.
+    """
+    events: list[Event] = []
+    printed, ties = -1, 0
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        event = parse_line(line)
+        ties = ties + 1 if event["ns"] == printed else 0
+        printed = event["ns"]
+        event["ns"] += ties
+        events.append(event)
+    return events
+
+
+def load(path: str | Path) -> list[Event]:
+    """The events of a capture file; a bare name such as "fsync-virtio" is one of ours."""
+    path = Path(path)
+    return parse((path if path.exists() else DATA / f"{path}.txt").read_text())
+
+
+def format_event(event: Event) -> str:
+    """The line of an event, times in microseconds as in the captures."""
+    fixed = ("ns", "cpu", "letter", "dev", "rwbs", "sector", "sectors")
+    micros = event["ns"] // 1000
+    words = [
+        f"{micros // 1_000_000}.{micros % 1_000_000:06d}",
+        f"cpu{event['cpu']}",
+        event["letter"],
+        device_text(event["dev"]),
+        event["rwbs"],
+        f"{event['sector']}+{event['sectors']}",
+    ]
+    words += [f"{k}={_value_text(k, v)}" for k, v in event.items() if k not in fixed]
+    return " ".join(words)
+
+
+# What a captured line leaves out and a record holds: D's chain, X's parent, Q's partition.
+
+_OP_MASK = 0xFF
+
+
+@dataclass
+class _Bio:
+    sector: int
+    sectors: int
+    pid: int
+    part: int
+    order: int
+
+
+@dataclass
+class _Request:
+    dev: int
+    sector: int
+    sectors: int
+    op: int
+    bios: list[list[int]] = field(default_factory=list)
+    """[bio, bytes left] each, in the chain's order."""
+    issued: bool = False
+
+
+class Follower:
+    """Follows a sequence, so that each event can be completed by what came before it.
+
+    What a line says explicitly (`chain=`, `parent=`, `part=`, `rq=`, `into=`) wins.
+    """
+
+    def __init__(self, partitions: Iterable[int] = ()) -> None:
+        self._partitions = frozenset(partitions)
+        self._bios: dict[tuple[int, int], _Bio] = {}
+        self._requests: dict[tuple[int, int], _Request] = {}
+        self._unnamed: list[_Request] = []
+        self._order = 0
+        self._handlers = {
+            "A": self._remap,
+            "Q": self._queue,
+            "X": self._split,
+            "G": self._getrq,
+            "M": self._merge,
+            "F": self._merge,
+            "m": self._request_merge,
+            "s": self._start,
+            "I": self._request,
+            "R": self._requeue,
+            "D": self._issue,
+            "C": self._complete,
+            "c": self._bio_complete,
+        }
+
+    def follow(self, event: Event) -> Event:
+        """The event with `chain`, `parent` and `part` added; ValueError where D contradicts."""
+        event = dict(event)
+        self._order += 1
+        handler = self._handlers.get(event["letter"])
+        if handler is not None:
+            handler(event)
+        return event
+
+    def _remap(self, event: Event) -> None:
+        source = event["from"][0]
+        event.setdefault("part", source if source in self._partitions else event["dev"])
+        self._remember(event)
+
+    def _queue(self, event: Event) -> None:
+        before = self._bios.get((event["dev"], event["bio"]))
+        remapped = before is not None and before.order == self._order - 1
+        event.setdefault("part", before.part if before and remapped else event["dev"])
+        self._remember(event)
+
+    def _remember(self, event: Event) -> None:
+        self._bios[event["dev"], event["bio"]] = _Bio(
+            event["sector"], event["sectors"], event.get("pid", 0), event["part"], self._order
+        )
+
+    def _split(self, event: Event) -> None:
+        if "parent" not in event:
+            event["parent"] = self._parent(event)
+        parent = self._bios.get((event["dev"], event["parent"]))
+        if parent is not None:
+            parent.sector += event["sectors"]
+            parent.sectors -= event["sectors"]
+
+    def _parent(self, event: Event) -> int:
+        wanted = (event["dev"], event["sector"], event.get("pid", 0))
+        found = [
+            (known.order, bio)
+            for (dev, bio), known in self._bios.items()
+            if (dev, known.sector, known.pid) == wanted and known.sectors > event["sectors"]
+        ]
+        if not found:
+            raise ValueError(f"no bio queued that this is split from: {format_event(event)}")
+        return max(found)[1]
+
+    def _new_request(self, event: Event) -> _Request:
+        op = opf_of(event["rwbs"]) & _OP_MASK
+        request = _Request(event["dev"], event["sector"], event["sectors"], op)
+        if "bio" in event:
+            request.bios.append([event["bio"], event["sectors"] * SECTOR_BYTES])
+        return request
+
+    def _getrq(self, event: Event) -> None:
+        self._unnamed.append(self._new_request(event))
+
+    def _start(self, event: Event) -> None:
+        self._requests.pop((event["dev"], event["rq"]), None)
+        self._request(event)
+
+    def _request(self, event: Event) -> _Request:
+        """The request of an event, named by now, with the event's range."""
+        key = (event["dev"], event["rq"])
+        if key not in self._requests:
+            self._requests[key] = self._take_unnamed(event) or self._new_request(event)
+        request = self._requests[key]
+        request.sector, request.sectors = event["sector"], event["sectors"]
+        return request
+
+    def _take_unnamed(self, event: Event) -> _Request | None:
+        for request in reversed(self._unnamed):
+            if request.dev == event["dev"] and event.get("bio") in [b for b, _ in request.bios]:
+                self._unnamed.remove(request)
+                return request
+        return None
+
+    def _merge(self, event: Event) -> None:
+        at_end = event["letter"] == "M"
+        request = self._target(event, "rq", at_end)
+        if request is None:
+            return
+        bio = [event["bio"], event["sectors"] * SECTOR_BYTES]
+        request.bios.insert(len(request.bios) if at_end else 0, bio)
+        request.sectors += event["sectors"]
+        request.sector -= 0 if at_end else event["sectors"]
+
+    def _request_merge(self, event: Event) -> None:
+        absorbed = self._request(event)
+        del self._requests[event["dev"], event["rq"]]
+        target = self._target(event, "into", at_end=True)
+        if target is not None:
+            target.bios += absorbed.bios
+            target.sectors += absorbed.sectors
+
+    def _target(self, event: Event, named_by: str, at_end: bool) -> _Request | None:
+        """The request that is joined: the one named, or the latest one adjacent."""
+        if named_by in event:
+            return self._requests.get((event["dev"], event[named_by]))
+        edge = event["sector"] + (0 if at_end else event["sectors"])
+        op = opf_of(event["rwbs"]) & _OP_MASK
+        found = [
+            request
+            for request in [*self._requests.values(), *self._unnamed]
+            if (request.dev, request.op, request.issued) == (event["dev"], op, False)
+            and edge == request.sector + (request.sectors if at_end else 0)
+        ]
+        return found[-1] if found else None
+
+    def _requeue(self, event: Event) -> None:
+        self._request(event).issued = False
+
+    def _issue(self, event: Event) -> None:
+        request = self._request(event)
+        request.issued = True
+        if "chain" in event:
+            request.bios = [[bio, self._bytes_of(event["dev"], bio)] for bio in event["chain"]]
+        event["chain"] = [bio for bio, _ in request.bios]
+        wanted = event.get("bios", len(request.bios))
+        head = [event["bio"]] if "bio" in event else []
+        if len(request.bios) != wanted or event["chain"][:1] != head:
+            raise ValueError(f"chain is {event['chain']}, say chain=: {format_event(event)}")
+
+    def _bytes_of(self, dev: int, bio: int) -> int:
+        known = self._bios.get((dev, bio))
+        return known.sectors * SECTOR_BYTES if known else 0
+
+    def _complete(self, event: Event) -> None:
+        request = self._request(event)
+        left = event["bytes"]
+        while request.bios and request.bios[0][1] <= left:
+            bio, length = request.bios.pop(0)
+            left -= length
+            self._bios.pop((event["dev"], bio), None)
+        if request.bios:
+            request.bios[0][1] -= left
+        else:
+            del self._requests[event["dev"], event["rq"]]
+
+    def _bio_complete(self, event: Event) -> None:
+        self._bios.pop((event["dev"], event["bio"]), None)
+
+
+# Event sequences, captured or written by hand, as the records and logs of a recording.
+#
+# events = load("fsync-virtio")           # or parse(text)
+# segments = records(events)              # one per CPU, as the rings hold them
+# write_log(tmp_path / "a.biotrail", events)
 
 __all__ = [
     "BASE_NS",

@@ -5,9 +5,21 @@ import io
 from pathlib import Path
 from typing import Any
 
+from biotrail.converters.events.tables import Bios
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 from tests.support.stack_logs import DEV, HEADER, START, clock, ended, queued, record
+
+# The paths that a log gives its bios.
+
+
+def paths_of(trace: Trace, window_events: int = 1 << 20) -> list[str | None]:
+    """Of each bio its file's path."""
+    bios = Bios.concatenate([w.bios for w in trace.lifecycles(window_events)])
+    files = trace.context.files
+    return [files[row].path if row >= 0 else None for row in bios.file.tolist()]
+
 
 PIECE = 35
 MOUNTS = {str(DEV): [["/", "/srv"]]}

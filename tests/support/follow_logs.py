@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
+from hypothesis import strategies as st
+
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites.building import Followed, LifeReader, read_lives
 from biotrail.converters.sites.trees import Life, NodeKind
@@ -176,3 +178,41 @@ def many(log: FollowLog, count: int, gap: int = 2 * MS) -> None:
     """Lives like that of `read_write`, one after the other."""
     for number in range(count):
         read_write(log, number + 1, number * gap)
+
+
+STACKS = (None, (*SYSCALL, "submit_bio"), (*IDLE, *EXIT))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> FollowLog:
+    """Lives one after the other on each of three addresses, with hits in any order of roles.
+
+    Births, deaths, entries and returns may be missing; hits may follow a death.
+    """
+    log = FollowLog()
+    on: dict[int, int] = {}
+    at = lives = 0
+    for _ in range(draw(st.integers(1, 40))):
+        # Steps of up to 0.7 s, so that lives are over within the log.
+        at += draw(st.sampled_from((0, 1, 500, 20_000_000, 700_000_000)))
+        place = draw(st.integers(0, 2))
+        born = place not in on or draw(st.integers(0, 4)) == 0
+        if born:
+            lives += 1
+            on[place] = lives
+        who = {
+            "life": on[place],
+            "object": REQUEST + 0x400 * place,
+            "tid": draw(st.sampled_from((0, 7, 8))),
+            "cpu": draw(st.integers(0, 1)),
+            "flags": draw(st.sampled_from((0, 0, 0, 0, 2, 4))) | (born and lives % 4 > 0),
+        }
+        name = draw(st.sampled_from(("a", "b", "c")))
+        role = draw(st.integers(0, 2))
+        if role == 0:
+            log.enter(at, name, draw(st.sampled_from(STACKS)), **who)
+        elif role == 1:
+            log.leave(at, name, **who)
+        else:
+            log.passes(at, name, draw(st.sampled_from(STACKS)), **who)
+    return log

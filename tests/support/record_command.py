@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests
@@ -22,6 +23,38 @@ from biotrail.converters.pipeline import Trace
 from tests.support import devices
 from tests.support.kernel_completions import Unseen
 from tests.support.paths import ROOT
+
+# Dumps of a flight recorder in a directory.
+
+
+def dumps(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.biotrail"))
+
+
+# Cgroups with a limit of memory, of the version that this machine has.
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """A cgroup with that much memory; v1 or v2."""
+    for root, name in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        group = root / f"biotrail-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / name).exists():
+                (group / name).write_text(str(limit))
+                yield group
+                return
+        finally:
+            remove_cgroup(group)
+    pytest.skip("needs a memory cgroup")
+
 
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 SECONDS = 120

@@ -10,8 +10,7 @@ from biotrail.recorder.log import LogWriter, Segment
 from tests.scenarios import cases, cases_more, losses, stacks, variants
 from tests.scenarios.tools import events_of
 from tests.support import captures
-from tests.support.capture_follow import Follower
-from tests.support.capture_text import Event
+from tests.support.captures import Event, Follower
 
 CASES = [
     *cases.CASES,

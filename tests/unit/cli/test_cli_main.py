@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command itself: help, errors, exit status."""
+"""The command itself: help, errors, exit status, imports, signals; what subcommands do alike."""
 
+import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 from biotrail import __version__
-from biotrail.cli import main
+from biotrail.cli import main, metrics, record, top
+from biotrail.cli.main import _COMMANDS
+from biotrail.cli.main import main as run_main
+from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
+from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
+
+# The command itself: help, errors, exit status.
 
 
 def test_version_and_help(cli: Cli) -> None:
@@ -146,3 +158,253 @@ def test_quantities_as_people_read_them() -> None:
         "2 min 5 s",
     ]
     assert [units.plural(n, "event") for n in (1, 2000)] == ["1 event", "2,000 events"]
+
+
+# What every subcommand does alike: names that are mistyped, names of files, forms of output.
+
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+CUTS = ROOT / "docs" / "cuts.md"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("reprot", "No such command 'reprot'. Did you mean 'report'?"),
+        ("recrod", "No such command 'recrod'. Did you mean 'record'?"),
+        ("qqqqqq", "No such command 'qqqqqq'.\n"),
+    ],
+)
+def test_a_mistyped_subcommand_gets_the_nearest_one(cli: Cli, typed: str, said: str) -> None:
+    # GIVEN a name that no subcommand has  WHEN it is called  THEN the nearest is named, status 2
+    done = cli(typed, "x")
+    assert done.status == 2
+    assert said in done.err
+
+
+def test_one_form_at_a_time(cli: Cli) -> None:
+    # GIVEN two forms of a report  WHEN both are asked for  THEN it is wrong usage
+    done = cli("report", "--json", "--csv", SAMPLE)
+    assert (done.status, done.out) == (2, "")
+    assert "--json and --csv: give one of them" in done.err
+
+
+def test_help_of_slow_names_the_option_of_its_trace(cli: Cli) -> None:
+    # GIVEN the help of slow  WHEN it says how much of the surroundings is in the trace
+    told = " ".join(cli("slow", "--help").out.split())
+    # THEN it names the option that chooses it, which is not that of cuts
+    assert "under way within --margin of one of them" in told
+
+
+def test_every_option_of_cuts_is_documented() -> None:
+    # GIVEN the options that choose a part of a log
+    command = main.cli.get_command(click.Context(main.cli), "convert")
+    assert command is not None
+    options = [one for one in command.params if str(one.name).startswith("cut_")]
+    rows = [line for line in CUTS.read_text().splitlines() if line.startswith("| `-")]
+    # THEN each has its row in docs/cuts.md
+    for option in options:
+        assert any(f"`{option.opts[-1]} " in row or f"`{option.opts[0]}" in row for row in rows)
+
+
+def completed(lines: Sequence[str], where: Path) -> list[list[str]]:
+    """What a real bash offers for the last word of each line, by biotrail's own completion."""
+    script = """
+source <(_BIOTRAIL_COMPLETE=bash_source biotrail)
+compopt() { told+=$2; }
+offer() {
+    COMP_LINE=$1
+    COMP_WORDS=("${@:2}")
+    COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+    told=
+    COMPREPLY=()
+    _biotrail_completion biotrail
+    echo "options: $told" "${COMPREPLY[@]}"
+}
+"""
+    for line in lines:
+        words = line.split(" ")  # a line that ends with a space has an empty last word
+        script += shlex.join(["offer", line, *words]) + "\n"
+    commands = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=where,
+        env={**os.environ, "PATH": commands},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return [line.removeprefix("options: ").split(" ") for line in done.stdout.splitlines()]
+
+
+def test_bash_completes_subcommands_and_names_of_files(tmp_path: Path) -> None:
+    # GIVEN the beginning of a subcommand, and words where a log belongs
+    words = (
+        "biotrail report ",
+        "biotrail info --json di",
+        "biotrail convert a.biotrail di",
+        "biotrail diff a.biotrail di",
+        "biotrail verify ",
+        "biotrail slow -o out",
+        "biotrail view di",
+    )
+    # WHEN bash asks for what each may become
+    subcommands, *files = completed(("biotrail rep", *words), tmp_path)
+    # THEN it gets subcommands, and is let complete names of files by itself
+    assert "report" in subcommands
+    assert [options for options, *_ in files] == ["default"] * len(words)
+
+
+@pytest.mark.parametrize("module", [top, metrics])
+def test_what_a_recorder_process_gets_record_takes(module: ModuleType) -> None:
+    # GIVEN the options of a command that starts a recorder process
+    taken = {option: one for one in record.command.params for option in one.opts}
+    ours = [one for one in module.command.params if one.name not in module._NOT_PASSED_ON]
+    # THEN those that it passes on as they are written, record has, of the same type
+    for one in ours:
+        same = taken[max(one.opts, key=len)]
+        assert (type(same.type), same.multiple) == (type(one.type), one.multiple), one.opts
+        # AND the same default, for one that is not given is not passed on
+        assert (
+            one.opts == ["--events"]
+            or one.to_info_dict()["default"] == same.to_info_dict()["default"]
+        )
+
+
+# What a command imports, on which the time depends that it takes to begin.
+#
+# A module is imported by what needs it: not by what only names it in an annotation, and not where
+# most logs do without.
+
+SECONDS = 120
+LOG = DATA / "kernels" / "6.12.biotrail"
+RECORDING = ("biotrail.recorder.probes", "biotrail.recorder.host", "biotrail.recorder.rights")
+"""What only recording needs."""
+TABLES = ("pyarrow", "duckdb", "pandas")
+RARE = ("tempfile", "hmac", "biotrail.converters.inputs.blktrace.source")
+"""What a log that is given by its path does not need."""
+SCRIPT = """
+import json, sys
+from biotrail.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    status = ended.code
+print(json.dumps([status, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Run a command in a process of its own; return the names of all modules imported there."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    status, modules = json.loads(done.stderr.splitlines()[-1])
+    assert status == 0, done.stderr
+    return set(modules)
+
+
+def below(modules: set[str], names: tuple[str, ...]) -> list[str]:
+    """Return the modules that are one of `names` or lie in one of them."""
+    return sorted(m for m in modules if any(m == n or m.startswith(f"{n}.") for n in names))
+
+
+def test_help_and_version_import_no_command() -> None:
+    # GIVEN what is asked most often WHEN it is answered
+    for option in ("--help", "--version"):
+        modules = imported_by(option)
+        # THEN neither numpy nor any reader, recorder or subcommand was imported
+        ours = ("biotrail.converters", "biotrail.recorder.log", "biotrail.library", *RECORDING)
+        assert below(modules, ("numpy", "pyarrow", "rich", "zstandard", *ours)) == []
+        assert not {f"biotrail.cli.{name}" for name in _COMMANDS} & modules
+
+
+@pytest.mark.parametrize("command", ["info", "dump", "hist"])
+def test_a_command_that_reads_a_log_imports_only_what_that_takes(command: str) -> None:
+    # GIVEN a small log with kernel pointers WHEN a command reads it
+    modules = imported_by(command, str(LOG))
+    # THEN nothing was imported that serves recording, tables or other sorts of logs
+    assert below(modules, (*RECORDING, *TABLES, *RARE, "rich")) == []
+
+
+def test_an_account_of_a_log_imports_neither_choices_nor_clocks_of_hosts() -> None:
+    # GIVEN one log WHEN its account is asked for
+    modules = imported_by("info", str(LOG))
+    # THEN what only cuts and several hosts need was not imported
+    several = ("biotrail.converters.analysis", "biotrail.converters.clocks.alignment")
+    assert below(modules, (*several, "biotrail.converters.outputs")) == []
+
+
+def test_reports_and_traces_are_made_without_tables(tmp_path: Path) -> None:
+    # GIVEN a log WHEN it is reported, and converted for Perfetto
+    made = imported_by("convert", str(LOG), "-o", str(tmp_path / "a.pftrace"))
+    reported = imported_by("report", str(LOG))
+    # THEN pyarrow, which takes as long to import as a small log to read, was not imported
+    for modules in (made, reported):
+        assert below(modules, (*TABLES, *RECORDING, *RARE)) == []
+
+
+# A conversion that is ended by a signal leaves nothing behind.
+
+WRITERS = {
+    "a.pftrace": "biotrail.converters.outputs.perfetto.convert.convert",
+    "a.otf2": "biotrail.converters.outputs.otf2.convert.convert",
+    "a.blktrace": "biotrail.converters.outputs.blktrace.convert.write",
+}
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Signals as a program at a terminal has them, however the tests were started."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_half_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: signal.Signals
+) -> None:
+    # GIVEN a conversion that is told to end when it has begun to write
+    log, place = tmp_path / "a.biotrail", tmp_path / "out"
+    captures.write_log(log, captures.load("ext4-journal-on-loop"))
+    place.mkdir()
+    begun: list[str] = []
+
+    def told_to_end(*_: object, **_how: object) -> None:
+        begun.extend(file.name for file in place.iterdir())
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(WRITERS[name], told_to_end)
+    # WHEN it runs
+    with pytest.raises(SystemExit) as end:
+        run_main(["convert", str(log), "-o", str(place / name)])
+    # THEN it ends as by Ctrl-C, and what it had begun is gone
+    assert end.value.code == 130
+    assert begun
+    assert not list(place.iterdir())
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    # GIVEN a process that nohup started
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        # WHEN its terminal goes away in the midst of it / THEN it goes on
+        with terminated_as_interrupted():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,22 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""info, dump and convert: from a log to what a person reads."""
+"""Commands that read a log: from a log, pipe or blktrace's files to what a person reads."""
 
 import io
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+import biotrail
+from biotrail.cli import convert, dump, info
+from biotrail.cli.converting import perfetto
+from biotrail.converters.outputs.perfetto.convert import convert as convert_trace
+from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.sizes import expected
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter
-from biotrail.recorder.schema.records import BY_LETTER
-from tests.support import captures
+from biotrail.recorder.schema.records import BY_LETTER, Kind
+from biotrail.text.tallies import loss_lines
+from tests.support import captures, paths
 from tests.support.cli_runner import Cli
+from tests.support.cut_logs import write
+from tests.support.path_logs import PathLog
 from tests.support.paths import ROOT
+from tests.support.stack_logs import START
+from tests.support.text_layouts import READ
+from tests.support.window_loads import SOURCES, shifted
+
+# info, dump and convert: from a log to what a person reads.
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
@@ -284,3 +304,455 @@ def test_doctor_tells_the_remedy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(doctor, "report", lambda: [good, mild])
     done = cli("doctor", "--json")
     assert (done.status, json.loads(done.out)["possible"]) == (0, True)
+
+
+# `info` says from when to when calls were timed, and what that cost.
+
+
+def said(cli: Cli, path: Path) -> str:
+    return " ".join(cli("info", path).out.split())
+
+
+def path_log(tmp_path: Path, *parts: str, **facts: Any) -> Path:
+    made = PathLog()
+    made.bio(120, 480, entry=100)
+    made.returns(100, 600, blocked=300, queued=1)
+    return made.write(tmp_path / "log", (), parts or ("call", "time"), **facts)
+
+
+OWN = {"cpu_seconds": 0.1, "max_rss_bytes": 1 << 20}
+COST = {"calls": 4000, "timed": 3000, "seconds": {"time": 0.011, "wait": 0.002}}
+
+
+def test_calls_that_were_timed_throughout(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a whole recording with timed calls  WHEN it is looked at
+    text = said(cli, path_log(tmp_path, end={"seconds": 1.1, "path": COST, "recorder": OWN}))
+    # THEN it says for how long, how many, and at what cost
+    assert "calls timed from " in text
+    assert "), 4,000 calls: about 11 ms of CPU (1.0 %)" in text
+    assert "path cost CPU time of the programs beside these: time 11 ms, wait 2 ms" in text
+
+
+def test_calls_that_cost_too_much(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log whose recorder ceased to time calls
+    note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
+    # WHEN it is looked at  THEN it says when, and why
+    text = said(cli, path_log(tmp_path, notes={"call_timing": note}))
+    assert "(700 µs), then no longer: it took about 7.5 % of a CPU, more than" in text
+    assert "more than --call-budget 5" in text
+
+
+def test_a_later_file_knows_that_timing_had_ended(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a file of several, which began after the end of timing
+    note = {"until": START - 1, "percent": 7.5, "budget": 5.0}
+    # WHEN it is looked at  THEN it says so
+    text = said(cli, path_log(tmp_path, notes={"call_timing": note}))
+    assert "calls not timed in this file: timing ended at " in text
+
+
+def test_a_log_without_timed_calls_says_nothing_of_them(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log with the call of each bio alone  WHEN it is looked at  THEN no line is about time
+    assert " timed " not in said(cli, path_log(tmp_path, "call"))
+
+
+# blktrace's files on the command line: read like a log, and written for blkparse.
+
+DATA = paths.DATA / "blktrace"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the set loop1.blktrace.*."""
+    for file in DATA.glob("loop1.blktrace.*"):
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _run(command: object, *arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments, catch_exceptions=False)  # type: ignore[arg-type]
+
+
+def test_a_set_is_found_by_its_device(folder: Path) -> None:
+    # GIVEN loop1.blktrace.0 and .1 in the working directory
+    # WHEN the device's name is given
+    done = _run(convert.command, "loop1")
+    # THEN both files are read, and the trace is named after the device
+    assert done.exit_code == 0
+    assert (folder / "loop1.pftrace").stat().st_size > 0
+    assert "interval" in done.output
+
+
+def test_info_says_how_certain_it_is(folder: Path) -> None:
+    # GIVEN records without kernel pointers
+    # WHEN their account is asked for
+    account = json.loads(_run(info.command, "--json", "loop1").output)["account"]
+    # THEN nothing is called exact
+    assert account["edges"]["exact"] == 0
+    assert account["edges"]["interval"] > 0
+
+
+def test_a_log_becomes_what_blkparse_reads(tmp_path: Path) -> None:
+    # GIVEN a log
+    log = tmp_path / "a.biotrail"
+    captures.write_log(log, captures.load("ext4-journal-on-loop"))
+    # WHEN it is converted to blktrace's files and these are read again
+    done = _run(convert.command, str(log), "-o", str(tmp_path / "a.blktrace"))
+    again = Trace(tmp_path / "a.blktrace" / "loop1")
+    for _ in again.lifecycles():
+        pass
+    # THEN they hold the same queue, issue and completion events of that device
+    assert done.exit_code == 0
+    assert "left out" in done.output
+    trace = Trace(log)
+    for _ in trace.lifecycles():
+        pass
+    loop1 = captures.device_number("7:1")
+    for letter in "QDC":
+        assert again.account.devices[loop1, letter] == trace.account.devices[loop1, letter]
+
+
+def test_a_directory_with_other_things_is_not_replaced(tmp_path: Path) -> None:
+    # GIVEN an output directory that holds something else
+    log = tmp_path / "a.biotrail"
+    captures.write_log(log, captures.load("fsync-virtio"))
+    out = tmp_path / "out.blktrace"
+    out.mkdir()
+    (out / "mine.txt").write_text("keep")
+    # WHEN the log is converted there, by force
+    with pytest.raises(Exception, match="holds other things"):
+        _run(convert.command, str(log), "-o", str(out), "--force")
+    # THEN what was there is there
+    assert (out / "mine.txt").read_text() == "keep"
+
+
+def test_dump_prints_blkparses_lines(folder: Path) -> None:
+    # GIVEN a set whose lines blkparse printed
+    expected = (DATA / "loop1.txt").read_text().splitlines()
+    # WHEN it is dumped in that form
+    lines = _run(dump.command, "--format", "blkparse", "--limit", "20", "loop1").stdout
+    # THEN they are the same
+    assert [line.rstrip() for line in lines.splitlines()] == [
+        line.rstrip() for line in expected[:20]
+    ]
+
+
+@pytest.mark.parametrize("how", ["identity", "intervals"])
+def test_one_log_associated_either_way(tmp_path: Path, how: str) -> None:
+    # GIVEN a log with kernel pointers
+    log = tmp_path / "a.biotrail"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    # WHEN it is associated as asked for
+    told = json.loads(_run(info.command, "--json", "--associate", how, str(log)).output)
+    # THEN the edges say how they are known
+    known = "exact" if how == "identity" else "interval"
+    assert told["account"]["edges"][known] == 16
+
+
+def test_what_is_no_damage_is_not_called_so(folder: Path) -> None:
+    # GIVEN a set without one CPU's file
+    (folder / "loop1.blktrace.0").unlink()
+    # WHEN its account is asked for
+    said = _run(info.command, "loop1").output
+    # THEN that is a note, and a loss for all of the recording
+    assert "note: loop1: no file for CPU 0" in said
+    assert "an unknown number of events lost, in 1 window, on CPU 0" in said
+    assert "damaged" not in said
+    # AND what lived through it is marked: all I/O
+    told = json.loads(_run(info.command, "--json", "loop1").output)
+    bios = told["account"]["bios"]
+    assert bios["lost"] > 0 and bios["interval"] == bios["ambiguous"] == 0
+
+
+# A named pipe as a log: everything that a program writes into it is read, once.
+
+COMMANDS = (
+    ["info", "--json"],
+    ["report", "--json"],
+    ["slow", "--json"],
+    ["report", "--json", "--slower-than", "1us"],
+    ["blame"],
+    ["hist"],
+    ["dump"],
+    ["export", "-o", "-", "--format", "csv"],
+)
+"""Those with `slow` and `--slower-than` read a log twice."""
+
+
+@pytest.fixture
+def sample_bytes_log(tmp_path: Path) -> Path:
+    path = tmp_path / "captured.biotrail"
+    captures.write_log(path, captures.load("plugged-merge-loop"))
+    return path
+
+
+@pytest.fixture
+def piped(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
+    """Returns a named pipe into which the bytes are written once it is read."""
+    writers = []
+
+    def pipe(data: bytes) -> Path:
+        path = tmp_path / f"pipe{len(writers)}"
+        os.mkfifo(path)
+        writers.append(threading.Thread(target=path.write_bytes, args=(data,), daemon=True))
+        writers[-1].start()
+        return path
+
+    yield pipe
+    for writer in writers:
+        writer.join(60)
+        assert not writer.is_alive(), "nobody read the pipe to its end"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_commands_read_a_pipe_as_they_read_a_file(
+    cli: Cli, sample_bytes_log: Path, piped: Callable[[bytes], Path], command: list[str]
+) -> None:
+    # GIVEN a log, and a pipe that the same bytes are written into
+    pipe = piped(sample_bytes_log.read_bytes())
+    # WHEN a command reads each
+    of_file, of_pipe = cli(*command, sample_bytes_log), cli(*command, pipe)
+    # THEN it says the same
+    assert of_file.status == of_pipe.status == 0
+    assert of_pipe.out.replace(str(pipe), "LOG") == of_file.out.replace(
+        str(sample_bytes_log), "LOG"
+    )
+
+
+def test_what_is_no_log_is_named_by_its_first_bytes(
+    cli: Cli, piped: Callable[[bytes], Path]
+) -> None:
+    # GIVEN a pipe with something else WHEN it is read
+    pipe = piped(b"nothing that is known" * 10)
+    done = cli("info", pipe)
+    # THEN one line names the pipe and the very first bytes
+    assert done.status == 1
+    assert str(pipe) in done.err
+    assert "b'nothing " in done.err
+
+
+def test_an_archive_is_refused_for_it_is_read_from_its_end(
+    cli: Cli, piped: Callable[[bytes], Path]
+) -> None:
+    # GIVEN a pipe with what begins as Parquet does WHEN it is read
+    done = cli("report", piped(b"PAR1" + bytes(100)))
+    # THEN the reason is said
+    assert done.status == 1
+    assert "an archive cannot be read from a pipe" in done.err
+
+
+def test_the_library_reads_a_pipe_once(
+    sample_bytes_log: Path, piped: Callable[[bytes], Path]
+) -> None:
+    # GIVEN a recording opened by a pipe's path WHEN its bios have been read
+    recording = biotrail.open(piped(sample_bytes_log.read_bytes()))
+    assert recording.bios.num_rows == biotrail.open(sample_bytes_log).bios.num_rows
+    # THEN a second reading is refused, and does not wait for another writer
+    with pytest.raises(ValueError, match="can be read once"):
+        recording.events  # noqa: B018
+
+
+# What is said of missing completions: why, what still stands, and what bounds their end.
+
+OF_ITS_OWN = "(the kernel ran no program for it, for a reason of its own: it counted no recursion)"
+EITHER = "(the kernel ran no program for it, for recursion or a reason of its own)"
+
+
+def said_of_missing(
+    directory: Path, header: Mapping[str, Any], losses: tuple[dict[str, Any], ...] = ()
+) -> list[str]:
+    """What is said to be missing of four reads, two of which have no completion."""
+    events = [e for i in range(4) for e in shifted(SOURCES[0], 0, i * 1_000_000, 1)]
+    completions = [i for i, e in enumerate(events) if e["letter"] == "C"]
+    gone = {completions[0], completions[2]}
+    rest = [e for i, e in enumerate(events) if i not in gone]
+    log = captures.write_log(directory / "a.biotrail", rest, header, losses=losses)
+    trace = Trace(log, "identity")
+    list(trace.lifecycles())
+    return loss_lines(trace)
+
+
+def loss(count: int) -> dict[str, Any]:
+    now = captures.BASE_NS
+    where = {"cpu": 0, "level": 0, "kind": int(Kind.C)}
+    return {"start": now, "end": now + 5_000_000, "count": count, **where}
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ({"backend": "core", "counts_skips": True}, OF_ITS_OWN),
+        ({"backend": "core", "counts_skips": False}, EITHER),
+        ({"backend": "bcc"}, EITHER),
+    ],
+)
+def test_a_completion_that_no_program_was_run_for(
+    tmp_path: Path, header: dict[str, Any], why: str
+) -> None:
+    # GIVEN a log of whole rings, two completions missing WHEN its losses are told
+    (line,) = said_of_missing(tmp_path, header)
+    # THEN the line says how many, why, what becomes of them, what bounds their end, what stands
+    assert line.startswith(f"the completion of 2 requests was not recorded {why}: closed as lost")
+    assert "ended at the latest when the request or its tag was used again" in line
+    assert "all other times stand" in line
+    # AND where that is explained: a heading of that page
+    assert line.endswith("(docs/recording.md, Missing completions)")
+    assert "\n## Missing completions\n" in (ROOT / "docs" / "recording.md").read_text()
+
+
+def test_completions_that_the_recorder_lost_are_no_riddle(tmp_path: Path) -> None:
+    # GIVEN the same, where the recorder counted lost completions WHEN told
+    lost, line = said_of_missing(tmp_path, {"backend": "core", "counts_skips": True}, (loss(2),))
+    # THEN those are why
+    assert lost == "2 events lost while recording: C (complete) 2"
+    assert "was not recorded (2 of the events lost were completions): closed" in line
+
+
+def test_imported_traces_had_no_programs(tmp_path: Path) -> None:
+    # GIVEN what blktrace recorded WHEN told THEN nothing is said of programs
+    (line,) = said_of_missing(tmp_path, {"backend": "blktrace"})
+    assert "was not recorded: closed as lost" in line
+
+
+# A CPU that a recording does not tell is shown as not known, in every output.
+
+[WITHOUT_CPU] = [layout for layout in READ if "CPUs" in layout.lacks]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """What `perf script` prints without CPUs."""
+    path = tmp_path / "perf.txt"
+    queued = b"              dd   500     9.999999: block:block_bio_queue: 8,0 R 1000 + 8 [dd]\n"
+    path.write_bytes(queued + WITHOUT_CPU.text)
+    return path
+
+
+def test_tables_have_null(recording: Path) -> None:
+    # GIVEN a recording without CPUs / WHEN it is read as tables / THEN its CPUs are null
+    found = biotrail.open(recording)
+    assert set(found.events["cpu"].to_pylist()) == {None}
+    assert set(found.bios["cpu"].to_pylist()) == {None}
+
+
+def test_dump_and_slow_have_a_question_mark(recording: Path, cli: Cli) -> None:
+    # GIVEN a recording without CPUs / WHEN its events are printed / THEN the CPU is a "?"
+    assert all(line.split()[1] == "?" for line in cli("dump", recording).out.splitlines())
+    assert len(re.findall(r"µs +\? +[QDC] ", cli("slow", recording).out)) == 3
+
+
+def test_json_has_null(recording: Path, cli: Cli) -> None:
+    # GIVEN a recording without CPUs / WHEN its events are JSON / THEN the CPU is null
+    for line in cli("dump", "--json", recording).out.splitlines():
+        assert json.loads(line)["cpu"] is None
+    assert "65535" not in cli("slow", "--json", recording).out
+
+
+def test_the_log_says_that_they_are_not_known(recording: Path, cli: Cli) -> None:
+    # GIVEN a recording without CPUs / WHEN it is looked at / THEN that is said
+    assert "CPUs are not printed" in cli("info", recording).out
+
+
+def test_records_of_blktrace_have_the_first(recording: Path, cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a recording without CPUs / WHEN it becomes blktrace's data, which has a CPU in any case
+    out = tmp_path / "out.blktrace"
+    assert cli("convert", recording, "-o", out).status == 0
+    # THEN it is the first
+    assert [path.name.rpartition(".")[2] for path in out.rglob("*.blktrace.*")] == ["0"]
+
+
+# What `convert` says before it writes a trace that a browser does not open well.
+
+
+@pytest.fixture(scope="module")
+def large_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("expecting") / "log.biotrail"
+    write(path, 300)
+    return path
+
+
+def sizes(text: str) -> list[float]:
+    """Bytes that a text names, in its order."""
+    units = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
+    return [float(n) * units[unit] for n, unit in re.findall(r"([\d.]+) (GB|MB|kB)", text)]
+
+
+def test_a_small_trace_is_no_matter(cli: Cli, large_log: Path, tmp_path: Path) -> None:
+    # GIVEN a log whose trace a browser opens well / WHEN it is converted THEN nothing is said
+    assert cli("convert", large_log, "-o", tmp_path / "a.pftrace").err == ""
+
+
+def test_a_large_trace_is_announced(
+    cli: Cli, large_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a limit that the trace exceeds / WHEN it is converted
+    monkeypatch.setattr(perfetto, "LARGE", 50_000)
+    done = cli("convert", large_log, "-o", tmp_path / "a.pftrace")
+    # THEN it is said how large it will be, and what makes it smaller, and it is written
+    assert done.status == 0
+    assert "a browser opens 50 kB comfortably" in done.err
+    assert "--detail stages about" in done.err and "--detail bios about" in done.err
+    assert "--detail full" not in done.err
+    assert all(option in done.err for option in ("--from", "--slower-than", "--max-size", "-d"))
+    # AND no less detail is offered where there is none, and a part makes it less
+    least = cli("convert", "-f", "--detail", "bios", large_log, "-o", tmp_path / "a.pftrace")
+    assert "--detail" not in least.err and "comfortably" in least.err
+    # AND nothing is said of files that are small by request
+    parts = cli("convert", "--max-size", "1M", large_log, "-o", tmp_path / "b.pftrace")
+    assert parts.err == ""
+
+
+def test_ftraces_events_are_reckoned(
+    cli: Cli, large_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a log / WHEN its requests are written as ftrace's events, too
+    monkeypatch.setattr(perfetto, "LARGE", 1_000)
+    plain, more = tmp_path / "a.pftrace", tmp_path / "b.pftrace"
+    told = [
+        sizes(cli("convert", large_log, "-o", plain).err)[0],
+        sizes(cli("convert", "--ftrace", large_log, "-o", more).err)[0],
+    ]
+    # THEN the trace is expected to be larger by about what they take
+    taken = more.stat().st_size - plain.stat().st_size
+    assert told[1] - told[0] == pytest.approx(taken, rel=0.3)
+
+
+def test_a_cut_is_reckoned_as_a_cut(
+    cli: Cli, large_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a log / WHEN a tenth of its time is converted
+    monkeypatch.setattr(perfetto, "LARGE", 1_000)
+    whole = cli("convert", large_log, "-o", tmp_path / "a.pftrace")
+    tenth = cli("convert", "--from", "60s", "--to", "90s", large_log, "-o", tmp_path / "b.pftrace")
+    # THEN its trace is expected to be about a tenth
+    assert sizes(tenth.err)[0] == pytest.approx(sizes(whole.err)[0] / 10, rel=0.3)
+
+
+def test_of_a_pipe_nothing_is_said(large_log: Path) -> None:
+    # GIVEN a log that comes by a pipe / WHEN its first window is there THEN its share is unknown
+    class Pipe(io.RawIOBase):
+        def __init__(self) -> None:
+            self.data = io.BytesIO(large_log.read_bytes())
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: bytearray) -> int:
+            return self.data.readinto(buffer)
+
+    from biotrail.cli.options.cuts import Cut, cut_of
+
+    source = cut_of(lambda: Trace(io.BufferedReader(Pipe())), Cut())
+    window = next(w for w in source.trace.lifecycles() if len(w.bios))
+    assert perfetto.share_read(source, window) is None
+
+
+@pytest.mark.parametrize("detail", list(Detail))
+def test_what_is_expected_is_about_what_comes(detail: Detail) -> None:
+    # GIVEN a recorded log / WHEN it is drawn THEN its size is about what was expected
+    trace, out = Trace(SAMPLE), io.BytesIO()
+    windows = list(trace.lifecycles())
+    convert_trace(iter(windows), trace.context, out, detail=detail)
+    ratio = out.tell() / sum(expected(window, detail) for window in windows)
+    # A log as short as this one is drawn nearly in full.
+    assert 0.5 < ratio < (4 if detail == Detail.STANDARD else 2.5)

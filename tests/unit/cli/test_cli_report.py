@@ -11,11 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from rich.console import Console
 
+from biotrail.cli import main
+from biotrail.cli.options import report_scope
 from biotrail.text import units
+from biotrail.text.rows import Order, left_out
+from biotrail.text.top.top import fitting, parts
+from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
+from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -199,3 +207,356 @@ def test_every_field_is_in_the_documentation(cli: Cli) -> None:
     }
     # THEN each name stands in one of them
     assert {n for n in names if n.removesuffix("[]") not in documented | known} == set()
+
+
+# Of what time and of which I/O a report says that it is.
+
+LOAD = """
+0       Q R 0+8 bio=1 pid=11 comm=fio
+1       G R 0+8 bio=1
+2       s R 0+8 bio=1 rq=1
+3       D R 0+8 bio=1 rq=1 tag=1/1
+900     C R 0+8 bio=1 rq=1
+1000    Q R 8+8 bio=2 pid=11 comm=fio
+1001    G R 8+8 bio=2
+1002    s R 8+8 bio=2 rq=2
+1003    D R 8+8 bio=2 rq=2 tag=1/2
+1250    C R 8+8 bio=2 rq=2
+"""
+"""Times are µs."""
+FILTERS = {
+    "devices": [{"spec": "vda", "disk": 1, "part": 0}, {"disk": 2, "part": 0}],
+    "ops": ["read"],
+    "comms": ["a*"],
+}
+
+
+def write(path: Path, text: str = LOAD, **header: Any) -> Path:
+    captures.write_log(path, events_of(text), header)
+    return path
+
+
+def told(cli: Cli, *arguments: str | Path) -> Any:
+    return json.loads(cli(*arguments).out)
+
+
+def test_an_empty_log_begins_when_its_recording_did(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log without events, whose header says when recording began
+    path = write(tmp_path / "empty.biotrail", "")
+    clock = captures.clock()
+    # WHEN it is reported on THEN that is its beginning, not the host's boot
+    time = told(cli, "report", "--json", path)["time"]
+    assert (time["begin_ns"], time["end_ns"]) == (clock["monotonic"], clock["monotonic"])
+    seen = told(cli, "report", "--json", write(tmp_path / "some.biotrail"))["time"]["begin"]
+    assert time["begin"][:10] == seen[:10]
+    assert time["begin"][:16] in cli("report", path).out
+    # AND so it is where it is compared
+    assert told(cli, "diff", "--json", path, path)["a"]["begin"] == time["begin"]
+
+
+def test_an_empty_log_of_an_unknown_time_says_so(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log without events, whose header has no clocks
+    path = write(tmp_path / "empty.biotrail", "", clocks={})
+    # WHEN it is reported on THEN no time is made up
+    assert told(cli, "report", "--json", path)["time"]["begin"] is None
+    assert "from an unknown time" in cli("report", path).out
+
+
+def test_the_last_interval_ends_with_the_log(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log that ends a quarter into its second interval
+    path = write(tmp_path / "log.biotrail")
+    # WHEN its report has a time series
+    found = told(cli, "report", "--interval", "1ms", "--json", path)
+    first, last = found["intervals"]
+    # THEN the last interval ends with the log, and its rates are of the time that it had
+    assert first["end_ns"] - first["begin_ns"] == 1_000_000
+    assert (last["begin_ns"], last["end_ns"]) == (first["end_ns"], found["time"]["end_ns"])
+    assert first["groups"][0]["ios_per_s"] == 1000
+    # which ends right after its last event
+    assert last["groups"][0]["ios_per_s"] == pytest.approx(4000, rel=1e-5)
+    assert last["groups"][0]["bytes_per_s"] == pytest.approx(4000 * 4096, rel=1e-5)
+    # AND the CSV says the same
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--interval", "1ms", "--csv", path).out)))
+    ends = {row["end_ns"] for row in rows if row["section"] == "intervals"}
+    assert ends == {str(first["end_ns"]), str(last["end_ns"])}
+
+
+def test_intervals_of_a_cut_begin_and_end_with_it(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a cut that begins when nothing happens, 400 µs before the second I/O
+    path = write(tmp_path / "log.biotrail")
+    start = captures.clock()["monotonic"]
+    base = captures.BASE_NS - start
+    begin, end = ((base + us * 1000) / 1e9 for us in (950, 1300))
+    # WHEN its report has a time series
+    found = told(
+        cli,
+        *("report", "--from", f"{begin:.9f}s", "--to", f"{end:.9f}s"),
+        *("--interval", "200us", "--json", path),
+    )
+    # THEN the intervals begin with the cut, and the last one ends with it
+    intervals = found["intervals"]
+    assert intervals[0]["begin_ns"] == found["time"]["begin_ns"]
+    assert intervals[-1]["end_ns"] == found["time"]["end_ns"]
+    assert found["time"]["begin_ns"] == captures.BASE_NS + 950_000
+    busy = sum(depth["active_ns"] for one in intervals for depth in one["depths"])
+    assert busy == 250_000
+    [device] = found["devices"]
+    depth = device["depth"]["queue"]
+    assert depth["active_ns"] + depth["idle_ns"] == pytest.approx(found["time"]["span_ns"], abs=2)
+
+
+def test_a_filtered_log_says_so_in_every_form(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log that was recorded with filters
+    path = write(tmp_path / "log.biotrail", filters=FILTERS)
+    # WHEN it is reported on
+    options = "-d vda --comm a* --op read"
+    # THEN the JSON has them, as options and one by one
+    found = told(cli, "report", "--json", path)["filters"]
+    assert (found["options"], found["devices"], found["ops"]) == (options, ["vda"], ["read"])
+    # AND the text says so at its top
+    head = cli("report", path).out.splitlines()[:4]
+    assert f"recorded with filters: {options}" in head
+    # AND so does each line of the CSV
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", "--no-guard", path).out)))
+    assert {row["filters"] for row in rows} == {options}
+    # AND so does the page
+    page = tmp_path / "out.html"
+    assert cli("report", "--html", page, path).status == 0
+    assert f'"options":"{options}"' in page.read_text()
+
+
+def test_what_a_filter_left_out_is_counted() -> None:
+    # GIVEN what a report says of filters that left out 1,234 bios, and of an interrupted log
+    told = {"options": "-d vda", "left_out_bios": 1234}
+    # WHEN it is put in words THEN the count is there where it is known
+    [line] = report_scope.lines({"filters": told})
+    assert line == "recorded with filters: -d vda (1,234 bios left out while recording)"
+    [line] = report_scope.lines({"filters": {**told, "left_out_bios": None}})
+    assert line == "recorded with filters: -d vda"
+
+
+def test_an_unfiltered_log_says_nothing(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of all devices WHEN it is reported on THEN there are no filters
+    path = write(tmp_path / "log.biotrail")
+    assert told(cli, "report", "--json", path)["filters"] is None
+    assert "filters" not in cli("report", path).out
+
+
+def test_what_was_chosen_is_said_at_the_top(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log WHEN a part of it is reported on
+    path = write(tmp_path / "log.biotrail")
+    head = cli("report", "--op", "read", "--from", "0s", path).out.splitlines()[:3]
+    # THEN the text says so at its top, and each line of the CSV
+    assert any(line.startswith("a part of the log: ") and "--op=read" in line for line in head)
+    text = cli("report", "--csv", "--no-guard", "--op", "read", path).out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["chosen"] for row in rows} == {"--op=read"}
+
+
+def test_each_operation_has_its_own_depth(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a read that takes 900 µs while two writes are queued for 300 µs each, one by one
+    path = write(
+        tmp_path / "log.biotrail",
+        """
+        0       Q R 0+8 bio=1 pid=11 comm=fio
+        100     Q W 100+8 bio=2 pid=11 comm=fio
+        400     c W 100+8 bio=2
+        500     Q W 200+8 bio=3 pid=11 comm=fio
+        800     c W 200+8 bio=3
+        900     c R 0+8 bio=1
+        1000    Q W 300+8 bio=4 pid=11 comm=fio
+        1000    c W 300+8 bio=4
+        """,
+    )
+    # WHEN it is reported on
+    [device] = told(cli, "report", "--json", path)["devices"]
+    # THEN the device had two in flight, and each operation one of its own
+    assert device["depth"]["queue"]["max"] == 2
+    depths = {one["operation"]: one["depth"]["queue"] for one in device["operations"]}
+    assert {op: depth["max"] for op, depth in depths.items()} == {"read": 1, "write": 1}
+    assert depths["read"]["active_ns"] == 900_000
+    assert depths["write"]["active_ns"] == 600_000
+    # AND active and idle are all of the time, as for the device
+    whole = device["depth"]["queue"]
+    for depth in depths.values():
+        assert depth["active_ns"] + depth["idle_ns"] == whole["active_ns"] + whole["idle_ns"]
+    assert depths["write"]["at_start"]["sum"] == 0
+
+
+# `--sort` and `--limit`: the same order, and the same word on what was left out, everywhere.
+
+__all__ = ["patient"]
+WITH_TABLES = ("report", "hist", "stacks", "slow", "top")
+
+
+def asked(cli: Cli, *arguments: str | Path) -> Any:
+    done = cli(*arguments)
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+VALUES = {
+    "count": lambda one: one["ios"],
+    "bytes": lambda one: one["bytes"],
+    "mean": lambda one: one["latency"]["mean_ns"],
+    "p99": lambda one: one["latency"]["p99_ns"],
+    "total": lambda one: one["latency"]["sum_ns"],
+}
+
+
+@pytest.mark.parametrize("name", [*WITH_TABLES, "dump"])
+def test_every_command_has_the_same_options(name: str) -> None:
+    # GIVEN a command that prints rows  WHEN its options are looked at
+    command = main.cli.get_command(click.Context(main.cli), name)
+    assert command is not None
+    shown = {one.name: one.opts for one in command.params if not getattr(one, "hidden", False)}
+    # THEN how many is -n, --limit, and the order is --sort
+    assert shown["limit"] == ["-n", "--limit"]
+    assert name == "dump" or shown["order"] == ["--sort"]
+
+
+@pytest.mark.parametrize(
+    ("name", "former"), [("stacks", "--top"), ("slow", "--top"), ("slow", "--slowest")]
+)
+def test_former_names_go_on_working_unseen(cli: Cli, name: str, former: str) -> None:
+    # GIVEN a name that the option had  WHEN help is read, and it is used
+    said = cli(name, "--help").out
+    # THEN it is not shown, and does what the new one does
+    assert f" {former} " not in said
+    if name == "slow":
+        old, new = (cli(name, option, "3", "--brief", SAMPLE) for option in (former, "-n"))
+        assert (old.status, old.out) == (0, new.out)
+        assert len([line for line in old.out.splitlines() if line.startswith("#")]) == 3
+    assert cli(name, former, "-1", SAMPLE).status == 2
+
+
+@pytest.mark.parametrize("order", VALUES)
+def test_a_report_is_sorted(cli: Cli, order: str) -> None:
+    # GIVEN a log of several processes and operations
+    value = VALUES[order]
+    # WHEN its report is sorted
+    found = asked(cli, "report", "--json", "--by", "process", "--sort", order, SAMPLE)
+    # THEN every list of groups is, the largest first, and none is left out
+    for name in ("processes", "cgroups", "cpus", "groups"):
+        values = [value(one) for one in found[name]]
+        assert values == sorted(values, reverse=True), name
+    values = [value(one) for one in found["devices"][0]["operations"]]
+    assert values == sorted(values, reverse=True)
+    whole = asked(cli, "report", "--json", "--by", "process", SAMPLE)
+    for name in ("processes", "cgroups", "cpus", "groups"):
+        assert len(found[name]) == len(whole[name])
+
+
+def test_a_report_says_what_it_leaves_out(cli: Cli) -> None:
+    # GIVEN a log of seven processes
+    whole = asked(cli, "report", "--json", SAMPLE)
+    more = len(whole["processes"]) - 2
+    assert more > 2
+    # WHEN two rows of each table are asked for
+    said = cli("report", "-n", "2", SAMPLE).out
+    told = asked(cli, "report", "-n", "2", "--json", SAMPLE)
+    rows = csv.DictReader(io.StringIO(cli("report", "-n", "2", "--csv", SAMPLE).out))
+    # THEN two are there, in every form, and the rest is counted
+    assert left_out(more) in said.split("Processes")[1]
+    assert told["processes"] == whole["processes"][:2]
+    assert told["left_out"]["processes"] == more
+    names = {row["process"] for row in rows if row["section"] == "processes"}
+    assert names == {one["process"] for one in told["processes"]}
+    # AND 0 shows all of them
+    assert "more row" not in cli("report", "--limit", "0", SAMPLE).out
+    assert asked(cli, "report", "--limit", "0", "--json", SAMPLE) == whole
+
+
+@pytest.mark.parametrize("order", ["count", "bytes", "mean", "p99", "total"])
+def test_histograms_are_sorted(cli: Cli, order: str) -> None:
+    # GIVEN a report of the same I/O, which has the figures
+    report = asked(cli, "report", "--json", SAMPLE)
+    value = VALUES[order]
+    wanted = sorted(report["devices"][0]["operations"], key=value, reverse=True)
+    # WHEN histograms are sorted  THEN they stand in the order of these
+    found = asked(cli, "hist", "--json", "--sort", order, SAMPLE)["histograms"]
+    assert [one["operation"] for one in found] == [one["operation"] for one in wanted]
+    # AND of one alone the others are counted
+    told = asked(cli, "hist", "--json", "--sort", order, "-n", "1", SAMPLE)
+    assert told["histograms"] == found[:1]
+    assert told["histograms_left_out"] == len(found) - 1
+    assert left_out(len(found) - 1, "histogram") in cli("hist", "-n", "1", SAMPLE).out
+
+
+def test_slow_says_what_it_leaves_out(cli: Cli) -> None:
+    # GIVEN a log of many I/Os  WHEN the three slowest are asked for
+    told = asked(cli, "slow", "--json", "-n", "3", SAMPLE)
+    said = cli("slow", "-n", "3", "--brief", SAMPLE).out.splitlines()
+    # THEN the head counts them all
+    total = told["counts"]["matching"]
+    assert said[0] == f"the slowest 3 of {total:,} I/Os (--limit 0 shows all)"
+    # AND, of a choice, also what it was made from
+    few = asked(cli, "slow", "--json", "--over", "1ms", SAMPLE)["counts"]
+    assert cli("slow", "-n", "3", "--brief", "--over", "1ms", SAMPLE).out.startswith(
+        f"the slowest 3 of {few['matching']:,} I/Os of 1 ms or more, among {few['ios']:,} I/Os "
+        "(--limit 0 shows all)"
+    )
+    # AND by size they stand by size
+    sizes = [
+        s["io"]["bytes"] for s in asked(cli, "slow", "--json", "--sort", "bytes", SAMPLE)["ios"]
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == 20
+    # AND 0 gives as many as are kept, and says that there are more
+    assert len(asked(cli, "slow", "--json", "-n", "0", SAMPLE)["ios"]) == 1000
+    assert (
+        " I/Os (1,000 at most: choose a part, docs/cuts.md)" in cli("slow", "-n", "0", SAMPLE).out
+    )
+
+
+def test_dump_says_that_more_follows(cli: Cli) -> None:
+    # GIVEN a log  WHEN five of its records are printed, and all
+    done, whole = cli("dump", "-n", "5", SAMPLE), cli("dump", "--limit", "0", SAMPLE)
+    # THEN standard error says that there are more
+    assert done.out.splitlines() == whole.out.splitlines()[:5]
+    assert "more records follow: --limit 0 shows all" in done.err
+    assert whole.err == ""
+    assert len(whole.out.splitlines()) > 13_000
+
+
+def drawn(height: int | None, limit: int | None = None, order: Order | None = None) -> list[str]:
+    """Lines of the sample's last snapshot on a terminal of 80 columns."""
+    console = Console(file=io.StringIO(), width=80, emoji=False, markup=False, highlight=False)
+    for part in parts(follow(SAMPLE)[-1], COST, 80, height, limit, order):
+        console.print(part)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("height", [10, 14, 20, 24, 31, 50])
+def test_top_fits_and_says_what_it_hides(height: int) -> None:
+    # GIVEN a terminal's height  WHEN a snapshot is drawn, and all of it
+    lines, whole = drawn(height), drawn(None, 0)
+    # THEN it fits, and its rows and those that it says to hide are all that there are
+    assert len(lines) <= height
+    hidden = sum(int(line.split()[1]) for line in lines if line.endswith(("more row", "more rows")))
+    assert hidden > 0 or len(whole) <= height
+    for head in ("in flight", "Q to C", "stages", "process", "slowest"):
+        shown = any(line.startswith(head) for line in lines)
+        assert shown or any("no room for: " in line and head in line for line in lines)
+
+
+@pytest.mark.usefixtures("patient")
+def test_top_is_sorted_and_limited() -> None:
+    # GIVEN a snapshot  WHEN it is sorted by p99  THEN processes stand by that
+    last = follow(SAMPLE)[-1]
+    wanted = sorted(last.minute.processes, key=lambda one: -one.latency.p99)
+    lines = drawn(None, 2, Order.P99)
+    at = next(place for place, line in enumerate(lines) if line.startswith("process "))
+    names = [line.split()[0] for line in lines[at + 2 : at + 4]]
+    assert names == [str(one.name["process"]) for one in wanted[:2]]
+    assert lines[at + 4] == left_out(len(wanted) - 2)
+
+
+def test_room_is_shared() -> None:
+    # GIVEN tables of some rows, and room  WHEN it is shared  THEN all that fits is used, evenly
+    assert fitting([1, 3, 16, 7, 10], 0, 100) == [1, 3, 16, 7, 10]
+    assert fitting([1, 3, 16, 7, 10], 2, 100) == [1, 2, 2, 2, 2]
+    assert fitting([1, 3, 16, 7, 10], 0, 22) == [1, 3, 2, 2, 1]
+    assert fitting([1, 3], 0, 3) == []
+    assert fitting([], 0, 3) == []

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pages say exists: commands with their options and values, files, and where links lead."""
+"""What is kept beside the code: links, pages of commands, completions, licences."""
 
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,8 @@ import pytest
 
 from biotrail.cli.main import cli
 from tests.support.paths import ROOT
+
+# What documents say exists: commands with their options and values, files, and where links lead.
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -146,3 +151,160 @@ def test_files_are_found() -> None:
     table = "| module of `converters/` | holds |\n|---|---|\n| `match/rules` | `no` |"
     found = ["tests/unit", "converters", "converters/match/rules"]
     assert list(files(f"`tests/unit/`\n\n{table}")) == found
+
+
+# share/ holds a man page for each command and shell completions, all of them up to date.
+
+SHARE = ROOT / "share"
+MAN_PAGES = sorted((SHARE / "man" / "man1").iterdir())
+SCRIPT = ROOT / "scripts" / "generate_share.py"
+
+
+def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_what_is_committed_is_up_to_date() -> None:
+    # GIVEN the tree  WHEN share/ is held against the command line  THEN nothing is stale
+    done = generate("--check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def names(above: str, group: click.Group, context: click.Context) -> Iterator[str]:
+    """Yield the pages' names of all commands of a group, and of those below."""
+    for name in group.list_commands(context):
+        yield f"{above}-{name}.1"
+        if isinstance(command := group.get_command(context, name), click.Group):
+            yield from names(f"{above}-{name}", command, click.Context(command))
+
+
+def test_each_command_has_its_page() -> None:
+    # GIVEN the subcommands  THEN there is a page for each, one for them all, and no other
+    context = cli.make_context("biotrail", [], resilient_parsing=True)
+    expected = {"biotrail.1", *names("biotrail", cli, context)}
+    assert {page.name for page in MAN_PAGES} == expected
+
+
+def test_stale_missing_and_surplus_files_are_found_and_mended(tmp_path: Path) -> None:
+    # GIVEN a tree where one file was changed, one is missing and one has no command any more
+    shutil.copytree(SHARE, tmp_path / "share")
+    pages = tmp_path / "share" / "man" / "man1"
+    (pages / "biotrail-slow.1").write_text("changed by hand\n")
+    (pages / "biotrail-top.1").unlink()
+    (pages / "biotrail-gone.1").write_text("")
+
+    # WHEN it is checked  THEN each is listed, and none is written
+    checked = generate("--check", "--root", str(tmp_path))
+    assert checked.returncode == 1
+    names = [f"biotrail-{name}.1" for name in ("gone", "slow", "top")]
+    assert checked.stdout.splitlines() == [f"stale: share/man/man1/{name}" for name in names]
+    assert "generate_share.py" in checked.stderr
+    assert (pages / "biotrail-slow.1").read_text() == "changed by hand\n"
+
+    # AND WHEN it is generated  THEN it is what is committed
+    assert generate("--root", str(tmp_path)).returncode == 0
+    assert {page.name: page.read_text() for page in pages.iterdir()} == {
+        page.name: page.read_text() for page in MAN_PAGES
+    }
+
+
+@pytest.mark.parametrize("page", MAN_PAGES, ids=lambda page: page.name)
+def test_a_page_is_formatted_without_warnings(page: Path) -> None:
+    # GIVEN a page  WHEN groff formats it with all warnings on  THEN it gives none
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed")
+    command = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    # AND it has the sections of a man page, and no markup is left over
+    lines = done.stdout.splitlines()
+    assert {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"} <= set(lines)
+    assert not [line for line in lines if re.match(r"\s*\.[A-Z]{2}\b", line) or "\\" in line]
+
+
+@pytest.mark.parametrize(
+    ("path", "first"),
+    [
+        ("bash-completion/completions/biotrail", "_biotrail_completion() {"),
+        ("zsh/site-functions/_biotrail", "#compdef biotrail"),
+        ("fish/vendor_completions.d/biotrail.fish", "function _biotrail_completion;"),
+    ],
+)
+def test_completions_call_the_command(path: str, first: str) -> None:
+    # GIVEN a shell's completion  THEN its first line is the one that the shell looks for
+    text = (SHARE / path).read_text()
+    assert text.splitlines()[0] == first
+    # AND it asks biotrail itself for what may follow
+    assert "_BIOTRAIL_COMPLETE=" in text
+
+
+# Every source file says in its first lines under which licence it is.
+
+SOURCES = {".py", ".c", ".h", ".toml", ".yaml", ".yml", ".sh", ".sql", ".js"}
+KERNEL_SIDE = "GPL-2.0-only OR BSD-2-Clause"
+USER_SIDE = "Apache-2.0"
+LIBRARY = Path("converters/analysis/page/echarts")  # not ours: it comes with its own licences
+FIRST_LINES = 2  # an interpreter line may come before
+
+
+def tracked_files() -> list[Path]:
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), "ls-files", "-z"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [path for name in names.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def is_source(path: Path) -> bool:
+    if path.suffix in SOURCES or path.name == "Makefile":
+        return True
+    return not path.suffix and path.read_bytes()[:2] == b"#!"
+
+
+def declared(path: Path) -> str | None:
+    for line in path.read_text(encoding="utf-8").splitlines()[:FIRST_LINES]:
+        _, mark, licence = line.partition("SPDX-License-Identifier: ")
+        if mark:
+            return licence.removesuffix("*/").removesuffix("-->").strip()
+    return None
+
+
+def is_kernel_side(path: Path) -> bool:
+    """Whether the file is compiled for the kernel: BPF programs and tests' modules."""
+    module = path.suffix in {".c", ".h"} and path.is_relative_to("tests/vm")
+    return path.parts[0] == "bpf" or path.name.endswith(".bpf.c") or module
+
+
+def test_every_source_file_declares_its_licence() -> None:
+    # GIVEN all files under version control that are source code
+    sources = [
+        path
+        for path in tracked_files()
+        if is_source(path) and path.relative_to(ROOT).parent != LIBRARY
+    ]
+    # WHEN their first lines are read  THEN each names the licence of its part of the tree
+    wrong = {
+        str(path.relative_to(ROOT)): licence
+        for path in sources
+        if (licence := declared(path))
+        != (KERNEL_SIDE if is_kernel_side(path.relative_to(ROOT)) else USER_SIDE)
+    }
+    assert len(sources) > 1
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("identifier", ["Apache-2.0", "GPL-2.0-only", "BSD-2-Clause"])
+def test_licence_texts_are_there(identifier: str) -> None:
+    # GIVEN an identifier that files use  THEN its text stands in LICENSES/ and LICENSE names it
+    assert (ROOT / "LICENSES" / f"{identifier}.txt").stat().st_size > 1000
+    assert identifier in (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_the_library_that_pages_embed_comes_with_its_licences() -> None:
+    # GIVEN the library's folder THEN it holds nothing without a licence, and LICENSE tells of it
+    names = {path.name for path in (ROOT / LIBRARY).iterdir()}
+    parts = {"LICENSE-d3", "LICENSE-tslib", "LICENSE-zrender"}
+    assert names == {"LICENSE", "NOTICE", "README.md", "echarts.min.js", *parts}
+    assert str(LIBRARY) in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    # AND a page that holds the library holds its notice
+    head = (ROOT / LIBRARY / "echarts.min.js").read_text(encoding="utf-8")[:500]
+    assert "Licensed to the Apache Software Foundation" in head

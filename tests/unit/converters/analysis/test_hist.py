@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hist: values fall into the right buckets, and look as people know them."""
+"""Distributions and sums of I/Os: buckets, sketches, and compiled loops beside numpy."""
 
 import json
+import math
 import random
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions import depth, samples, sketch, sums
+from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.distribution import (
     MOST_COLUMNS,
     Columns,
@@ -20,6 +26,18 @@ from biotrail.converters.analysis.distributions.distribution import (
     Question,
     Scale,
 )
+from biotrail.converters.analysis.distributions.sketch import (
+    RELATIVE_ERROR,
+    add_grouped,
+    bucket_begin,
+    buckets_of,
+)
+from biotrail.converters.analysis.distributions.sketch import Distribution as SketchDistribution
+from biotrail.converters.analysis.figures import SHARES
+from biotrail.converters.analysis.report import tails
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.events import distinct
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import NEVER, Stage
 from biotrail.converters.pipeline import Trace
 from biotrail.text import hist as hist_text
@@ -28,8 +46,11 @@ from tests.scenarios.tools import events_of, tables_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.support import captures
+from tests.support.both_ways import uncompiled
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
+
+# hist: values fall into the right buckets, and look as people know them.
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLKTRACE = ROOT / "tests" / "data" / "blktrace"
@@ -322,3 +343,249 @@ def test_blktrace_files(cli: Cli, name: str) -> None:
 def test_a_heat_map_says_what_it_counts(what: str, words: str) -> None:
     # GIVEN shades up to 3 WHEN they are explained THEN what is counted has its name
     assert Shades(" .:@", coloured=False).legend(3, what).endswith(words)
+
+
+# Distributions beside what numpy finds exactly.
+
+MANY = settings(max_examples=150, deadline=None)
+value = st.one_of(
+    st.integers(0, 300),
+    st.integers(0, 10**7),
+    st.integers(0, 1 << 52),
+    st.sampled_from([0, 1, 127, 128, 255, 256, 511, 512, (1 << 40) - 1, 1 << 40]),
+)
+values = st.lists(value, min_size=1, max_size=400)
+
+
+def counted(numbers: list[int]) -> SketchDistribution:
+    made = SketchDistribution()
+    made.add(np.array(numbers, dtype=np.int64))
+    return made
+
+
+def exact(numbers: list[int], share: float) -> int:
+    """The smallest value that at least this share of all do not pass."""
+    ranks = np.sort(np.array(numbers, dtype=np.int64))
+    return int(ranks[max(math.ceil(share * len(ranks) - 1e-9), 1) - 1])
+
+
+def state(of: SketchDistribution) -> tuple[object, ...]:
+    return of.count, of.sum, of.min, of.max, of.buckets()
+
+
+@MANY
+@given(values)
+def test_percentiles_are_within_the_error_that_is_told(numbers: list[int]) -> None:
+    # GIVEN any values WHEN they are counted
+    made = counted(numbers)
+    shares = [0.0, *SHARES, 1.0]
+    # THEN each percentile is as near to the exact one as promised
+    for share, found in zip(shares, made.percentiles(shares), strict=True):
+        true = exact(numbers, share)
+        assert abs(found - true) <= true * RELATIVE_ERROR, (share, found, true)
+    # AND from below, at most twice as far
+    for share, found in zip(shares, made.percentiles(shares, low=True), strict=True):
+        true = exact(numbers, share)
+        assert true * (1 - 2 * RELATIVE_ERROR) <= found <= true
+    # AND the rest is exact
+    assert (made.count, made.sum) == (len(numbers), sum(numbers))
+    assert (made.min, made.max) == (min(numbers), max(numbers))
+    assert made.mean == sum(numbers) / len(numbers)
+
+
+@MANY
+@given(st.lists(values, min_size=1, max_size=5), st.randoms())
+def test_parts_add_up_in_any_order(parts: list[list[int]], random: object) -> None:
+    # GIVEN values in parts, and all of them in another order
+    whole = [number for part in parts for number in part]
+    random.shuffle(whole)  # type: ignore[attr-defined]
+    # WHEN the parts are counted one by one, and merged
+    merged = SketchDistribution()
+    for part in parts:
+        merged.merge(counted(part))
+    one_by_one = SketchDistribution()
+    for part in parts:
+        one_by_one.add(np.array(part, dtype=np.int64))
+    # THEN both are what counting all at once gives
+    assert state(merged) == state(one_by_one) == state(counted(whole))
+
+
+@MANY
+@given(st.lists(st.tuples(st.integers(0, 4), value), max_size=300))
+def test_groups_are_counted_as_if_each_were_alone(rows: list[tuple[int, int]]) -> None:
+    # GIVEN values of five groups WHEN all are counted at once
+    into = [SketchDistribution() for _ in range(5)]
+    codes = np.array([code for code, _ in rows], dtype=np.int64)
+    add_grouped(codes, np.array([v for _, v in rows], dtype=np.int64), into)
+    # THEN each has its own
+    for code, made in enumerate(into):
+        assert state(made) == state(counted([v for c, v in rows if c == code]))
+
+
+@MANY
+@given(values)
+def test_powers_of_two_are_exact(numbers: list[int]) -> None:
+    # GIVEN any values WHEN they are shown by powers of two
+    rows = counted(numbers).log2()
+    # THEN each row holds what is in it, and all rows hold all
+    for begin, end, count in rows:
+        assert sum(begin <= number < end for number in numbers) == count > 0
+    assert sum(count for *_, count in rows) == len(numbers)
+
+
+@given(st.integers(0, (1 << 53) - 1))
+def test_each_value_lies_in_its_bucket(number: int) -> None:
+    bucket = int(buckets_of(np.array([number]))[0])
+    assert bucket_begin(bucket) <= number < bucket_begin(bucket + 1)
+
+
+@pytest.mark.parametrize("shape", ["lognormal", "two modes", "heavy tail"])
+def test_a_million_latencies_stay_small_and_near(shape: str) -> None:
+    # GIVEN a million latencies as devices have them
+    rng = np.random.default_rng(7)
+    usual = np.exp(rng.normal(11, 0.8, 1_000_000))
+    if shape == "two modes":
+        usual[::50] *= 300
+    if shape == "heavy tail":
+        usual = 20_000 * (1 + rng.pareto(1.1, 1_000_000))
+    numbers = np.minimum(usual, 2**45).astype(np.int64)
+    # WHEN they are counted, window after window
+    made = SketchDistribution()
+    for part in np.array_split(numbers, 20):
+        made.add(part)
+    # THEN the percentiles are near
+    for share, found in zip(SHARES, made.percentiles(SHARES), strict=True):
+        true = int(np.quantile(numbers, share, method="inverted_cdf"))
+        assert abs(found - true) <= true * RELATIVE_ERROR
+    # AND there are at most so many buckets, however many values came
+    assert len(made.buckets()) <= 45 * 128
+
+
+def test_nothing_is_zeros_and_less_than_nothing_is_nothing() -> None:
+    made = SketchDistribution()
+    made.add(np.zeros(0, dtype=np.int64))
+    assert (made.mean, made.percentiles(SHARES), made.buckets()) == (0.0, [0] * 4, [])
+    made.add(np.array([-5, 5]))
+    assert (made.min, made.max, made.sum) == (0, 5, 5)
+
+
+# Sums of I/Os by compiled loops, by their sources uncompiled, and by numpy: all the same.
+
+LOOPS = uncompiled("converters/analysis/distributions/sum_loops.py")
+NUMBERING = uncompiled("converters/events/distinct_loops.py")
+USERS = (sums, sketch, depth, samples, tails)
+LOGS = ("biotrail/data/demo.biotrail", "tests/data/calls/ext4-on-loop.biotrail")
+VALUE = st.integers(-3, 1 << 40) | st.integers(-(1 << 63), (1 << 62))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, loops: ModuleType, numbering: ModuleType) -> None:
+    for module in USERS:
+        monkeypatch.setattr(module, "loops", loops)
+    monkeypatch.setattr(distinct, "loops", numbering)
+
+
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("interval", [0, 10_000_000])
+def test_a_report_is_the_same_uncompiled(monkeypatch, log, interval) -> None:
+    # GIVEN a log's report by the compiled loops
+    def made() -> object:
+        trace = Trace(ROOT / log)
+        return make_report(trace, interval=interval, by="process")
+
+    compiled = plainly(made())
+    # WHEN it is made by the loops' sources THEN it is the same
+    use(monkeypatch, LOOPS, NUMBERING)
+    assert plainly(made()) == compiled
+
+
+def plainly(value: object) -> object:
+    """A report as plain values, distributions and arrays too."""
+    if isinstance(value, SketchDistribution):
+        rows = [part.tolist() for part in value.rows()]
+        return (value.count, value.sum, value.min, value.max, rows)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plainly(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plainly(one) for one in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plainly(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value
+
+
+@MANY
+@given(st.lists(VALUE, max_size=60), st.booleans())
+def test_distinct_values_are_those_of_numpy(values: list[int], compiled: bool) -> None:
+    # GIVEN values WHEN they are numbered by the loops
+    column = np.array(values, np.int64)
+    before, distinct.loops = distinct.loops, distinct.loops if compiled else NUMBERING
+    try:
+        names, rows, of = distinct_values(column)
+    finally:
+        distinct.loops = before
+    # THEN the names, first rows and numbers are numpy's
+    found = np.unique(column, return_index=True, return_inverse=True)
+    assert [part.tolist() for part in found] == [names.tolist(), rows.tolist(), of.tolist()]
+
+
+def test_too_many_values_are_numbered_by_numpy() -> None:
+    # GIVEN more different values than the loop tells apart
+    column = np.arange(distinct._MOST_NAMES + 9)[::-1].copy()
+    # WHEN they are numbered THEN each has its own
+    names, rows, of = distinct_values(column)
+    assert np.array_equal(names[of], column)
+    assert np.array_equal(column[rows], names)
+
+
+@MANY
+@given(st.lists(st.tuples(st.integers(0, 4), VALUE), max_size=60), st.booleans(), st.booleans())
+def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
+    # GIVEN values of five groups
+    codes, values = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+    values = np.minimum(values, 1 << 50)
+    wanted = [SketchDistribution() for _ in range(5)]
+    for code, value in zip(codes.tolist(), values.tolist(), strict=True):
+        if negative or value >= 0:
+            wanted[code].add(np.array([value]))
+    # WHEN all are counted at once
+    made = [SketchDistribution() for _ in range(5)]
+    before, sketch.loops = sketch.loops, sketch.loops if compiled else LOOPS
+    try:
+        add_grouped(codes, values, made, negative=negative)
+    finally:
+        sketch.loops = before
+    # THEN each group has its own
+    assert plainly(made) == plainly(wanted)
+
+
+@MANY
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12), max_size=4),
+    st.sampled_from([0, 7, 40]),
+    st.integers(0, 3),
+)
+def test_depths_are_those_of_sorting(windows, interval: int, origin: int) -> None:
+    # GIVEN windows of 40 ns with beginnings and ends of I/Os, after the origin
+    made: list[Depth] = []
+    for update, loops in (
+        (Depth._update_sorted, depth.loops),
+        (Depth.update, depth.loops),
+        (Depth.update, LOOPS),
+    ):
+        before, depth.loops = depth.loops, loops
+        try:
+            # WHEN the depth is followed by sorting, compiled and uncompiled
+            one = Depth(100 - origin, interval)
+            for number, window in enumerate(windows):
+                begin = 100 + 40 * number
+                times = {way: sorted(begin + at for at, is_up in window if is_up == way)
+                         for way in (True, False)}  # fmt: skip
+                up, down = (np.array(times[way], np.int64) for way in (True, False))
+                update(one, begin, begin + 40, up, down)
+        finally:
+            depth.loops = before
+        made.append(one)
+    # THEN all are the same
+    assert all(isinstance(span, Span) for span in made[0].spans.values())
+    assert plainly(made[0]) == plainly(made[1]) == plainly(made[2])

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report's figures beside plain sums over the same log's tables."""
 
+import io
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,34 +14,36 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from biotrail.cli.reporting.page import collect
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.choosing.select import Selection
+from biotrail.converters.analysis.distributions import flow
 from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.series import Series
 from biotrail.converters.analysis.figures import as_json
+from biotrail.converters.analysis.fleet.part import read_part
+from biotrail.converters.analysis.report.csv import lines
+from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.report import Reporter, make_report
 from biotrail.converters.analysis.report.tree import GroupReport, Report
-from biotrail.converters.events.tables import (
-    NEVER,
-    STAGE_NAMES,
-    Bios,
-    RequestKind,
-    Requests,
-    Stage,
-)
+from biotrail.converters.analysis.stacks.stacks import StackTable
+from biotrail.converters.events.tables import NEVER, STAGE_NAMES, Bios, RequestKind, Requests, Stage
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.lifecycles.cutting import Span
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.converters.pipeline import Trace
-from tests.scenarios import cases
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.text.report import verdict
+from tests.scenarios import cases, stacks
 from tests.scenarios.tools import Tables, events_of, read
 from tests.support import captures
+from tests.support.cli_runner import Cli
+from tests.support.followed_logs import follow, patient
+from tests.support.path_logs import PathLog
 from tests.support.paths import ROOT
-from tests.support.window_loads import (
-    followed,
-    loads,
-    piece,
-    write,
-)
+from tests.support.window_loads import HEADER, followed, loads, piece, write
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLKTRACE = ROOT / "tests" / "data" / "blktrace"
@@ -438,3 +442,399 @@ def test_a_log_without_events_has_a_report(tmp_path: Path) -> None:
     assert report.total.bios.ios == 0
     assert report.devices == report.intervals == []
     assert as_json(report)["time"]["span_ns"] == 0
+
+
+# Data is what is transferred: discards, write zeroes and secure erases are counted apart.
+
+WRITE, DISCARD, SECURE_ERASE, WRITE_ZEROES = 1, 3, 5, 9
+MIB = 1 << 20
+OPERATIONS = [
+    (DISCARD, "discarded"),
+    (WRITE_ZEROES, "zeroed"),
+    (SECURE_ERASE, "erased"),
+]
+
+
+def log(tmp_path: Path, op: int) -> Path:
+    """A process that writes 1 MiB and acts on 8 MiB, the latter in flight all the time."""
+    made = PathLog()
+    made.task(42, b"rm")
+    made.bio(100, 900, opf=op, size=8 * MIB)
+    made.bio(200, 300, opf=WRITE, size=MIB)
+    return made.write(tmp_path / "log.biotrail")
+
+
+@pytest.mark.parametrize(("op", "word"), OPERATIONS)
+def test_what_moves_no_data_is_no_data(tmp_path: Path, op: int, word: str) -> None:
+    # GIVEN a log with a write, and an operation on a range WHEN it is reported on
+    trace = Trace(log(tmp_path, op))
+    report = make_report(trace, by="process")
+    # THEN every sum has the write as data, and the range by itself
+    key = f"{word}_bytes"
+    told = as_json(report)
+    assert told["format"] == 2
+    for group in (told["total"], told["devices"][0]["total"], *told["processes"], *told["groups"]):
+        assert (group["bytes"], group["done_bytes"], group[key]) == (MIB, MIB, 8 * MIB)
+        assert (group["size"]["count"], group["size"]["sum_bytes"]) == (1, MIB)
+        assert (group["ranges"]["count"], group["ranges"]["sum_bytes"]) == (1, 8 * MIB)
+    for line in lines(report):
+        if line["section"] in ("total", "groups") and line["of"] == "bios":
+            assert (line["bytes"], line[key]) == (MIB, 8 * MIB)
+    # THEN nor was it data that was in flight beside the write
+    [tail] = [one for one in report.tails if one.operation == "write"] or [None]
+    assert tail is None or (tail.beside, tail.beside_others) == (0, 0)
+
+
+@pytest.mark.parametrize(("op", "word"), OPERATIONS)
+def test_tables_and_head_say_what_it_was(tmp_path: Path, cli: Cli, op: int, word: str) -> None:
+    # GIVEN such a log WHEN its report is printed
+    text = cli("report", str(log(tmp_path, op)), "--by", "process").out
+    # THEN the head, and a column of each table, have the range
+    assert f"2 bios, 1.0 MiB, 8.0 MiB {word}" in text
+    [head, row] = [
+        x for x in text.split("By process")[1].splitlines() if "I/O/s" in x or x.startswith("rm")
+    ][:2]
+    assert word in head
+    assert "8.0 MiB" in row
+
+
+def test_call_stacks_do_not_weigh_ranges(tmp_path: Path) -> None:
+    # GIVEN such a log WHEN its callers are added up
+    trace = Trace(log(tmp_path, DISCARD))
+    table = StackTable(trace.context)
+    for window in trace.lifecycles():
+        table.add(window)
+    # THEN bytes are those of the write
+    assert sum(one.bytes for one in table.callers()) == MIB
+
+
+# The report's division of time among devices that stand on each other.
+
+
+def test_stacked_devices_tell_where_the_time_went(tmp_path: Path) -> None:
+    # GIVEN a volume on dm-crypt on a mirror on two disks
+    case = next(c for c in stacks.CASES if "dm-crypt" in c.name)
+    path = tmp_path / "log.biotrail"
+    captures.write_log(path, events_of(case.given), HEADER)
+    # WHEN it is reported on
+    trace = Trace(path)
+    tables, report = read(path), make_report(trace, trace.lifecycles())
+    # THEN each child is under its parent, and the three parts add up to the parents' time
+    children = tables.bios.take(tables.bios.parent != NEVER)
+    assert sum(pair.children for pair in report.stacked) == len(children) > 0
+    row = {number: i for i, number in enumerate(tables.bios.number.tolist())}
+    parents = [row[number] for number in children.parent.tolist()]
+    whole = (tables.bios.complete - tables.bios.queue)[parents].sum()
+    parts = sum(p.to_child.sum + p.child.sum + p.from_child.sum for p in report.stacked)
+    assert parts == whole
+
+
+def test_a_flush_of_an_upper_device_is_a_flush_below_too() -> None:
+    # GIVEN a bio that fsync queued on an upper device, empty and with REQ_PREFLUSH, and its child
+    trace = Trace(SAMPLE)
+    bios = next(w.bios for w in trace.lifecycles() if len(w.bios) > 1).take(np.arange(2))
+    write, preflush = trace.context.op_number("write"), trace.context.flag_mask("PREFLUSH")
+    bios.opf[:], bios.bytes[:], bios.dev[:] = write | preflush, 0, (1, 2)
+    bios.parent[:] = (NEVER, bios.number[0])
+    # WHEN its time is divided
+    stacked = Stacked()
+    stacked.add(SimpleNamespace(bios=bios), trace.context)  # type: ignore[arg-type]
+    # THEN it is under flush, as it is in all other tables
+    assert list(stacked.by_pair) == [(1, 2, trace.context.op_number("flush"))]
+
+
+# I/O of stacked devices counts once, as it was submitted; by device each device's own.
+
+__all__ = ["patient"]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """The log of one write to a volume on dm-crypt on a mirror on two disks: five bios."""
+    case = next(c for c in stacks.CASES if "dm-crypt" in c.name)
+    path = tmp_path / "log.biotrail"
+    captures.write_log(path, events_of(case.given), HEADER)
+    return path
+
+
+def reported(path: Path, window: int = 1 << 20, devices: tuple[str, ...] = (), **how: Any) -> Any:
+    trace = Trace(path)
+    windows = Selection(Choice(trace.context, devices)).of(trace.lifecycles(window))
+    return as_json(make_report(trace, windows, **how))
+
+
+def test_a_write_to_a_mirror_is_one_write(mirror: Path) -> None:
+    # GIVEN a write that became four more bios WHEN it is reported on
+    one = reported(mirror, by="process")
+    size = one["total"]["bytes"]
+    # THEN it is one bio of its size for all, and in each list
+    assert one["total"]["ios"] == 1 and size > 0
+    assert one["lower"] == {"bios": 4, "bytes": 4 * size}
+    for name in ("processes", "cgroups", "cpus", "groups"):
+        assert [(g["ios"], g["bytes"]) for g in one[name]] == [(1, size)], name
+    # AND each device has its own, of which certainty is counted, too
+    assert [d["total"]["ios"] for d in one["devices"]] == [1] * 5
+    assert sum(one["certainty"].values()) == 5
+
+
+@pytest.mark.parametrize("by", ["device", None])
+def test_groups_of_devices_have_each_devices_own(mirror: Path, by: str | None) -> None:
+    # GIVEN the same WHEN it is grouped by device, and over time
+    one = reported(mirror, by=by, interval=10**9)
+    # THEN each device has its bio
+    assert len(one["groups"]) == (5 if by else 0)
+    assert len([g for i in one["intervals"] for g in i["groups"]]) == 5
+    # AND groups of anything else over time have it once
+    once = reported(mirror, by="op", interval=10**9)
+    assert [g["ios"] for i in once["intervals"] for g in i["groups"]] == [1]
+
+
+def test_windows_change_nothing(mirror: Path) -> None:
+    # GIVEN the same WHEN it is read at once and event by event THEN the figures are the same
+    assert reported(mirror) == reported(mirror, window=1)
+
+
+def test_a_lower_device_alone_has_its_bios(mirror: Path) -> None:
+    # GIVEN the same WHEN devices are chosen whose upper bio is left out
+    devices = reported(mirror)["devices"]
+    lower = [d["device"] for d in devices if not d["stacked_on"]]
+    one = reported(mirror, devices=tuple(lower))
+    # THEN their bios count
+    assert len(lower) == 2
+    assert (one["total"]["ios"], one["lower"]["bios"]) == (2, 0)
+    # AND with the uppermost beside them, whatever lies between, it is that one alone
+    [top] = {d["device"] for d in devices} - {n for d in devices for n in d["stacked_on"]}
+    one = reported(mirror, devices=(top, *lower))
+    assert (one["total"]["ios"], one["lower"]["bios"]) == (1, 2)
+
+
+def test_the_page_has_it_once(mirror: Path) -> None:
+    # GIVEN the same WHEN its page is made
+    data = collect(lambda: Trace(str(mirror)))
+    # THEN all devices together have one write, over time too, and each device has its own
+    assert [one["ios"] for one in data["operations"]] == [1]
+    ios = {(s["device"], s["operation"]): sum(s["ios"]) for s in data["timeline"]["series"]}
+    assert ios[None, None] == 1
+    assert sorted(n for (device, op), n in ios.items() if device and not op) == [1] * 5
+
+
+@pytest.mark.usefixtures("patient")
+def test_top_has_it_once(mirror: Path) -> None:
+    # GIVEN the same WHEN it is followed
+    shown = [one.now for one in follow(mirror)]
+    # THEN rates and processes have it once, the rows of devices each
+    assert sum(one.total.bios.ios for one in shown) == 1
+    assert sum(g.ios for one in shown for g in one.processes) == 1
+    assert sum(o.bios.ios for one in shown for o in one.operations) == 5
+
+
+@pytest.mark.parametrize(("by", "groups"), [("host", [1]), ("device", [1] * 5)])
+def test_a_fleet_has_it_once(mirror: Path, by: str, groups: list[int]) -> None:
+    # GIVEN the same WHEN it is a part of a fleet
+    trace = Trace(mirror)
+    part = read_part(trace, trace.lifecycles(), by, {}, [])
+    # THEN the fleet and the host have it once, devices each
+    assert sum(both.bios["ios"] for both in part.whole.operations.values()) == 1
+    found = [sum(b.bios["ios"] for b in s.operations.values()) for s in part.groups.values()]
+    assert found == groups
+
+
+def test_the_text_says_so(cli: Cli, mirror: Path) -> None:
+    # GIVEN the same WHEN it is printed THEN the head says what is not in it
+    out = " ".join(cli("report", mirror).out.split())
+    assert " 1 bio, " in out
+    assert "4 further bios" in out and "I/O counts once, as it was submitted" in out
+
+
+# How many I/Os were in flight where it is not known of each when it ended.
+
+HEAD = "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n"
+MS = 1_000_000
+
+
+def line(at_us: int, event: str) -> str:
+    """A line of ftrace's text."""
+    return f"  a-5402  [002] .....  {at_us // 10**6:5d}.{at_us % 10**6:06d}: {event}\n"
+
+
+def text(lines: list[str]) -> Trace:
+    """A trace of ftrace's text."""
+    return Trace(open_source(io.BytesIO((HEAD + "".join(lines)).encode())))
+
+
+def half() -> list[str]:
+    """200 reads, one per ms, each 200 us in the device; every second completion is missing."""
+    found = []
+    for n in range(200):
+        at, where = 10_000_000 + 1000 * n, 1000 + 8 * n
+        found.append(line(at, f"block_rq_issue: 8,0 R 4096 () {where} + 8 [a]"))
+        if n % 2 == 0:
+            found.append(line(at + 200, f"block_rq_complete: 8,0 R () {where} + 8 [0]"))
+    return found
+
+
+def issued(trace: Trace, window: int = 250_000) -> dict[str, Any]:
+    """The report's figures of requests in flight on its only device."""
+    [device] = make_report(trace, trace.lifecycles(window)).devices
+    return as_json(device.issued)
+
+
+@pytest.mark.parametrize("window", [1, 7, 50, 250_000])
+def test_lost_completions_leave_bounds(window: int) -> None:
+    # GIVEN reads of which every second completion was lost / WHEN their depth is asked for, in
+    # windows of any size
+    found = issued(text(half()), window)
+    # THEN it counts what is known to have been in flight: one, for a tenth of the time
+    assert found["mean"] == pytest.approx(0.1, rel=0.01)
+    assert (found["max"], found["active_ns"]) == (1, 20 * MS)
+    # AND says for how many the end is not known, and what may have been in flight at most
+    assert found["unended"] == 100
+    assert found["high"]["max"] == 100
+    assert found["high"]["mean"] == pytest.approx(49.85, rel=0.001)
+
+
+def test_nothing_is_said_where_all_ends_are_known() -> None:
+    # GIVEN reads with their completions / WHEN their depth is asked for
+    lines = half()
+    known = [pair for pair in pairwise(lines) if "complete" in pair[1]]
+    found = issued(text([line for pair in known for line in pair]))
+    # THEN there is one figure
+    assert (found["unended"], found["high"]) == (0, None)
+
+
+def event(letter: str, us: int, address: int, sector: int, **facts: Any) -> dict[str, Any]:
+    """An event of a read of 4 KiB whose bio and request have an address each."""
+    common = {"cpu": 0, "dev": captures.device_number("7:1"), "rwbs": "R", "sector": sector}
+    common |= {"sectors": 8, "pid": 7, "tgid": 7, "comm": "a", "bio": 0x1000 + address * 16}
+    request = {"rq": 0x9000 + address * 16, "bios": 1, "tag": (address, -1)}
+    return {**common, **request, "letter": letter, "ns": us * 1000, **facts}
+
+
+def read_bounds(
+    begin: int, address: int, sector: int, end: int | None = None
+) -> list[dict[str, Any]]:
+    """Its Q, G, s and D, and its C where `end` (us) says when."""
+    found = [event(letter, begin, address, sector) for letter in "QGsD"]
+    if end is not None:
+        found.append(event("C", end, address, sector, bytes=4096, err=0))
+    return found
+
+
+@pytest.mark.parametrize("window", [1, 3, 250_000])
+def test_an_address_that_is_used_again_bounds_the_time(tmp_path: Path, window: int) -> None:
+    # GIVEN a log with kernel pointers: a read whose completion was not recorded, and whose bio and
+    # request are used again 500 us later; and one that is in flight when the log ends
+    events = [
+        *read_bounds(1000, 1, 8),
+        *read_bounds(1500, 1, 64, end=1700),
+        *read_bounds(2000, 2, 128),
+        *read_bounds(3000, 3, 256, end=3100),
+    ]
+    log = captures.write_log(tmp_path / "a.biotrail", events)
+    # WHEN the depth is asked for
+    found = issued(Trace(log), window)
+    # THEN of the first the end is not known: it was in flight for 0 to 500 us
+    assert found["unended"] == 1
+    assert found["high"]["active_ns"] - found["active_ns"] == 500_000
+    # AND the other is: it is in flight to the end, where two are
+    assert (found["max"], found["high"]["max"]) == (2, 2)
+    assert found["active_ns"] == 200_000 + 1_100_001
+
+
+def test_too_much_to_hold_back_changes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a read that never ends beside many, and room to hold back few
+    monkeypatch.setattr(flow, "MOST_HELD", 20)
+    lines = [line(9_999_000, "block_rq_issue: 8,0 R 4096 () 8 + 8 [a]")]
+    for n in range(200):
+        at, where = 10_000_000 + 1000 * n, 1000 + 8 * n
+        lines.append(line(at, f"block_rq_issue: 8,0 R 4096 () {where} + 8 [a]"))
+        lines.append(line(at + 200, f"block_rq_complete: 8,0 R () {where} + 8 [0]"))
+    # WHEN its depth is asked for, window by window
+    found = issued(text(lines), 10)
+    # THEN it is between what it is without that read and with it
+    assert 0.19 < found["mean"] <= 1.21
+    assert found["high"]["mean"] == pytest.approx(1.2, rel=0.01)
+    assert found["unended"] == 1
+
+
+# Rates, depths and intervals are of the time that was recorded, not of that of the events.
+
+START = captures.clock()["monotonic"]
+TOOK = 100_000
+
+
+def two_reads(path: Path, stopped: int | None = 4 * SECOND, backend: str = "core") -> Trace:
+    """Reads of 100 µs that begin 1 s and 2 s after recording began, which lasted for 4 s."""
+    words = []
+    for number, at in enumerate((1_000_000, 2_000_000)):
+        where = f"R {4096 * number}+8"
+        words += [f"{at} Q {where} bio={number + 1:x}", f"{at} s {where} rq={number + 1:x}"]
+        words += [f"{at} G {where} bio={number + 1:x}"]
+        words += [f"{at + 100} C {where} bio={number + 1:x} rq={number + 1:x}"]
+    log = captures.write_log(
+        path / "log.biotrail",
+        events_of("\n".join(words)),
+        {"backend": backend},
+        chunks=2,
+        stopped=stopped,
+    )
+    return Trace(log)
+
+
+def reported_log(trace: Trace, interval: int = 0, window_events: int = WINDOW_EVENTS) -> Report:
+    reporter = Reporter(trace.context, interval)
+    for window in trace.lifecycles(window_events, small=window_events < 10):
+        reporter.add(window)
+    return reporter.finish(trace)
+
+
+@pytest.mark.parametrize("window_events", [1, WINDOW_EVENTS])
+def test_figures_are_of_the_recorded_time(tmp_path: Path, window_events: int) -> None:
+    # GIVEN a recording of 4 s with I/O from 1 s to 2.0001 s WHEN it is reported on
+    report = reported_log(two_reads(tmp_path), SECOND, window_events)
+    # THEN its time, rates, activity and intervals are of the 4 s, whatever windows it was read in
+    assert (report.begin_ns, report.end_ns) == (START, START + 4 * SECOND)
+    assert report.total.bios.ios_per_s == 0.5
+    assert report.time_of == "recording"
+    assert as_json(report)["time"]["of"] == "recording"
+    [device] = report.devices
+    assert (device.queue.active_ns, device.queue.idle_ns) == (2 * TOOK, 4 * SECOND - 2 * TOOK)
+    assert device.queue.mean == pytest.approx(2 * TOOK / (4 * SECOND))
+    ios = [sum(one.ios for one in part.groups) for part in report.intervals]
+    assert ios == [0, 1, 1, 0]
+    # and the first sentences say that the device was idle
+    assert "mostly-idle" in {one.rule for one in verdict.verdict(report)}
+
+
+def test_a_cut_is_of_the_cuts_time(tmp_path: Path) -> None:
+    # GIVEN the recording from 1.5 to 3.5 s
+    trace = two_reads(tmp_path)
+    trace.restrict(Span(START + 3 * SECOND // 2, START + 7 * SECOND // 2))
+    # WHEN it is reported on THEN its time is that
+    report = reported_log(trace)
+    assert (report.span_ns, report.total.bios.ios_per_s) == (2 * SECOND, 0.5)
+    assert report.devices[0].queue.idle_ns == 2 * SECOND - TOOK
+
+
+def test_an_interrupted_recording_ends_with_its_last_chunk(tmp_path: Path) -> None:
+    # GIVEN a log without an end of the recording WHEN it is reported on
+    report = reported_log(two_reads(tmp_path, stopped=None))
+    # THEN its time is up to the last chunk's clock, which here is that of the last event
+    assert (report.begin_ns, report.end_ns) == (START, START + 2 * SECOND + TOOK + 1)
+
+
+def test_a_recording_that_does_not_say_is_from_event_to_event(tmp_path: Path) -> None:
+    # GIVEN the same events, recorded by another tool WHEN they are reported on
+    report = reported_log(two_reads(tmp_path, backend="perf"))
+    # THEN their time is that of the events, and this is said
+    assert report.time_of == "events"
+    assert (report.begin_ns - START, report.span_ns) == (SECOND, SECOND + TOOK)
+    assert as_json(report)["time"]["of"] == "events"
+
+
+def test_an_idle_recording_has_its_time(tmp_path: Path) -> None:
+    # GIVEN a recording of a second without any event WHEN it is reported on
+    trace = Trace(captures.write_log(tmp_path / "idle.biotrail", [], stopped=SECOND))
+    report = reported_log(trace, SECOND)
+    # THEN it is of that second
+    assert (report.span_ns, report.total.bios.ios_per_s, report.devices) == (SECOND, 0, [])

@@ -2,23 +2,27 @@
 """The parts of a call's time add up, and each wait has its cause."""
 
 import io
+import json
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biotrail.converters.calls.files import CallFiles
+from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.in_flight import covered, merged
 from biotrail.converters.calls.keys import latest_end
 from biotrail.converters.events.path_tables import Calls, Waits
-from biotrail.converters.events.tables import (
-    NEVER,
-    WaitCause,
-)
+from biotrail.converters.events.tables import NEVER, WaitCause
 from biotrail.converters.pipeline import HOLD_NS, Trace
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
+from biotrail.recorder.schema.syscalls import KERNEL_THREAD, PAGE_FAULT
+from tests.support.cli_runner import Cli
 from tests.support.path_logs import (
+    ALL_PARTS,
     FSYNC,
     IO_GETEVENTS,
     IO_SUBMIT,
@@ -28,7 +32,8 @@ from tests.support.path_logs import (
     WITH_REASONS,
     PathLog,
 )
-from tests.support.stack_logs import START
+from tests.support.path_tables import RecordedPath, recorded_path
+from tests.support.stack_logs import DEV, START
 
 OWN, OTHER, OTHERWISE = WaitCause.OWN_IO, WaitCause.OTHER_IO, WaitCause.OTHERWISE
 PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
@@ -398,3 +403,197 @@ def test_numbers_of_calls_are_those_of_the_machine() -> None:
     calls, _ = read(log.data(host={"machine": "aarch64"}))
     assert parts(calls) == {"running": 110, "otherwise": 90}
     assert PREAD not in calls.number
+
+
+# The file of a call: its descriptor's, else that of its bios.
+
+
+@pytest.mark.parametrize("window", [1, 250_000])
+def test_a_call_is_of_its_descriptors_file(window: int) -> None:
+    # GIVEN a flush and a write of two threads that return in the same nanosecond, a read whose bio
+    # alone has a file, and a call without either
+    log = PathLog()
+    log.name(7, b"var", b"redo")
+    log.name(8, b"var", b"data")
+    log.bio(120, 180, entry=100)
+    log.returns(100, 200, 43, file=8)
+    log.returns(110, 200, number=FSYNC, result=0, queued=1, file=7)
+    log.request(320, 380, entry=300, file=8)
+    log.returns(300, 400, queued=1)
+    log.returns(500, 600, blocked=50)
+    # WHEN the calls' files are asked for
+    trace = Trace(io.BytesIO(log.data()))
+    first, only, found, all_of = FirstBios(), CallFiles(), [], []
+    for one in trace.lifecycles(window):
+        if one.path is None:
+            continue
+        calls = one.path.calls
+        found += list(zip(calls.tid.tolist(), first.of_calls(one).file.tolist(), strict=True))
+        all_of += only.of(one, calls).tolist()
+    # THEN each has its own
+    paths = [(tid, trace.context.files[row].path if row >= 0 else None) for tid, row in found]
+    assert [path and path.split("/")[-1] for _, path in sorted(paths[:2])] == ["redo", "data"]
+    assert [path and path.split("/")[-1] for _, path in paths[2:]] == ["data", None]
+    assert all_of == [row for _, row in found]
+
+
+def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN calls of descriptors that are no files, one of a call that queued a bio of metadata, and
+    # one of a call that queued a discard
+    log = PathLog()
+    others = [(b"TCP", 1), (b"UNIX-ST", 1), (b"[eventf", 1), (b"kvm-vcp", 1), (b"[other]", 1)]
+    for at, (name, other) in enumerate([*others, (b"", 1), (b"", 2)]):
+        begun = 1000 * at
+        word = int.from_bytes(name, "little")
+        log.returns(begun + 1, begun + 900, result=0, file=word, other=other)
+    meta, discard = 0 | 1 << 12, 3
+    log.bio(10_120, 10_180, entry=10_100, opf=meta)
+    log.returns(10_100, 10_200, queued=1)
+    log.bio(11_120, 11_180, entry=11_100, opf=discard)
+    log.returns(11_100, 11_200, queued=1)
+    path = tmp_path / "x.biotrail"
+    kernel = {"flag_bits": {"META": 12}, "op_enum": {"read": 0, "write": 1, "discard": 3}}
+    path.write_bytes(log.data(files={}, kernel=kernel))
+    # WHEN they are grouped by file
+    told = json.loads(cli("report", "--by", "file", "--json", path).out)["call_groups"]
+    # THEN each is called what it is
+    assert {one["file"] for one in told if one["file_kind"] == "other"} == {
+        *("(socket: TCP)", "(socket: UNIX)", "(eventfd)", "(kvm-vcpu)"),
+        *("(other)", "(no file)", "(pipe)"),
+    }
+    assert all(one["inode"] is one["file_dev"] is None for one in told)
+    kinds = {one["file_kind"] for one in told}
+    assert kinds == {"other", "metadata", "no data"}
+    # AND all are one row by directory
+    assert "(pipes, sockets and the like)" in cli("report", "--by", "dir", path).out
+
+
+# Waits outside of timed calls: a call of its own for each, with its bios, cause and file.
+
+
+def read_parts(
+    log: PathLog, window: int = 250_000, parts: tuple[str, ...] = ALL_PARTS
+) -> RecordedPath:
+    return recorded_path(io.BytesIO(log.data(parts=parts)), window)
+
+
+def io_parts(calls: Calls) -> list[tuple[int, int, int]]:
+    rows = zip(calls.own_io, calls.other_io, calls.otherwise, strict=True)
+    return [tuple(map(int, row)) for row in rows]  # type: ignore[misc]
+
+
+def test_a_wait_is_a_call_of_its_own() -> None:
+    # GIVEN a thread whose preads are not timed: of one the log has the bio and the wait for it, of
+    # an fsync a wait without a bio
+    log = PathLog()
+    log.bio(100, 480, args=(5, 0, 4096, 8192))
+    log.waits_alone(150, 500, 530, args=(5, 4096, 8192))
+    log.waits_alone(700, 900, 905, number=FSYNC, args=(5, 0, 0))
+    # WHEN the log is read
+    found = read_parts(log)
+    # THEN each wait is a call, from leaving the CPU until it ran again, and says that it is no more
+    calls, waits = found.calls, found.waits
+    assert calls.timed.tolist() == waits.timed.tolist() == [False, False]
+    assert calls.number.tolist() == [PREAD, FSYNC]
+    assert (calls.entry - START).tolist() == (waits.entry - START).tolist() == [150, 700]
+    assert (calls.exit - START).tolist() == [530, 905]
+    assert (calls.arg0[0], calls.arg2[0], calls.arg3[0]) == (5, 4096, 8192)
+    # AND its time is a sum, with the first one's for the bio that it had queued
+    assert waits.cause.tolist() == [OWN, OTHER]
+    assert io_parts(calls) == [(350, 0, 0), (0, 200, 0)]
+    whole = np.sum([getattr(calls, name) for name in PARTS], axis=0)
+    assert np.array_equal(whole, calls.exit - calls.entry)
+    # AND the bio belongs to it
+    assert calls.bios.tolist() == [1, 0]
+    assert (found.paths.entry - START).tolist() == [150]
+
+
+def test_a_bio_of_another_call_is_no_own_bio() -> None:
+    # GIVEN a bio in flight that the thread queued in a pread at another offset
+    log = PathLog()
+    log.bio(100, 800, args=(5, 0, 4096, 0))
+    log.waits_alone(150, 500, 530, args=(5, 4096, 8192))
+    # WHEN the log is read  THEN the wait is for something else
+    found = read_parts(log)
+    assert found.waits.cause.tolist() == [OTHER]
+    assert found.calls.bios.tolist() == [0]
+    assert found.paths.entry.tolist() == [NEVER]
+    # AND where calls of bios are not recorded, the thread is all that is known
+    found = read_parts(log, parts=("wait",))
+    assert found.waits.cause.tolist() == [OWN]
+
+
+def test_causes_do_not_depend_on_windows() -> None:
+    # GIVEN waits for bios, of a program's thread, of page faults and of a kernel thread
+    log = PathLog()
+    for at in range(0, 40 * MS, 2 * MS):
+        log.bio(at + 100, at + 480, args=(5, 0, 4096, at))
+        log.waits_alone(at + 150, at + 500, at + 530, args=(5, 4096, at))
+        log.bio(at + 1000, at + 1480, tid=43, call=PAGE_FAULT, args=(at, at, at, at))
+        log.waits_alone(at + 1150, at + 1500, at + 1530, tid=43, number=PAGE_FAULT)
+        log.bio(at + 2000, at + 2480, tid=44, call=None)
+        log.waits_alone(at + 2150, at + 2500, at + 2530, tid=44, number=KERNEL_THREAD)
+    # WHEN it is read in large and in small windows  THEN all are for own I/O
+    for window in (250_000, 7, 3):
+        found = read_parts(log, window)
+        assert len(found.waits) == 60
+        assert set(found.waits.cause.tolist()) == {OWN}, window
+
+
+def test_a_timed_call_keeps_its_waits() -> None:
+    # GIVEN a timed call with a wait, a page fault of the same thread beside, and a wait of state S
+    # in which the kernel counted the thread as waiting for I/O
+    log = PathLog()
+    log.waits(100, 150, 500, 530)
+    log.returns(100, 600, blocked=350, runnable=30, waits=1)
+    log.waits_alone(700, 900, 905, number=PAGE_FAULT, state=1 | STATE_IO_WAIT)
+    # WHEN the log is read
+    found = read_parts(log)
+    # THEN one call was timed, the other wait is a page fault
+    assert found.calls.timed.tolist() == [True, False]
+    assert io_parts(found.calls) == [(0, 350, 0), (0, 200, 0)]
+    assert found.calls.number.tolist() == [PREAD, PAGE_FAULT]
+    assert found.waits.state.tolist() == [2, 1]
+    assert found.waits.io_wait.tolist() == [False, True]
+
+
+def test_a_reaping_thread_waits_for_io_while_that_is_in_flight() -> None:
+    # GIVEN two waits in io_uring_enter, of which I/O is in flight for the last 40 ns of the second
+    log = PathLog()
+    log.task(42, b"reaper")
+    log.bio(2960, 2990, call=IO_SUBMIT, args=(9, 9, 9, 9))
+    for at in (1000, 2000):
+        log.waits_alone(at, at + 995, at + 999, number=IO_URING_ENTER, state=1 | STATE_IO_WAIT)
+    # WHEN the log is read  THEN the rest is no wait for I/O, nor is the first one
+    found = read_parts(log)
+    assert io_parts(found.calls) == [(0, 0, 995), (0, 30, 965)]
+    assert found.waits.cause.tolist() == [OTHERWISE, OTHER]
+
+
+def test_the_file_of_a_wait() -> None:
+    # GIVEN files with bios: of a page fault's own bio, and of another thread's that ends a fault's
+    # wait; an fsync has its descriptor's; of a third fault two files' bios may have ended it
+    log = PathLog()
+    for inode, name in ((11, b"own"), (12, b"read"), (13, b"synced")):
+        log.name(inode, name)
+
+    def filed(at: int, end: int, inode: int, tid: int) -> None:
+        log.bio(at, end, tid=tid, call=PAGE_FAULT)
+        log.add(Kind.FILE, at, bio=log.bios << 6, inode=inode, dev=DEV, generation=1)
+
+    filed(100, 480, 11, 42)
+    log.waits_alone(150, 500, 530, number=PAGE_FAULT)
+    filed(100_000, 110_000, 12, 50)
+    log.waits_alone(101_000, 111_000, 111_500, number=PAGE_FAULT)
+    log.waits_alone(200_000, 210_000, 211_000, number=FSYNC, file=13)
+    filed(300_000, 310_000, 11, 50)
+    filed(300_500, 310_200, 12, 51)
+    log.waits_alone(301_000, 311_000, 311_500, number=PAGE_FAULT)
+    log.waits_alone(400_000, 800_000, 800_100, number=PAGE_FAULT)
+    # WHEN the log is read
+    trace = Trace(io.BytesIO(log.data()))
+    waits = Waits.concatenate([w.path.waits for w in trace.lifecycles() if w.path is not None])
+    files = [trace.context.files[row].path if row >= 0 else "" for row in waits.file.tolist()]
+    # THEN each has its file where that is certain, and no other
+    names = [Path(path).name for path in files]
+    assert names == ["own", "read", "synced", "", ""]

@@ -2,8 +2,11 @@
 """What waits are for: the rules by functions, the stacks of notes, the commits of journals."""
 
 import io
+import json
+import re
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +21,11 @@ from biotrail.converters.calls.reason_rules import (
 from biotrail.converters.calls.reasons import reason_of
 from biotrail.converters.events.path_tables import NO_STACK
 from biotrail.converters.events.tables import NEVER, WaitCause
+from biotrail.recorder.schema.syscalls import IOCTLS, call_name, plain_number, with_command
+from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, WITH_REASONS, PathLog
 from tests.support.path_tables import RecordedPath, recorded_path
+from tests.support.paths import ROOT
 from tests.support.stack_logs import DEV, START
 
 SWITCH = ["bpf_prog_1_bt_switch", "bpf_trace_run4", "__traceiter_sched_switch", "__schedule"]
@@ -291,3 +297,84 @@ def test_a_log_without_the_part_has_no_reasons() -> None:
     found = read(log, parts=("time", "wait"))
     assert np.unique(found.waits.stack).tolist() == [NO_STACK]
     assert len(found.commits) == 0
+
+
+# docs/path.md: its tables of reasons and rules are the code's.
+
+PAGE = ROOT / "docs" / "path.md"
+
+
+def functions(names: str) -> str:
+    return " ".join(f"`{name}`" for name in names.split())
+
+
+def reasons() -> str:
+    rows = [f"| {text.name} | {text.meaning} |" for text in REASONS.values()]
+    return "\n".join(["| waited for | |", "|---|---|", *rows])
+
+
+def rules() -> str:
+    rows = [
+        f"| {WAIT_REASON_NAMES[rule.reason]} | {functions(rule.functions)} "
+        f"| {functions(rule.callers)} | {rule.kernels} |"
+        for rule in RULES
+    ]
+    head = "| waited for | a function | called by | kernels |"
+    return "\n".join([head, "|---|---|---|---|", *rows])
+
+
+@pytest.mark.parametrize(("name", "make"), [("reasons", reasons), ("rules", rules)])
+def test_the_page_has_the_code(name: str, make: object, request: pytest.FixtureRequest) -> None:
+    # GIVEN the code's table  WHEN it is put as text (--update puts it into the page)
+    assert callable(make)
+    wanted = f"<!-- {name} -->\n{make()}\n<!-- end -->"
+    if request.config.getoption("--update"):
+        text = re.sub(
+            rf"<!-- {name} -->\n.*?<!-- end -->", lambda _: wanted, PAGE.read_text(), flags=re.S
+        )
+        PAGE.write_text(text)
+    # THEN the page has it
+    assert wanted in PAGE.read_text()
+
+
+# What an ioctl asked for is in its name.
+
+IOCTL = {"x86_64": 16, "aarch64": 29}
+
+
+@pytest.mark.parametrize("machine", sorted(IOCTL))
+def test_commands_have_names(machine: str) -> None:
+    # GIVEN ioctl with each known command, and with another WHEN named THEN the command is told
+    number = IOCTL[machine]
+    for name, command in IOCTLS.items():
+        told = with_command(number, command)
+        assert call_name(told, machine) == f"ioctl {name}"
+        assert plain_number(told) == number
+    assert call_name(with_command(number, 0x5401), machine) == "ioctl"
+    assert (plain_number(-1), call_name(-1, machine)) == (-1, "page fault")
+
+
+def test_ioctls_are_rows_by_command(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a trim that queued a bio, two of another command, and one of a 32-bit program
+    log, number = PathLog(), IOCTL["x86_64"]
+    trim, scrub = IOCTLS["FITRIM"], IOCTLS["BTRFS_SCRUB"]
+    log.bio(120, 180, call=number, entry=100, args=(5, trim))
+    log.returns(100, 200, number=number, queued=1, length=trim, fd=5)
+    for at in (300, 500):
+        log.returns(at, at + 100, number=number, length=scrub)
+    log.returns(700, 800, number=number, length=trim, foreign=1)
+    log.returns(900, 990, number=number, length=0x5401)
+    path = tmp_path / "x.biotrail"
+    path.write_bytes(log.data())
+    # WHEN they are reported THEN each command has its row, of calls and of their bios
+    told = json.loads(cli("report", "--by", "call", "--json", path).out)
+    assert {one["call"]: one["count"] for one in told["calls"]} == {
+        "ioctl FITRIM": 1,
+        "ioctl BTRFS_SCRUB": 2,
+        "ioctl": 1,
+        f"32-bit syscall {number}": 1,
+    }
+    assert [one["call"] for one in told["groups"]] == ["ioctl FITRIM"]
+    # AND exported with the call's own number
+    rows = cli("export", "--what", "calls", "--format", "jsonl", "-o", "-", path).out.splitlines()
+    assert {json.loads(row)["number"] for row in rows} == {number}

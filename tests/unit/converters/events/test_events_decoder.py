@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a ring as events: sizes, blocks, padding, times, and what is not understood."""
 
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -8,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biotrail.converters.calls import keys
+from biotrail.converters.events import array_steps as steps
+from biotrail.converters.events import distinct
 from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.loss import loss_windows
+from biotrail.converters.events.tables import I64, NEVER, Certainty
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import (
     BLOCK_BYTES,
@@ -19,8 +26,9 @@ from biotrail.recorder.schema.records import (
     schema,
     sizes,
 )
-from tests.scenarios.tools import events_of
+from tests.scenarios.tools import bio_lines, events_of, read, tables_of
 from tests.support import captures
+from tests.support.both_ways import uncompiled
 from tests.support.record_rings import NOW, chunk, record, ring
 
 SIZES = sizes()
@@ -231,3 +239,184 @@ def test_columns_of_a_capture_are_what_its_lines_say() -> None:
     assert events.sector.tolist() == [8, 8, 8]
     assert events.bytes.tolist() == [4096] * 3
     assert events.status[2] == 10
+
+
+# The array steps that modules repeat, each with the cases at its edges.
+
+
+def ints(*values: int) -> I64:
+    return np.array(values, dtype=np.int64)
+
+
+def test_an_index_of_minus_one_gives_the_default() -> None:
+    # GIVEN a column and indices, of which one is -1
+    column = np.array([7, 8], dtype=np.uint32)
+    # WHEN they are taken / THEN the default stands there, in the column's dtype
+    taken = steps.take_or(column, ints(1, -1, 0), 0)
+    assert taken.tolist() == [8, 0, 7]
+    assert taken.dtype == np.uint32
+    # AND an empty column has nothing but the default
+    assert steps.take_or(column[:0], ints(-1, -1), 5).tolist() == [5, 5]
+    # AND so it is for flags, and for indices of 32 bits
+    flags, few = np.array([True, True]), np.array([-1, 1], dtype=np.int32)
+    assert steps.take_or(flags, few, False).tolist() == [False, True]
+
+
+def test_operations_are_the_low_bits() -> None:
+    # GIVEN opf with flags above the operation
+    opf = np.array([0x101, 0x201, 3], dtype=np.uint32)
+    # WHEN compared / THEN flags do not count
+    assert steps.same_operation(opf, opf[::-1]).tolist() == [False, True, False]
+
+
+def test_a_request_without_sectors_says_so() -> None:
+    # GIVEN first sectors, of which one stands for none / THEN it is known
+    sectors = np.array([0, 2**64 - 1], dtype=np.uint64)
+    assert steps.has_no_sector(sectors).tolist() == [False, True]
+
+
+# Distinct values and rows, and rows found by number: by compiled loops, by the same, by numpy.
+
+UNCOMPILED = uncompiled("converters/events/distinct_loops.py")
+WAYS = [distinct.loops, UNCOMPILED]
+VALUES = st.lists(st.integers(0, 12) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=40)
+
+
+@pytest.mark.parametrize("loops", WAYS, ids=["as installed", "uncompiled"])
+@given(numbers=VALUES, wanted=VALUES)
+def test_numbers_are_found_where_they_are(
+    loops: ModuleType, numbers: list[int], wanted: list[int]
+) -> None:
+    # GIVEN ascending numbers, some of them twice
+    numbers = sorted(numbers)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "loops", loops)
+        # WHEN some are looked for
+        rows, known = keys.rows_of(np.array(numbers, np.int64), np.array(wanted, np.int64))
+    # THEN each is found at its first place, or said not to be there
+    assert known.tolist() == [one in numbers for one in wanted]
+    assert rows.tolist() == [numbers.index(one) if one in numbers else 0 for one in wanted]
+
+
+@pytest.mark.parametrize("loops", WAYS, ids=["as installed", "uncompiled"])
+@given(rows=st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3), st.integers(-(1 << 63), 0))))
+def test_rows_are_numbered_by_occurrence(
+    loops: ModuleType, rows: list[tuple[int, int, int]]
+) -> None:
+    # GIVEN rows of three columns
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(distinct, "loops", loops)
+        # WHEN they are told apart
+        found, of = distinct.distinct(*columns)
+    # THEN each is there once, in the order of first occurrence
+    assert found == list(dict.fromkeys(rows))
+    assert [found[at] for at in of.tolist()] == rows
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9))), st.data())
+def test_pairs_are_found(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
+    # GIVEN pairs by their second number, of which several may be alike
+    pairs.sort(key=lambda pair: pair[1])
+    wanted = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9))))
+    one, other = np.array(pairs, np.int64).reshape(-1, 2).T
+    # WHEN pairs are looked for
+    rows = keys.rows_of_pairs(one, other, *np.array(wanted, np.int64).reshape(-1, 2).T)
+    # THEN a row of each is found, or that there is none
+    for pair, row in zip(wanted, rows.tolist(), strict=True):
+        assert pairs[row] == pair if row >= 0 else pair not in pairs
+
+
+# Loss windows: what was in flight while records were lost is marked, and nothing else.
+
+READS = """
+0   Q R 0+8 bio=1
+1   D R 0+8 bio=1 rq=1
+30  C R 0+8 bio=1 rq=1
+40  Q R 8+8 bio=2
+41  D R 8+8 bio=2 rq=2
+90  C R 8+8 bio=2 rq=2
+95  Q R 16+8 bio=3
+96  D R 16+8 bio=3 rq=3
+"""
+
+
+def loss(start: int, end: int, **other: int) -> dict[str, int]:
+    """A loss window, µs."""
+    base = captures.BASE_NS
+    own = {"start": base + start * 1000, "end": base + end * 1000, "cpu": 0, "count": 3}
+    return own | {"level": 0, "kind": 0} | other
+
+
+def marks(*windows: dict[str, int]) -> list[str]:
+    t = tables_of(events_of(READS), losses=windows)
+    return [Certainty(c).name.lower() for c in t.bios.certainty.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [
+        ([], ["exact", "exact", "incomplete"]),
+        ([loss(10, 12)], ["lost", "exact", "incomplete"]),
+        ([loss(30, 30)], ["lost", "exact", "incomplete"]),
+        ([loss(31, 39)], ["exact", "exact", "incomplete"]),
+        ([loss(39, 40)], ["exact", "lost", "incomplete"]),
+        ([loss(0, 200)], ["lost", "lost", "incomplete"]),
+        ([loss(91, 94), loss(31, 33)], ["exact", "exact", "incomplete"]),
+        ([loss(50, 51), loss(2, 3)], ["lost", "lost", "incomplete"]),
+        ([loss(2, 95), loss(91, 92)], ["lost", "lost", "incomplete"]),
+    ],
+)
+def test_what_was_in_flight_is_lost(windows: list[dict[str, int]], expected: list[str]) -> None:
+    # GIVEN reads before, in and after loss windows / WHEN read / THEN those in flight are marked
+    assert marks(*windows) == expected
+
+
+def test_requests_are_marked_as_their_bios_are() -> None:
+    # GIVEN a loss while the second read is under way / WHEN read / THEN so is its request
+    t = tables_of(events_of(READS), losses=[loss(50, 60)])
+    names = [Certainty(c).name.lower() for c in t.requests.certainty.tolist()]
+    assert names == ["exact", "lost", "incomplete"]
+    # THEN its times stay
+    assert bio_lines(t)[1] == "b2 vda read 8+8 Q@40 D1 C50 | Q2D 1, D2C 49 | r2 | lost"
+
+
+def test_each_loss_window_is_given_once(tmp_path: Path) -> None:
+    # GIVEN a log with loss windows, in many chunks / WHEN read in small windows
+    events = events_of(READS, 1_000_000)
+    windows = [loss(50, 60, kind=14, count=7, cpu=1), loss(5, 6)]
+    path = captures.write_log(tmp_path / "a.biotrail", events, chunks=8, losses=windows)
+    t = read(path, 1)
+    # THEN they come once, whole, by start
+    found = [row for w in t.windows for row in zip(w.loss.start, w.loss.count, strict=True)]
+    base = captures.BASE_NS
+    assert found == [(base + 5000, 3), (base + 50_000, 7)]
+    assert [int(k) for w in t.windows for k in w.loss.kind] == [0, 14]
+
+
+def test_damaged_chunks_are_losses_of_unknown_count() -> None:
+    # GIVEN a damaged chunk's window / WHEN listed / THEN it is no CPU's, of unknown count
+    table = loss_windows([loss(5, 6)], [{"offset": 9, "start": 1, "end": 2}])
+    assert table.start.tolist() == [1, captures.BASE_NS + 5000]
+    assert (table.cpu.tolist(), table.count.tolist()) == ([-1, 0], [-1, 3])
+
+
+def test_marks_agree_with_brute_force() -> None:
+    # GIVEN many windows and reads, by chance
+    rng = np.random.default_rng(7)
+    lines, spans = [], []
+    for i in range(60):
+        start = 100 * i + int(rng.integers(0, 30))
+        end = start + int(rng.integers(2, 2000))
+        spans.append((start, end))
+        lines += [(start, f"Q R 0+8 bio={i + 1:x}"), (start + 1, f"D R 0+8 bio={i + 1:x} rq={i:x}")]
+        lines.append((end, f"C R 0+8 bio={i + 1:x} rq={i:x}"))
+    text = "\n".join(f"{us} {rest} " for us, rest in sorted(lines)).replace("rq=0 ", "rq=ff ")
+    windows = [(int(a), int(a + rng.integers(0, 60))) for a in rng.integers(0, 7000, 12)]
+    # WHEN read
+    t = tables_of(events_of(text), losses=[loss(a, b) for a, b in windows])
+    # THEN exactly those are lost that a window touches
+    wanted = [any(a <= end and b >= start for a, b in windows) for start, end in spans]
+    assert (t.bios.certainty == Certainty.LOST).tolist() == wanted
+    assert 5 < sum(wanted) < 60
+    assert (t.bios.complete != NEVER).all()

@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path import full_time
+from biotrail.converters.events.path import attach_path, full_time
+from biotrail.converters.events.path_column import PathColumn, unknown
 from biotrail.converters.events.path_tables import NO_CALL, NO_PATH
+from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.schema.records import PATH_PARTS, TIMESTAMP_BITS, Kind, schema
-from tests.support.path_logs import NEVER_AGO, PREAD, WRITE, PathLog
+from biotrail.recorder.schema.records import (
+    CALL_REPEAT_NS,
+    PATH_PARTS,
+    TIMESTAMP_BITS,
+    Kind,
+    schema,
+)
+from tests.support.path_logs import FSYNC, NEVER_AGO, PREAD, WRITE, PathLog
+from tests.support.path_logs import START as LOG_START
 from tests.support.stack_logs import DEV, HEADER, clock, record
 
 START = 5_000_000_000_000
@@ -184,3 +193,164 @@ def test_a_time_that_is_not_known_is_never() -> None:
     # and neither is one that lies before the clock began, as the 56 bits of a damaged record may
     low = np.array([(1 << TIMESTAMP_BITS) - 16, START + 20], dtype=np.uint64)
     assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
+
+
+# The column of the path: rows of a table by index, however events are taken and joined.
+
+
+def column(*calls: int) -> PathColumn:
+    """A column of events of which some (calls other than NO_CALL) have a row."""
+    known = [call for call in calls if call != NO_CALL]
+    rows = unknown(len(known))
+    rows["call"] = known
+    at = np.cumsum(np.array(calls) != NO_CALL) - 1
+    return PathColumn(np.where(np.array(calls) != NO_CALL, at, -1).astype(np.int32), rows)
+
+
+def calls_of(found: PathColumn) -> list[int]:
+    return found[np.arange(len(found))]["call"].tolist()
+
+
+def test_unknown_rows_say_nothing() -> None:
+    # GIVEN rows of which nothing is known  THEN each is NO_PATH, and can be written
+    rows = unknown(3)
+    assert (rows == NO_PATH).all()
+    rows["call"][1] = 5
+    assert rows["call"].tolist() == [NO_CALL, 5, NO_CALL]
+
+
+def test_events_are_taken_with_their_rows() -> None:
+    # GIVEN five events, three of which have a row  WHEN some are taken
+    found = column(7, NO_CALL, 8, 9, NO_CALL)
+    # THEN each has its own row, and the table is shared
+    assert calls_of(found.take(np.array([4, 3, 0]))) == [NO_CALL, 9, 7]
+    assert calls_of(found.take(slice(1, 4))) == [NO_CALL, 8, 9]
+    assert found.take(slice(1, 4)).rows is found.rows
+
+
+def test_joined_columns_keep_only_rows_in_use() -> None:
+    # GIVEN a part of a column, a part without one, and a whole column
+    part = column(7, NO_CALL, 8, 9, NO_CALL).take(np.array([3, 1]))
+    # WHEN they are joined
+    found = PathColumn.joined([part, None, column(5, 6)], [2, 2, 2])
+    # THEN all have their rows, and the table has no others
+    assert found is not None
+    assert calls_of(found) == [9, NO_CALL, NO_CALL, NO_CALL, 5, 6]
+    assert found.rows["call"].tolist() == [9, 5, 6]
+
+
+def test_a_column_without_rows_knows_nothing() -> None:
+    # GIVEN events none of which has a row  THEN nothing is known of them
+    assert calls_of(column(NO_CALL, NO_CALL)) == [NO_CALL, NO_CALL]
+
+
+# Which Q a record belongs to, where there are fewer events than are looked at.
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.STACK, Kind.FILE, Kind.CALL, Kind.DIRTIED, Kind.INTERRUPT, Kind.SUBMISSION]
+)
+def test_a_record_alone_in_its_log(kind: Kind) -> None:
+    # GIVEN a log whose only event is a record that should follow another
+    log = PathLog()
+    log.add(kind, 5)
+    # WHEN it is read  THEN there is no bio, and no error
+    windows = list(Trace(io.BytesIO(log.data())).lifecycles())
+    assert sum(len(window.bios) for window in windows) == 0
+
+
+# Calls that queue several bios: one CALL record, to which the Q of the others refer.
+
+
+def calls_in_order(data: bytes) -> list[tuple[int, int]]:
+    """Call and entry (ns since START; -1: not known) of each bio, in the order of their Q."""
+    found: list[tuple[int, int]] = []
+    for events, _ in Trace(io.BytesIO(data)).events(window_events=1):
+        queued = events.rows(Kind.Q)
+        if not len(queued):
+            continue
+        assert events.path is not None
+        for row in events.path[queued]:
+            entry = int(row["entry"])
+            found.append((int(row["call"]), -1 if entry == NEVER else entry - LOG_START))
+    return found
+
+
+def log_of(*turns: tuple[int, int, int | None, int]) -> PathLog:
+    """A log of bios: (time, thread, call of its CALL or None, turn); calls begin 5 ns before."""
+    log = PathLog()
+    for at, tid, call, turn in turns:
+        log.bio(at, None, tid, call=call, entry=at - 5, turn=turn)
+    return log
+
+
+def test_all_bios_of_a_call_have_it() -> None:
+    # GIVEN two threads whose calls have the same turn, and queue bios in between each other
+    log = log_of(
+        *((1000, 42, FSYNC, 3), (1001, 43, PREAD, 3)),
+        *((1010, 42, None, 3), (1020, 43, None, 3), (1030, 42, None, 3)),
+    )
+    # WHEN they are read THEN each bio has the call of its thread, as the first bio has it
+    fsync, pread = (FSYNC, 995), (PREAD, 996)
+    assert calls_in_order(log.data()) == [fsync, pread, fsync, pread, fsync]
+
+
+@pytest.mark.parametrize("cuts", [(), (1005,), (1005, 1015)], ids=str)
+def test_chunks_and_windows_change_nothing(cuts: tuple[int, ...]) -> None:
+    # GIVEN a call whose bios are in several chunks, of which each is a window
+    log = log_of((1000, 42, FSYNC, 15), (1010, 42, None, 15), (1020, 42, None, 15))
+    # WHEN they are read THEN all have it
+    assert calls_in_order(log.data(cuts)) == [(FSYNC, 995)] * 3
+
+
+def test_a_call_whose_record_is_lost_is_not_the_one_before() -> None:
+    # GIVEN a call with a CALL record, and one of which only bios that refer to it are there
+    log = log_of((1000, 42, PREAD, 3), (1010, 42, None, 4), (1020, 42, None, 4))
+    # WHEN they are read THEN the second call is not known
+    assert calls_in_order(log.data()) == [(PREAD, 995), (NO_CALL, -1), (NO_CALL, -1)]
+
+
+def test_a_new_call_ends_the_one_before() -> None:
+    # GIVEN a bio of a thread's new call, and one that refers to an older one of the same thread
+    log = log_of((1000, 42, PREAD, 3), (1010, 42, FSYNC, 4))
+    log.bio(1020, None, call=None, turn=4)
+    log.bio(1030, None, call=None, turn=3)
+    # WHEN they are read THEN only what refers to the newest has a call
+    assert calls_in_order(log.data())[2:] == [(FSYNC, 1005), (NO_CALL, -1)]
+
+
+def test_an_old_record_is_no_longer_referred_to() -> None:
+    # GIVEN bios just before and when the programs would have written the CALL again
+    last = 1000 + CALL_REPEAT_NS
+    log = log_of((1000, 42, FSYNC, 3), (last - 1, 42, None, 3), (last, 42, None, 3))
+    # WHEN they are read THEN the record is not that of the second, but of an earlier turn
+    assert calls_in_order(log.data()) == [(FSYNC, 995), (FSYNC, 995), (NO_CALL, -1)]
+
+
+def decoded(log: PathLog) -> Events:
+    return Events.join([e for e, _ in Trace(io.BytesIO(log.data())).events()])
+
+
+def test_no_call_is_taken_from_before_damage() -> None:
+    # GIVEN a call, and bios of its turn before and after a part of the log that is damaged, in
+    # which fifteen calls of the thread may have begun
+    running = RunningCalls()
+    log = log_of((1000, 42, PREAD, 3), (1010, 42, None, 3), (1050, 42, None, 3))
+    damaged = [{"start": LOG_START + 1020, "end": LOG_START + 1040}]
+    # WHEN they are joined
+    events = decoded(log)
+    attach_path(events, running, damaged)
+    # THEN only what is before the damage has the call
+    assert events.path is not None
+    assert events.path[events.rows(Kind.Q)]["call"].tolist() == [PREAD, PREAD, NO_CALL]
+
+
+def test_only_calls_that_bios_may_refer_to_are_kept() -> None:
+    # GIVEN calls of many threads, one every microsecond
+    running = RunningCalls()
+    log = log_of(*((1000 * at, at + 1, PREAD, 1) for at in range(20_000)))
+    # WHEN they were joined
+    attach_path(decoded(log), running)
+    # THEN those of the last CALL_REPEAT_NS are known
+    assert len(running._known) == CALL_REPEAT_NS // 1000
+    assert np.array_equal(np.unique(running._known["tid"]), np.sort(running._known["tid"]))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Archives: what a log gives, from Parquet."""
 
+import base64
 import hashlib
 import io
 import json
+import zlib
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,20 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from biotrail.converters.events import arrow
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.parquet import source as archive_module
+from biotrail.converters.inputs.parquet.account import PREFIX, _unpack_chunks, unpack
 from biotrail.converters.inputs.parquet.source import ArchiveSource
 from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA
 from biotrail.converters.outputs.parquet import archive
 from biotrail.recorder.log import LogWriter
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import RECORDS, Kind
-from tests.support import captures, log_samples
+from tests.support import captures, crafted_archives, log_samples
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
@@ -192,3 +198,96 @@ def contents(path: Path) -> dict[str, str]:
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     kept = [f for f in files if f.name != "traces.otf2"]
     return {str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest() for f in kept}
+
+
+# What it costs to read an archive is bounded by its size: its columns share no bytes.
+
+
+def test_row_groups_that_share_their_bytes_are_refused() -> None:
+    # GIVEN an archive in which 200 row groups are the same bytes, as its account says
+    data = crafted_archives.repeated(200)
+    # WHEN it is opened
+    with pytest.raises(LogFormatError) as error:
+        ArchiveSource(io.BytesIO(data))
+    # THEN it is refused, with the place
+    assert "columns share the bytes from offset" in str(error.value)
+    assert "make it again from the log" in str(error.value)
+
+
+def test_the_same_archive_with_one_row_group_is_read() -> None:
+    # GIVEN an archive made in the same way, whose row group stands there once
+    source = ArchiveSource(io.BytesIO(crafted_archives.repeated(1)))
+    # WHEN it is read
+    events = sum(len(part.events) for part in source.parts())
+    # THEN all of it is there
+    assert events == source.metadata.account.events > 0
+    assert not source.problems
+
+
+def test_more_events_than_the_bytes_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN an archive whose row group has more events for its bytes than one may
+    monkeypatch.setattr(archive_module, "MOST_EVENTS_A_BYTE", 0)
+    # WHEN it is opened
+    with pytest.raises(LogFormatError, match=r"row group 0 has \d+ events in \d+ bytes"):
+        ArchiveSource(io.BytesIO(crafted_archives.plain()))
+
+
+def test_a_table_of_chunks_beyond_belief_is_refused() -> None:
+    # GIVEN a table of a million chunks, all the same, in a few bytes
+    packed = base64.b64encode(zstandard.compress(np.zeros(6_000_000, "<i8").tobytes()))
+    assert len(packed) < 10_000
+    # WHEN it is read
+    # THEN it is refused
+    with pytest.raises(LogFormatError, match="its table of chunks cannot be read"):
+        _unpack_chunks("it", packed)
+
+
+# Archives made up by somebody: the checksum of their metadata is right, what it covers is not.
+
+PARTS = ("header", "notes", "losses", "end", "account", "chunks")
+
+
+@pytest.fixture(scope="module")
+def genuine() -> dict[str, bytes]:
+    """The metadata of a small archive, by name."""
+    out = io.BytesIO()
+    archive.write(open_source(io.BytesIO(log_samples.sample().data)), out)
+    stored = pq.ParquetFile(io.BytesIO(out.getvalue())).metadata.metadata
+    ours = {k.decode(): v for k, v in stored.items() if k.startswith(PREFIX.encode())}
+    return {key.removeprefix(PREFIX): value for key, value in ours.items()}
+
+
+def crafted(parts: dict[str, bytes]) -> dict[bytes, bytes]:
+    """The metadata of a file with these parts, and the checksum that they need."""
+    crc = zlib.crc32(b"".join(parts.get(key, b"") for key in PARTS))
+    parts = {**parts, "crc32": f"{crc:08x}".encode()}
+    return {(PREFIX + key).encode(): value for key, value in parts.items()}
+
+
+@pytest.mark.parametrize("missing", PARTS)
+def test_a_missing_part_is_named(missing: str, genuine: dict[str, bytes]) -> None:
+    # GIVEN metadata without one of its parts, with a right checksum
+    stored = crafted({key: value for key, value in genuine.items() if key != missing})
+    # WHEN it is unpacked THEN one message names file, part and remedy
+    with pytest.raises(LogFormatError) as error:
+        unpack("x.parquet", stored)
+    expected = f"x.parquet: the log's {missing} is missing; make it again from the log"
+    assert str(error.value) == expected
+
+
+def test_a_key_that_is_no_text_is_ignored(genuine: dict[str, bytes]) -> None:
+    # GIVEN metadata with one key more, which begins as ours do and is no UTF-8
+    stored = crafted(genuine)
+    # WHEN it is unpacked THEN it is as without
+    more = unpack("x.parquet", {**stored, PREFIX.encode() + b"\xff": b"?"})
+    assert more.account == unpack("x.parquet", stored).account
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_no_text_is_refused(part: str, genuine: dict[str, bytes]) -> None:
+    # GIVEN metadata with a part that is no UTF-8, which the checksum counts as U+FFFD
+    replaced = crafted({**genuine, part: "\ufffd".encode()})
+    stored = {**replaced, (PREFIX + part).encode(): b"\xff"}
+    # WHEN it is unpacked THEN that is one message
+    with pytest.raises(LogFormatError, match=r"^x.parquet: .*make it again from the log$"):
+        unpack("x.parquet", stored)

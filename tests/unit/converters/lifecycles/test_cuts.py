@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cuts hold exactly what a plain filter over the whole log gives, and read little for it."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,21 @@ from biotrail.converters.analysis.choosing.choosing import Choice, Who
 from biotrail.converters.analysis.choosing.outcomes import Finder, Wish
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests, Table
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests, Stage, Table
 from biotrail.converters.inputs.log import LogSource
+from biotrail.converters.lifecycles.account import Account, Reason
 from biotrail.converters.lifecycles.cutting import Span
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, TIMESTAMP_BITS, Kind
+from tests.scenarios import cases, cases_more, losses, stacks, variants
+from tests.scenarios.tools import Scenario, Tables, events_of, run
+from tests.scenarios.tools import tables_of as tables_of_scenario
+from tests.support import blktrace_records as blktrace
 from tests.support import captures, cut_logs
+from tests.support.captures import Event
 from tests.support.cut_logs import MS, Io, S
+from tests.support.record_rings import record, ring
 
 BASE = captures.BASE_NS
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
@@ -331,3 +339,258 @@ def test_captures_cut_anywhere(name: str, tmp_path: Path) -> None:
         for column in ("queue", "getrq", "merge", "insert", "issue", "complete"):
             values = getattr(found, column)
             assert ((values == NEVER) | ((values >= b) & (values < e))).all(), column
+
+
+# Recordings without Q: requests stand for their bios.
+
+ISSUE, DONE, INSERT, QUEUE = "rq_issue", "rq_complete", "rq_insert", "bio_queue"
+
+
+def line(ms, what, sector, sectors=8, letters="R"):
+    """One event as ftrace prints it, at a time in ms."""
+    size = f"{sectors * 512} " if what in (ISSUE, INSERT) else ""
+    place = {
+        QUEUE: f"{letters} {sector} + {sectors}",
+        DONE: f"{letters} () {sector} + {sectors} be,0,4",
+    }.get(what, f"{letters} {size}() {sector} + {sectors} be,0,4")
+    end = "[0]" if what == DONE else "[fio]"
+    return f"  fio-18214   [001]  {100 + ms / 1000:.6f}: block_{what}: 7,0 {place} {end}"
+
+
+def tables_of(*lines, window_events=250_000):
+    """All windows of a text, and the trace."""
+    trace = Trace(io.BytesIO(("\n".join(lines) + "\n").encode()))
+    return list(trace.lifecycles(window_events)), trace
+
+
+def only(*lines):
+    """The one window with rows, and the trace."""
+    windows, trace = tables_of(*lines)
+    (found,) = [w for w in windows if len(w.requests)]
+    return found, trace
+
+
+def test_a_request_stands_for_its_bios():
+    # GIVEN issues and completions alone, of two reads that overlap in time
+    found, trace = only(line(1, ISSUE, 0), line(2, ISSUE, 64), line(4, DONE, 64), line(7, DONE, 0))
+    # THEN each is a row of bios, from its issue to its completion, in the device all the time
+    bios = found.bios
+    assert bios.sector.tolist() == [0, 64]
+    assert bios.bytes.tolist() == [4096, 4096]
+    assert ((bios.complete - bios.queue) // 1_000_000).tolist() == [6, 2]
+    assert bios.number.tolist() == bios.request.tolist() == found.requests.number.tolist()
+    assert bios.getrq.tolist() == [NEVER, NEVER]
+    assert found.requests.bios.tolist() == [1, 1]
+    assert found.bio_stages.stage.tolist() == [Stage.D2C, Stage.D2C]
+    # AND what it is known by is its sectors
+    assert set(bios.certainty) == {Certainty.INTERVAL}
+    assert trace.account.edges["interval"] == 2
+
+
+def test_the_time_in_the_scheduler_is_a_stage():
+    # GIVEN a request that was inserted 2 ms before its issue
+    found, _ = only(line(1, INSERT, 0), line(3, ISSUE, 0), line(7, DONE, 0))
+    # THEN its bio's stages are those 2 ms and the 4 ms after them
+    stages = found.bio_stages
+    lengths = ((stages.end - stages.start) // 1_000_000).tolist()
+    assert dict(zip(stages.stage.tolist(), lengths, strict=True)) == {Stage.I2D: 2, Stage.D2C: 4}
+
+
+def test_a_request_that_grew_in_the_scheduler_is_one():
+    # GIVEN an issue of more sectors than were inserted, as merges are not recorded
+    found, _ = only(line(1, INSERT, 8), line(3, ISSUE, 0, 32), line(7, DONE, 0, 32))
+    # THEN it is one request of all its sectors, since its insert
+    assert found.bios.bytes.tolist() == [32 * 512]
+    assert ((found.bios.complete - found.bios.queue) // 1_000_000).tolist() == [6]
+    assert found.bios.certainty.tolist() == [Certainty.INTERVAL]
+
+
+def test_of_two_equal_ones_it_is_said():
+    # GIVEN two reads of the same sectors in flight at once
+    found, _ = only(line(1, ISSUE, 0), line(2, ISSUE, 0), line(4, DONE, 0), line(7, DONE, 0))
+    # THEN both are ambiguous
+    assert found.bios.certainty.tolist() == [Certainty.AMBIGUOUS] * 2
+
+
+def test_machinery_has_no_bios():
+    # GIVEN a flush request of the flush machinery
+    windows, _ = tables_of(line(1, ISSUE, 0, 0, "FF"), line(2, DONE, 18446744073709551615, 0, "FF"))
+    # THEN it is a request for which no bio stands
+    assert sum(len(w.requests) for w in windows) == 1
+    assert sum(len(w.bios) for w in windows) == 0
+
+
+def test_bios_that_are_recorded_stand_for_themselves():
+    # GIVEN a completion alone, and then a read with its bio
+    windows, _ = tables_of(
+        line(1, DONE, 512),
+        line(2, QUEUE, 0),
+        line(3, ISSUE, 0),
+        line(4, ISSUE, 64),
+        line(5, DONE, 0),
+        line(6, DONE, 64),
+    )
+    # THEN there is that bio alone, and a request without a bio stays one
+    assert sum(len(w.bios) for w in windows) == 1
+    assert sum(len(w.requests) for w in windows) == 3
+
+
+def test_windows_of_any_size_give_the_same_rows():
+    # GIVEN many reads, some in flight for long
+    lines = []
+    for i in range(200):
+        lines += [(i, line(i, ISSUE, i * 8)), (i + (90 if i % 7 == 0 else 3), line(0, DONE, 0))]
+    ends = [(t, s) for s, t in enumerate(t for t, _ in lines[1::2])]
+    events = [lines[2 * i] for i in range(200)] + [(t, line(t, DONE, s * 8)) for t, s in ends]
+    texts = [text for _, text in sorted(events, key=lambda e: e[0])]
+    # WHEN they are read in one window and in many
+    whole, _ = tables_of(*texts)
+    parts, _ = tables_of(*texts, window_events=50)
+    # THEN the bios are the same
+    for name in ("number", "sector", "queue", "complete", "certainty"):
+        one = np.concatenate([getattr(w.bios, name) for w in whole])
+        many = np.concatenate([getattr(w.bios, name) for w in parts])
+        assert sorted(one.tolist()) == sorted(many.tolist())
+
+
+def test_blktrace_without_bios_has_them_too():
+    # GIVEN what `blktrace -a issue -a complete` records of a read
+    read = blktrace.READ
+    stream = blktrace.record(blktrace.D | read, 1_000, 64, 4096, sequence=1)
+    stream += blktrace.record(blktrace.C | read, 9_000, 64, 4096, sequence=2)
+    # WHEN it is read
+    trace = Trace(io.BytesIO(stream))
+    windows = list(trace.lifecycles())
+    # THEN its request stands for its bio, and that is said
+    ((queue, complete),) = [
+        t
+        for w in windows
+        for t in zip(w.bios.queue.tolist(), w.bios.complete.tolist(), strict=True)
+    ]
+    assert complete - queue == 8_000
+    assert any("stands for its bios" in remark for remark in trace.reader.remarks)
+
+
+# The account: every event is used or has one reason, every row has one certainty.
+
+CASES = [
+    *cases.CASES,
+    *cases_more.CASES,
+    *variants.CASES,
+    *stacks.CASES,
+    *losses.CASES,
+]
+FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+
+
+def counted(events: list[Event]) -> dict[str, int]:
+    """Events by letter."""
+    counts: dict[str, int] = {}
+    for event in events:
+        counts[event["letter"]] = counts.get(event["letter"], 0) + 1
+    return counts
+
+
+def own(account: Account) -> dict[str, int]:
+    """Counts by letter without what the encoder adds."""
+    return {k: n for k, n in account.by_letter().items() if k not in "TKb"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.slug)
+def test_every_event_of_a_scenario_is_accounted_for_once(case: Scenario) -> None:
+    # GIVEN a scenario / WHEN read
+    events = events_of(case.given)
+    account = run(case).account
+    # THEN the sums are those of its events, by letter, by reason and by device
+    assert own(account) == counted(events)
+    assert sum(account.by_reason().values()) == account.total
+    on_devices: dict[str, int] = {}
+    for (_, letter), count in account.devices.items():
+        on_devices[letter] = on_devices.get(letter, 0) + count
+    assert on_devices == counted(events)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_event_of_a_capture_is_used_or_says_why(name: str) -> None:
+    # GIVEN a capture / WHEN read
+    events = captures.load(name)
+    account = tables_of_scenario(events).account
+    # THEN what is left out is plugging and names, and nothing else
+    assert own(account) == counted(events)
+    reasons = account.by_reason()
+    assert set(reasons) <= {Reason.USED, Reason.PLUGGING, Reason.DICTIONARY}
+    assert account.by_letter().get("P", 0) + account.by_letter().get("U", 0) == reasons.get(
+        Reason.PLUGGING, 0
+    )
+
+
+def account_of(path: Path, records: bytes) -> Account:
+    """The account of a log of these records."""
+    with path.open("wb") as stream:
+        log = LogWriter(stream, captures.header())
+        log.write_chunk([Segment(0, 0, 0, records)], captures.clock(10_000))
+        log.close({})
+    trace = Trace(path)
+    list(trace.lifecycles())
+    return trace.account
+
+
+def test_comments_on_what_is_not_in_the_log() -> None:
+    # GIVEN d and E of requests that ended before the log / THEN they are after an end
+    found = run(losses.COMMENTS_ALONE).account.by_reason()
+    assert found == {Reason.AFTER_END: 3, Reason.USED: 5}
+
+
+def test_a_chain_without_its_issue(tmp_path: Path) -> None:
+    # GIVEN two bios' chain whose D record was lost, its CHAIN record not
+    text = "0 Q W 0+8 bio=1\n1 G W 0+8 bio=1\n2 Q W 8+8 bio=2\n3 M W 8+8 bio=2"
+    issue = events_of(text + "\n4 D W 0+16 bio=1 rq=1 bios=2")[-1]
+    segments = captures.records([*events_of(text), issue])
+    whole = segments[0].data
+    d = BY_LETTER["D"].size
+    at = sum(BY_LETTER[letter].size for letter in "QGQM")
+    cut = bytes(whole[:at]) + bytes(whole[at + d :])
+    # WHEN read / THEN the account says so
+    account = account_of(tmp_path / "a.biotrail", cut)
+    assert account.by_reason() == {Reason.USED: 4, Reason.NO_ISSUE: 1}
+
+
+def test_events_that_name_nothing(tmp_path: Path) -> None:
+    # GIVEN request and bio events without any pointer / WHEN read
+    rows = [record(kind, i, bytes=512) for i, kind in enumerate((Kind.I, Kind.D, Kind.C, Kind.Q))]
+    account = account_of(tmp_path / "a.biotrail", ring(rows))
+    # THEN they are counted as such
+    assert account.by_reason() == {Reason.NO_POINTER: 4}
+
+
+def test_the_reasons_are_a_closed_list_without_other() -> None:
+    # GIVEN the reasons / THEN each says something, and none is "other"
+    texts = [str(reason).lower() for reason in Reason]
+    assert len(set(texts)) == len(texts)
+    assert not any("other" in text.split() or "misc" in text for text in texts)
+
+
+def test_certainties_and_unseen_completions() -> None:
+    # GIVEN a lost completion and what follows it
+    t: Tables = run(cases_more.COMPLETION_LOST)
+    # THEN the account holds them by certainty
+    assert {k: n for k, n in t.account.bios.items() if n} == {"exact": 1, "lost": 1}
+    assert {k: n for k, n in t.account.requests.items() if n} == {"exact": 1, "lost": 1}
+    assert t.account.completions_not_seen == 1
+
+
+def test_as_json() -> None:
+    # GIVEN an account / WHEN made plain / THEN its sums agree
+    plain = run(cases.PLUGGED_WRITES).account.as_dict()
+    assert plain["events"] == sum(plain["kinds"].values()) == sum(plain["reasons"].values())
+    assert (plain["first_ns"], plain["last_ns"]) == (captures.BASE_NS, captures.BASE_NS + 201_000)
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    # GIVEN a log without a single event
+    path = captures.write_log(tmp_path / "a.biotrail", [])
+    # WHEN read / THEN there are empty tables and an empty account
+    trace = Trace(path)
+    windows = list(trace.lifecycles())
+    assert sum(len(w.bios) + len(w.requests) + len(w.edges) for w in windows) == 0
+    assert (trace.account.total, trace.account.first_ns) == (0, -1)

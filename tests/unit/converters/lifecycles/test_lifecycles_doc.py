@@ -14,8 +14,7 @@ from tests.scenarios import stacks as scenario_stacks
 from tests.scenarios import variants as scenario_variants
 from tests.scenarios.tools import Scenario, event_of_line, tidy
 from tests.support import rule_tables
-from tests.support.capture_follow import Follower
-from tests.support.capture_text import Event
+from tests.support.captures import Event, Follower
 from tests.support.paths import ROOT
 
 DOC = ROOT / "docs" / "lifecycles.md"

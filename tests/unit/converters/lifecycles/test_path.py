@@ -2,13 +2,20 @@
 """Tables of the path beside the block layer: calls, waits, paths of bios, interrupts."""
 
 import io
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import biotrail
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.lifecycles.arrow.columns import PATH_NAMES
+from biotrail.converters.lifecycles.call_arguments import CURRENT, PLACES, What, argument
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.syscalls import PAGE_FAULT, numbers
 from tests.support.path_logs import FSYNC, PREAD, PWRITE, WRITE, PathLog
 from tests.support.path_tables import recorded_path
 from tests.support.stack_logs import DEV, START
@@ -155,3 +162,113 @@ def test_every_record_of_the_path_is_accounted_for() -> None:
     list(trace.lifecycles())
     # THEN they are counted under a reason of their own
     assert trace.account.by_reason()[Reason.PATH] == 2 + 2 + 1 + 1 + 1
+
+
+# Columns of bios that say which call queued each, and who dirtied what it writes back.
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    table = biotrail.open(path).bios.select(["comm", *PATH_NAMES])
+    return table.to_pylist()  # type: ignore[no-any-return]
+
+
+def test_columns_of_the_path(tmp_path: Path) -> None:
+    # GIVEN bios: of a pread with its times, an fsync without, a page fault, a 32-bit program, of
+    # a kworker that writes back, and of a thread of which nothing is known
+    log = PathLog()
+    log.task(42, b"db")
+    log.task(7, b"kworker/u8:1")
+    log.bio(120, 300, entry=100, args=(3, 0, 4096, 8192))
+    log.bio(130, 310, call=FSYNC, args=(5, 0, 0, 0), opf=WRITE)
+    log.bio(140, 320, call=-1)
+    log.bio(150, 330, call=3, foreign=True)
+    log.bio(160, 340, 7, call=None, opf=WRITE, dirtied=(50, 42, b"db"), dirtied_in=9)
+    log.bio(170, 350, 7, call=None)
+    # WHEN bios are asked for as a table
+    found = rows(log.write(tmp_path / "x.biotrail"))
+    # THEN each says what is known, the rest is null
+    none = dict.fromkeys(PATH_NAMES)
+    place = {"call_fd": 3, "call_offset": 8192, "call_length": 4096}
+    assert found == [
+        {**none, "comm": "db", "call": "pread64", "entry_ns": START + 100, **place},
+        {**none, "comm": "db", "call": "fsync", "call_fd": 5},
+        {**none, "comm": "db", "call": "page fault"},
+        {**none, "comm": "db", "call": "32-bit syscall 3"},
+        {
+            **none,
+            "comm": "kworker/u8:1",
+            "dirty_ns": START + 110,
+            "dirty_tid": 42,
+            "dirty_pid": 42,
+            "dirty_comm": "db",
+            "dirty_cgroup": "id 9",
+        },
+        {**none, "comm": "kworker/u8:1"},
+    ]
+
+
+def test_logs_without_the_path(tmp_path: Path) -> None:
+    # GIVEN a log without the path  WHEN bios are asked for  THEN its columns are null
+    log = PathLog()
+    log.bio(100, 200, call=None)
+    [row] = rows(log.write(tmp_path / "x.biotrail", path=None))
+    assert [row[name] for name in PATH_NAMES] == [None] * len(PATH_NAMES)
+
+
+# Arguments of calls: which is the descriptor, the offset, the length, and what is not known.
+
+X86 = "x86_64"
+
+
+def given(
+    name: str, args: list[int], what: What, *, foreign: bool = False, machine: str = X86
+) -> int | None:
+    (number,) = numbers(frozenset({name}), machine)
+    values, known = argument(
+        np.array([args], dtype=np.uint64),
+        np.array([number], dtype=np.int32),
+        np.array([foreign]),
+        machine,
+        what,
+    )
+    return int(values[0]) if known[0] else None
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("pread64", [3, 99, 4096, 8192], (3, 8192, 4096)),
+        ("write", [4, 99, 512, 0], (4, None, 512)),
+        ("preadv2", [5, 99, 2, 16384], (5, 16384, None)),
+        ("preadv2", [5, 99, 2, CURRENT], (5, None, None)),
+        ("fsync", [6, 1, 2, 3], (6, None, None)),
+        ("sync_file_range", [7, 1 << 40, 4096, 2], (7, 1 << 40, 4096)),
+        ("fallocate", [8, 0, 1 << 33, 1 << 34], (8, 1 << 33, 1 << 34)),
+        ("sendfile", [1, 9, 99, 1000], (9, None, 1000)),
+        ("fsync", [2**64 - 1, 0, 0, 0], (-1, None, None)),
+        ("sync", [1, 2, 3, 4], (None, None, None)),
+        ("io_submit", [1, 2, 3, 4], (None, None, None)),
+    ],
+)
+@pytest.mark.parametrize("machine", [X86, "aarch64"])
+def test_arguments_by_name(
+    name: str, args: list[int], expected: tuple[int | None, ...], machine: str
+) -> None:
+    # GIVEN a call  WHEN its arguments are asked for  THEN they are those that it has
+    kinds: tuple[What, ...] = ("fd", "offset", "length")
+    assert tuple(given(name, args, what, machine=machine) for what in kinds) == expected
+
+
+def test_calls_of_which_nothing_is_known() -> None:
+    # GIVEN a 32-bit program's call and a page fault  WHEN asked  THEN nothing is known
+    assert given("pread64", [3, 0, 1, 2], "fd", foreign=True) is None
+    number, foreign = np.array([PAGE_FAULT], dtype=np.int32), np.array([False])
+    assert not argument(np.ones((1, 4), np.uint64), number, foreign, X86, "fd")[1].any()
+    # AND an argument beyond those that are recorded is not
+    two, pread = np.ones((1, 2), np.uint64), np.array([17], dtype=np.int32)
+    assert not argument(two, pread, foreign, X86, "offset")[1].any()
+
+
+def test_every_name_is_a_call() -> None:
+    # GIVEN the table  THEN each name is a call of x86-64
+    assert len(numbers(frozenset(PLACES), X86)) == len(PLACES)

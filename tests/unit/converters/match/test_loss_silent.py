@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that are missing without a word: what is called exact must still be true.
-
-Now and then completions reach no program and no counter tells. What is then left can look
-like other I/O, for addresses are used again at once.
-"""
+"""Records that are missing or out of order without a word: what is called exact is still true."""
 
 from collections.abc import Sequence
 
@@ -12,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.events.tables import Certainty
-from tests.scenarios.tools import Tables, describe, tables_of
+from biotrail.converters.events.tables import NEVER, Certainty
+from tests.scenarios import cases, cases_more
+from tests.scenarios.tools import Scenario, Tables, bio_lines, describe, events_of, run, tables_of
 from tests.support import captures
-from tests.support.capture_text import Event, format_event
-from tests.support.window_loads import (
-    CASES,
-    HEADER,
-    SOURCES,
-    loads,
-    shifted,
-)
+from tests.support.captures import Event, format_event
+from tests.support.window_loads import CASES, HEADER, SOURCES, loads, shifted
+
+# Records that are missing without a word: what is called exact must still be true.
+#
+# Now and then completions reach no program and no counter tells. What is then left can look
+# like other I/O, for addresses are used again at once.
 
 COMPLETIONS = "CEd"
 Truth = dict[tuple[int, int, int], tuple[int, int, int] | None]
@@ -110,3 +106,60 @@ def test_a_completion_that_nobody_saw_is_counted() -> None:
     assert names == ["LOST", "EXACT", "LOST", "EXACT"]
     assert t.account.completions_not_seen == 2
     assert t.bios.queue[0] == captures.BASE_NS
+
+
+# Two requests became one, and the record of that was lost: the issue's chain tells.
+
+MERGE_CASES = [c for c in cases.CASES if "m" in {e["letter"] for e in events_of(c.given)}]
+
+
+@pytest.mark.parametrize("case", MERGE_CASES, ids=lambda c: c.slug)
+def test_bios_are_as_if_it_had_been_recorded(case: Scenario) -> None:
+    # GIVEN requests that merged
+    told = run(case)
+    # WHEN no m is in the log
+    found = run(case, drop="m")
+    # THEN every bio is there once, with its times, stages and request
+    assert bio_lines(found) == bio_lines(told)
+    # THEN who took the absorbed requests is known; they are marked, for their end was not seen
+    assert found.requests.absorbed_by.tolist() == told.requests.absorbed_by.tolist()
+    absorbed = found.requests.absorbed_by != NEVER
+    assert set(found.requests.certainty[absorbed].tolist()) == {Certainty.LOST}
+    assert set(found.requests.certainty[~absorbed].tolist()) == {Certainty.EXACT}
+
+
+@pytest.mark.parametrize("case", MERGE_CASES, ids=lambda c: c.slug)
+def test_an_issue_elsewhere_is_another_bios(case: Scenario) -> None:
+    # GIVEN the same, but for chains that are of other sectors
+    events = [e for e in events_of(case.given) if e["letter"] not in "mC"]
+    assert any(len(e.get("chain", ())) > 1 for e in events)
+    moved = case.given.replace(" D W 0+", " D W 4096+").replace(" C W 0+", " C W 4096+")
+    elsewhere = Scenario(case.number, case.name, moved, case.then)
+    # WHEN no m is in the log / THEN what waited is not said to have gone there
+    found = run(elsewhere, drop="m")
+    assert (found.requests.absorbed_by == NEVER).all()
+
+
+# A driver that is too busy gives a request back before its issue; a lost D would look the same.
+
+(REQUEUE,) = (case for case in cases_more.CASES if case.slug == "12-requeue")
+
+
+@pytest.mark.parametrize(
+    ("counts_skips", "certainty"), [(True, Certainty.EXACT), (False, Certainty.LOST)]
+)
+def test_a_requeue_before_the_issue(counts_skips: bool, certainty: Certainty) -> None:
+    # GIVEN a request that was requeued, without its first issue
+    events = events_of(REQUEUE.given)
+    first = next(i for i, event in enumerate(events) if event["letter"] == "D")
+    del events[first]
+    # WHEN nothing is told as lost, on a kernel that tells all that is, or on one that does not
+    t = tables_of(events, header={"counts_skips": counts_skips})
+    # THEN it was given back before its issue, or that is not sure
+    assert t.bios.certainty.tolist() == [certainty]
+    assert t.requests.certainty.tolist() == [certainty]
+    assert t.requests.requeues.tolist() == [1]
+    # AND all of it is there
+    assert t.bios.done_bytes.tolist() == t.bios.bytes.tolist()
+    assert (t.bios.queue < t.bios.issue).all()
+    assert (t.bios.issue < t.bios.complete).all()

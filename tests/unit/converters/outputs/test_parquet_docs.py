@@ -1,19 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/parquet.md: its tables are the code's, its queries run and agree."""
 
+import csv
+import io
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
+import biotrail
 from biotrail.converters.calls.arrow import CALLS, COMMITS, WAITS
 from biotrail.converters.events.context import Context
-from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Column
+from biotrail.converters.events.tables import STAGE_NAMES
+from biotrail.converters.lifecycles.arrow.columns import (
+    BIOS,
+    NAME,
+    REQUESTS,
+    Column,
+    Stage,
+    stage_column,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.arrow import HITS, LIVES, PAIRS, SPANS
 from biotrail.converters.submissions.arrow import SUBMISSIONS
+from biotrail.recorder.schema.cgroup_names import FIELDS
+from tests.support import doubt_logs, otf2_archives
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
@@ -131,3 +145,102 @@ def test_the_pages_sql_runs_and_finds_something() -> None:
     assert len(blocks("sql")) == 5
     for query in blocks("sql"):
         assert duckdb.sql(query).fetchall(), query
+
+
+# Latencies that are in doubt, in tables: a query that knows nothing of doubt is right.
+
+STAGES = [stage_column(stage) for stage in Stage if stage in STAGE_NAMES]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return doubt_logs.write(tmp_path / "x.biotrail")
+
+
+@pytest.mark.parametrize("what", ["bios", "requests"])
+def test_a_latency_in_doubt_is_in_a_column_of_its_own(what: str, log: Path) -> None:
+    # GIVEN reads of which two share completions that are far apart / WHEN read without pointers
+    table = getattr(biotrail.open(log, "intervals"), what)
+    # THEN `latency_ns` has those that are known, `doubtful_ns` the others as they were paired
+    known = table["latency_ns"].drop_null().to_pylist()
+    doubted = table["doubtful_ns"].drop_null().to_pylist()
+    assert (len(known), len(doubted)) == (3, 2)
+    if what == "bios":
+        assert (known, doubted) == (doubt_logs.KNOWN_NS, doubt_logs.DOUBTFUL_NS)
+    # THEN rows have one of the two, and only those whose latency is known have stages
+    for row in table.to_pylist():
+        assert (row["latency_ns"] is None) != (row["doubtful_ns"] is None)
+        total = sum(row.get(name) or 0 for name in STAGES)
+        assert total == (row["latency_ns"] or 0)
+    # THEN it is behind all others but those that came later
+    later = (
+        ("m2i_ns", *FIELDS, "for_tid", "for_pid", "for_comm", "title", "file_was")
+        if what == "bios"
+        else ()
+    )
+    assert table.column_names[-1 - len(later)] == "doubtful_ns"
+
+
+def test_with_pointers_nothing_is_in_doubt(log: Path) -> None:
+    # GIVEN the same log / WHEN pointers are read / THEN every latency is what happened
+    bios = biotrail.open(log).bios
+    assert bios["doubtful_ns"].null_count == len(bios)
+    assert bios["latency_ns"].to_pylist() == [100_000, 5_000_000, 990_000, 300_000, 307_000]
+
+
+def test_doubtful_latencies_can_be_taken_in(log: Path) -> None:
+    # GIVEN the same log / WHEN doubtful latencies are asked for
+    bios = biotrail.open(log, "intervals", include_ambiguous=True).bios
+    # THEN they are among the others
+    wanted = sorted(doubt_logs.KNOWN_NS + doubt_logs.DOUBTFUL_NS)
+    assert sorted(bios["latency_ns"].to_pylist()) == wanted
+    assert bios["doubtful_ns"].null_count == len(bios)
+
+
+def test_a_dataset_answers_without_them(log: Path, cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a dataset of the log / WHEN the mean is asked for, as one asks
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
+    out = tmp_path / "archive"
+    done = cli("archive", *doubt_logs.BY_INTERVALS, log, "-o", f"{out}/")
+    assert done.status == 0, done.err
+    source = f"read_parquet('{out}/bios/**/*.parquet', hive_partitioning = true)"
+    found = duckdb.sql(
+        f"select count(*), avg(latency_ns), count(doubtful_ns), max(d2c_ns) from {source}"
+    ).fetchall()
+    # THEN those in doubt are not in it
+    known = doubt_logs.KNOWN_NS
+    assert found == [(5, pytest.approx(sum(known) / 3), 2, 305_000)]
+
+
+def test_columns_of_text_formats_are_empty(log: Path, cli: Cli) -> None:
+    # GIVEN the log / WHEN its bios are CSV
+    done = cli("export", *doubt_logs.BY_INTERVALS, log)
+    header, *rows = csv.reader(io.StringIO(done.out))
+    place, doubt = header.index("latency_ns"), header.index("doubtful_ns")
+    # THEN a latency in doubt is an empty cell, and its own column has it
+    known = [row[place] for row in rows if not row[doubt]]
+    assert known == [str(ns) for ns in doubt_logs.KNOWN_NS]
+    assert [row[place] for row in rows if row[doubt]] == ["", ""]
+
+
+def test_sums_of_a_table_leave_them_out(log: Path) -> None:
+    # GIVEN the log's bios / WHEN Arrow adds up a column / THEN it is the sum of what is known
+    bios = biotrail.open(log, "intervals").bios
+    assert pc.sum(bios["latency_ns"]).as_py() == sum(doubt_logs.KNOWN_NS)
+
+
+def test_an_end_in_doubt_says_so_in_otf2(log: Path, cli: Cli, tmp_path: Path) -> None:
+    # GIVEN the log / WHEN it becomes an archive of OTF2
+    pytest.importorskip("otf2", reason="needs the otf2 package")
+    done = cli("convert", *doubt_logs.BY_INTERVALS, log, "-o", tmp_path / "x.otf2")
+    assert done.status == 0, done.err
+    found: dict[bool, list[int]] = {False: [], True: []}
+    operations = otf2_archives.operations(tmp_path / "x.otf2" / "traces.otf2")
+    for (location, _), operation in operations.items():
+        if location.endswith(" bios"):
+            at = dict(operation.events)
+            doubtful = operation.attributes.get("complete", {}).get("doubtful") == 1
+            found[doubtful].append(at["complete"] - at["begin"])
+    # THEN ends whose latency is in doubt have the attribute, and no others
+    assert sorted(found[False]) == doubt_logs.KNOWN_NS
+    assert sorted(found[True]) == doubt_logs.DOUBTFUL_NS

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written to a log is read from it, whole or by time range."""
 
+import errno
 import io
+import itertools
+import os
 import struct
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
-from biotrail.recorder.log.chunks import first_time, split, unwrap
+from biotrail.recorder.log import LogReader, LogWriter, Segment, columns, names
+from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, first_time, runs, split, unwrap
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
+from tests.support.both_ways import uncompiled
 from tests.support.log_samples import (
     HEADER,
     LOSSES,
@@ -382,3 +388,302 @@ def test_chunk_segments_of_the_samples_are_whole_records() -> None:
     # WHEN their segments are packed
     # THEN they parse as records
     assert all(packed(s.data, s.position) for s in chunk_segments(3))
+
+
+# Segments of many polls: stored as one segment for each run of a ring.
+
+CLOCK = clock(10**9)
+KINDS = [Kind.Q, Kind.D, Kind.C, Kind.TASK, Kind.M]
+
+
+def test_segments_of_one_ring_that_follow_each_other_are_one_run() -> None:
+    # GIVEN three polls of two rings, one ring with a gap
+    polls = [
+        Segment(0, 0, 0, b"a" * 8),
+        Segment(1, 0, 64, b"x" * 16),
+        Segment(0, 0, 8, memoryview(b"b" * 8)),
+        Segment(1, 0, 80, b"y" * 8),
+        Segment(0, 0, 32, b"c" * 8),
+        Segment(0, 1, 40, b"z" * 8),
+    ]
+    # WHEN they are grouped
+    grouped = [[(s.cpu, s.level, s.position) for s in run] for run in runs(polls)]
+    # THEN what is contiguous is one run, and nothing else is
+    assert grouped == [[(0, 0, 0), (0, 0, 8)], [(0, 0, 32)], [(1, 0, 64), (1, 0, 80)], [(0, 1, 40)]]
+
+
+def _records(times: list[int]) -> list[bytes]:
+    return [record(KINDS[at % len(KINDS)], ns, at) for at, ns in enumerate(times)]
+
+
+def _pieces(data: bytes, position: int, cuts: int) -> list[Segment]:
+    """Cut a ring's bytes at record boundaries: of every block, and of the first block's records."""
+    bounds = {0, len(data)}
+    starts = range(BLOCK_BYTES - position % BLOCK_BYTES, len(data), BLOCK_BYTES)
+    bounds |= {at for number, at in enumerate(starts) if cuts >> number & 1}
+    if len(data) > 64 and data[7] == Kind.Q:  # behind the first record, which is a Q of 64 bytes
+        bounds.add(64)
+    edges = sorted(bounds)
+    return [Segment(3, 1, position + a, data[a:b]) for a, b in itertools.pairwise(edges)]
+
+
+@given(
+    times=st.lists(st.integers(0, 2**56 - 1), min_size=1, max_size=600),
+    place=st.integers(0, 600),
+    cuts=st.integers(0, 2**16),
+    before=st.integers(0, 3),
+    columns_=st.booleans(),
+)
+def test_a_run_is_stored_as_if_it_were_one_segment(
+    times: list[int], place: int, cuts: int, before: int, columns_: bool
+) -> None:
+    # GIVEN records of a ring, whole and in pieces as polls copied them, behind another ring's,
+    # whose length moves the columns off the multiples of 8 bytes
+    position = place * 8
+    data = ring(_records(times), position)
+    other = Segment(0, 0, 0, b"".join(_records([5] * before)))
+    front = [[other]] if before else []
+    # WHEN both are encoded
+    whole = encode_chunk([*front, [Segment(3, 1, position, data)]], CLOCK, columns=columns_)
+    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_)
+    # THEN the bytes are equal, and decode to one segment with all records
+    assert bytes(pieces) == bytes(whole)
+    last = decode_chunk(bytes(pieces))[1][-1]
+    assert (last.cpu, last.level, last.position) == (3, 1, position)
+    decoded = b"".join(columns.pack(last.data, position) or [])
+    assert decoded == b"".join(columns.pack(data, position) or [])
+
+
+def test_pieces_without_compiled_loops_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN pieces, of times close to each other and far apart
+    times = [1000 + 7 * n for n in range(300)] + [2**40, 5, 2**55, 2**55 + 2**30]
+    data = ring(_records(times), 4080)
+    pieces = _pieces(data, 4080, 0b101)
+    compiled = bytes(encode_chunk([pieces], CLOCK))
+    # WHEN they are encoded by numpy
+    monkeypatch.setattr(columns, "loops", None)
+    # THEN nothing differs
+    assert bytes(encode_chunk([pieces], CLOCK)) == compiled
+
+
+@pytest.mark.parametrize("kind", [Kind.TASK, Kind.CGROUP, Kind.FILE_NAME, Kind.Q])
+def test_name_records_are_found_by_the_kinds_that_are_present(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN records of which one may be a name
+    data = ring([record(Kind.D, 5, 1), record(kind, 6, 2), record(Kind.C, 7, 3)], 0)
+    segments = [Segment(0, 0, 0, data), Segment(0, 0, len(data), ring([record(Kind.Q, 8, 4)], 0))]
+    # WHEN the names are looked for, with the compiled loops and without
+    found = [len(rows) for rows in names.name_records(segments)]
+    monkeypatch.setattr(columns, "loops", None)
+    # THEN there are as many
+    assert found == [len(rows) for rows in names.name_records(segments)]
+    assert sum(found) == (kind != Kind.Q)
+
+
+@given(
+    kinds=st.lists(st.sampled_from([*KINDS, Kind.FILE_NAME, Kind.CGROUP]), max_size=300),
+    place=st.integers(0, 600),
+    behind=st.sampled_from([b"", bytes([0] * 7 + [250]) * 3, bytes([0] * 7 + [Kind.FILE_NAME])]),
+)
+def test_starts_are_those_of_a_walk_over_all_records(
+    kinds: list[Kind], place: int, behind: bytes
+) -> None:
+    # GIVEN records of a ring, whole, or followed by a kind that is not known, or by half a record
+    records = [record(kind, at, at) for at, kind in enumerate(kinds)]
+    data = ring(records, place * 8) + behind
+    words = np.frombuffer(data, "<u8")
+    wanted = (Kind.TASK, Kind.FILE_NAME)
+    # WHEN the names among them are looked for
+    found = columns.starts_of(words, place, wanted)
+    # THEN they are where a walk over all records finds them
+    tops = np.frombuffer(data, np.uint8)[7::8]
+    walked = columns.record_starts(tops, place) if len(tops) else np.empty(0, np.int64)
+    assert found.tolist() == [at for at in walked.tolist() if tops[at] in wanted]
+
+
+def test_uncompiled_loops_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN records of several blocks
+    data = ring(_records(list(range(400))), 4080)
+    words = np.frombuffer(data, "<u8")
+    compiled = columns.starts_of(words, 510, KINDS).tolist()
+    # WHEN the source of the loops runs as it is THEN nothing differs
+    monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
+    assert columns.starts_of(words, 510, KINDS).tolist() == compiled
+    assert columns.counts_of(data, 4080) is not None
+
+
+# A log's writer against streams that fail, block, or take a part at a time.
+
+
+class FailingStream(io.RawIOBase):
+    """Takes `room` bytes, then fails with `code`."""
+
+    def __init__(self, room: int, code: int) -> None:
+        super().__init__()
+        self.data = bytearray()
+        self.room = room
+        self.code = code
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: memoryview) -> int:
+        part = bytes(data)[: self.room - len(self.data)]
+        if not part:
+            raise OSError(self.code, os.strerror(self.code))
+        self.data += part
+        return len(part)
+
+
+def write_all(writer: LogWriter, chunks: int = 5) -> None:
+    for number in range(chunks):
+        writer.write_chunk(chunk_segments(number), clock(START + (number + 1) * PERIOD))
+    writer.close({})
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "No space left on device; 2 chunks"),
+        (errno.EDQUOT, "make room"),
+        (errno.EPIPE, "the reader of the pipe has closed it"),
+        (errno.EIO, "check the device"),
+    ],
+)
+def test_a_failing_stream_says_what_is_kept(code: int, words: str) -> None:
+    # GIVEN a disk that takes two chunks and a half
+    made = sample(3)
+    loss_and_note = made.frames["note"][1] - made.frames["loss"][0]
+    stream = FailingStream(made.chunks[2][0] - loss_and_note + 30, code)
+    writer = LogWriter(stream, HEADER)  # type: ignore[arg-type]
+    # WHEN more is written
+    with pytest.raises(OutputError) as error:
+        write_all(writer)
+    # THEN the error says what went wrong, what is kept, and what to do
+    assert words in str(error.value)
+    assert "2 chunks" in str(error.value)
+    # and what is kept reads back
+    reader, chunks = read(bytes(stream.data))
+    assert len(chunks) == 2
+    assert reader.interrupted
+
+
+def test_a_failed_writer_stays_failed() -> None:
+    # GIVEN a writer whose disk was full
+    stream = FailingStream(600, errno.ENOSPC)
+    writer = LogWriter(stream, HEADER)  # type: ignore[arg-type]
+    with pytest.raises(OutputError):
+        write_all(writer)
+    # WHEN the disk has room again and the log is closed
+    kept = bytes(stream.data)
+    stream.room = 1 << 20
+    with pytest.raises(OutputError):
+        writer.close({})
+    # THEN nothing is written behind the hole
+    assert bytes(stream.data) == kept
+
+
+def test_a_full_disk_is_an_output_error() -> None:
+    # GIVEN the device that is always full
+    # WHEN a log is begun on it
+    with open("/dev/full", "wb") as stream, pytest.raises(OutputError) as error:
+        LogWriter(stream, HEADER)
+    # THEN the error names it
+    assert str(error.value).startswith("/dev/full: cannot be written at offset 0: No space left")
+    # Closing a buffered stream tries again what it could not write.
+
+
+def test_a_pipe_whose_reader_went_away_is_an_output_error() -> None:
+    # GIVEN a pipe without a reader
+    out, into = os.pipe()
+    with open(into, "wb", buffering=0) as stream:
+        os.close(out)
+        # WHEN a log is written to it
+        # THEN it is an error that says so
+        with pytest.raises(OutputError, match="the reader of the pipe has closed it"):
+            LogWriter(stream, HEADER)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_a_non_blocking_pipe_is_waited_for(buffering: int) -> None:
+    # GIVEN a non-blocking pipe, as ssh leaves standard output, with a slow reader
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    found: list[tuple[object, ...]] = []
+
+    def drain() -> None:
+        os.set_blocking(out, False)
+        with open(out, "rb", buffering=buffering) as stream:
+            found.extend(content(chunk) for chunk in LogReader(stream).chunks())
+
+    reader = threading.Thread(target=drain)
+    # WHEN more is written than it holds
+    segments = [Segment(0, 0, 0, os.urandom(1 << 20))]
+    with open(into, "wb", buffering=buffering) as stream:
+        writer = LogWriter(stream, HEADER)
+        reader.start()
+        for i in range(4):
+            writer.write_chunk(segments, clock(START + i))
+        writer.close({})
+    reader.join()
+    # THEN all of it arrives
+    assert [one[3][0][3] == segments[0].data for one in found] == [True] * 4
+
+
+def test_every_call_leaves_whole_frames_behind(tmp_path: Path) -> None:
+    # GIVEN a log in a buffered file
+    path = tmp_path / "a.biotrail"
+    with open(path, "wb") as stream:
+        writer = LogWriter(stream, HEADER)
+        for number in range(3):
+            # WHEN a chunk was written
+            written = writer.write_chunk(chunk_segments(number), clock(START + number * PERIOD))
+            # THEN somebody else sees it at once, as after kill -9
+            assert path.stat().st_size == writer.size
+            assert written > 0
+            with LogReader(path) as reader:
+                assert len(list(reader.chunks())) == number + 1
+                assert reader.interrupted
+
+
+def test_sync_makes_every_chunk_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a writer that syncs
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    with open(tmp_path / "a.biotrail", "wb") as stream:
+        writer = LogWriter(stream, HEADER, sync=True)
+        before = len(synced)
+        # WHEN a chunk is written
+        writer.write_chunk(chunk_segments(0), clock(START))
+        # THEN it is durable when the call returns
+        assert synced[before:] == [stream.fileno()]
+
+
+def test_sync_needs_a_file() -> None:
+    # GIVEN a stream that is no file
+    # WHEN a log shall be synced to it
+    # THEN that is refused, with the option to leave out
+    with pytest.raises(OutputError, match="leave out --sync"):
+        LogWriter(io.BytesIO(), HEADER, sync=True)
+
+
+def test_the_writer_forgets_what_it_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a recording that goes on for ever
+    monkeypatch.setattr("biotrail.recorder.log.writer.INDEX_FRAMES", 16)
+    writer = LogWriter(io.BytesIO(), HEADER)
+    # WHEN many chunks are written
+    for number in range(100):
+        writer.write_chunk([], clock(START + number))
+        # THEN what it remembers stays small
+        assert len(writer._index) < 16 * 32
+
+
+def test_a_frame_beyond_the_limit_is_refused() -> None:
+    # GIVEN a note larger than any reader would accept
+    writer = LogWriter(io.BytesIO(), HEADER)
+    # WHEN it is written
+    # THEN it is refused, and the log goes on
+    with pytest.raises(OutputError, match="more than the 33554432"):
+        writer.write_note("huge", {"text": "x" * (33 << 20)})
+    writer.close({})

@@ -1,34 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flight recorder: only the newest stays, each dump is a whole log that says why."""
 
+import ctypes
+import io
 import os
 import signal
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+import zstandard
 from click.testing import CliRunner
 
 from biotrail.cli import info
-from biotrail.cli.options.record_keeping import (
-    Amount,
-    TriggerType,
-    limit,
-    together,
-)
+from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
-from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log.packing import _compressor
+from biotrail.recorder.log.writer import _JOINED
+from biotrail.recorder.log.writer import LogWriter as FileLogWriter
+from biotrail.recorder.output.flight_buffer import FlightBuffer
+from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.dumps import Flight
-from biotrail.recorder.session.session import Status, record
-from tests.support.chunks_by_hand import PromptWriter, clock, task, times
+from biotrail.recorder.session.session import Status, keep_freed_memory, record
+from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
+from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
-from tests.support.flight_buffers import SECOND, end, fill, kept
+from tests.support.log_samples import HEADER as NAMED_HEADER
 from tests.support.record_command import wait_until
+
+# A flight recorder's buffer in a directory, filled by hand: a chunk a second.
+
+SECOND = 1_000_000_000
+
+
+def kept(directory: Path, most: Limit, max_files: int | None = None) -> FlightBuffer:
+    series = Series(str(directory / "dump.biotrail"), max_files)
+    return FlightBuffer(series, HEADER, most, lambda: [], 1)
+
+
+def fill(log: FlightBuffer, seconds: range) -> None:
+    """A chunk a second with one Q in its middle."""
+    for second in seconds:
+        at = second * SECOND
+        log.write_chunk([Segment(0, 0, 0, queue(at - SECOND // 2))], clock(at))
+
+
+def end(**others: Any) -> dict[str, Any]:
+    return {"reason": "test", "stopped": CLOCK, **others}
+
+
+# The flight recorder: only the newest stays, each dump is a whole log that says why.
 
 
 def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
@@ -206,3 +233,166 @@ def test_bad_amounts_are_usage_errors(bad: str) -> None:
     # GIVEN no amount WHEN it is converted THEN it is refused
     with pytest.raises(Exception, match=r"unit|duration|size|not between"):
         Amount().convert(bad, None, None)
+
+
+# The period of a flight recorder's dump: by the clock, whether or not there was I/O.
+
+
+def dump(log: FlightBuffer, at: int) -> tuple[Path, str]:
+    """A dump at that second, and what was said of it."""
+    log.dump({"reason": "asked for"}, clock(at * SECOND))
+    while log.busy:
+        time.sleep(0.001)
+    return Path(log.files[-1]), log.messages.get(timeout=60)
+
+
+def period(path: Path) -> tuple[float, float, float]:
+    """(begin, end, length) of what the dump says that it covers, in seconds."""
+    reader = LogReader(path)
+    assert reader.end is not None
+    begin, stopped = reader.header["clocks"], reader.end["stopped"]
+    length = float(reader.header["kept"]["seconds"])
+    return begin["monotonic"] / SECOND, stopped["monotonic"] / SECOND, length
+
+
+def test_a_dump_after_an_idle_time_holds_nothing_that_is_older(tmp_path: Path) -> None:
+    # GIVEN a flight recorder of five seconds, and I/O until second 10
+    log = kept(tmp_path, Limit(seconds=5))
+    fill(log, range(1, 11))
+    loss = {"start": 9 * SECOND, "end": 10 * SECOND, "cpu": 0, "level": 0, "kind": 1, "count": 5}
+    log.write_loss([loss])
+    # WHEN it is written out at second 50
+    path, said = dump(log, 50)
+    # THEN it holds nothing, and says that of the five seconds before
+    assert times(str(path)) == []
+    assert LogReader(path).losses == []
+    assert period(path) == (45.0, 50.0, 5.0)
+    assert said == f"wrote {path}: the last 5.0 s, no event in them (asked for)"
+    # AND what comes after is recorded as ever
+    fill(log, range(51, 53))
+    later, said = dump(log, 53)
+    assert times(str(later)) == [50 * SECOND + SECOND // 2, 51 * SECOND + SECOND // 2]
+    assert period(later) == (48.0, 53.0, 5.0)
+    assert "the last 5.0 s, 2 events" in said
+
+
+def test_a_dump_covers_the_time_up_to_its_moment(tmp_path: Path) -> None:
+    # GIVEN I/O until second 10 WHEN the last five seconds are written at second 12
+    log = kept(tmp_path, Limit(seconds=5))
+    fill(log, range(1, 11))
+    path, _ = dump(log, 12)
+    # THEN the I/O of the last five is there, but for the step of a second, and the rest is not
+    assert times(str(path)) == [n * SECOND - SECOND // 2 for n in range(7, 11)]
+    assert period(path) == (6.5, 12.0, 5.5)
+
+
+def test_what_is_kept_by_size_covers_all_time_since_the_last_that_was_let_go(
+    tmp_path: Path,
+) -> None:
+    # GIVEN a flight recorder that goes by size alone, from second 0 on
+    log = kept(tmp_path, Limit(bytes=1 << 20))
+    fill(log, range(1, 4))
+    # WHEN it is written out long after the last I/O
+    path, _ = dump(log, 40)
+    # THEN all I/O is there, and the period is all that time
+    assert len(times(str(path))) == 3
+    assert period(path)[1] == 40.0
+    assert period(path)[2] == pytest.approx(40.0, abs=1e-3)
+
+
+def test_a_short_recording_claims_no_more_than_it_has_seen(tmp_path: Path) -> None:
+    # GIVEN a flight recorder of a minute that has recorded for two seconds
+    log = kept(tmp_path, Limit(seconds=60))
+    fill(log, range(1, 3))
+    # WHEN it ends THEN its dump covers two seconds
+    log.close(end(stopped=clock(2 * SECOND)))
+    assert period(Path(log.files[0]))[2] == pytest.approx(2.0, abs=1e-3)
+
+
+def test_an_idle_recording_is_dumped_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a recorder that keeps 0.2 s, whose probes give a few records and then nothing
+    monkeypatch.setattr("biotrail.recorder.session.intake.CHUNK_NS", 1)
+    probes, last = FakeProbes(), time.monotonic_ns()
+    give = probes.drain
+
+    def drain() -> list[Segment]:
+        nonlocal last
+        if probes.given < 5:
+            last = time.monotonic_ns()
+            return give()
+        # WHEN a second has passed since, it is ended
+        if time.monotonic_ns() - last > SECOND:
+            os.kill(os.getpid(), signal.SIGINT)
+        return []
+
+    probes.drain = drain  # type: ignore[method-assign]
+    summary = record(options(tmp_path / "x", keep=Limit(seconds=0.2)), probes=probes)
+    # THEN the last dump is empty, and covers what was asked for
+    assert probes.given == 5
+    assert times(summary.files[-1]) == []
+    assert LogReader(summary.files[-1]).header["kept"]["seconds"] == pytest.approx(0.2)
+
+
+def test_an_empty_dump_is_told_by_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN an empty dump
+    path, _ = dump(kept(tmp_path, Limit(seconds=5)), 50)
+    # WHEN it is looked at THEN its period is named
+    done = Cli(capsys)("info", path)
+    assert done.status == 0
+    assert "the last 5 s" in done.out
+
+
+def test_a_last_dump_that_fails_is_told_once_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a flight recorder with ten events, and a disk that is full after a few chunks
+    log = kept(tmp_path, Limit(seconds=60))
+    fill(log, range(1, 11))
+    write = LogWriter.write_packed
+
+    def writing(self: LogWriter, chunk: object) -> None:
+        if self.chunks == 4:
+            raise OSError(28, "No space left on device")
+        write(self, chunk)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogWriter, "write_packed", writing)
+    # WHEN it ends
+    with pytest.raises(OutputError, match="no space left") as caught:
+        log.close(end(stopped=clock(10 * SECOND)))
+    # THEN the error alone says so, by the file's name, and how much of it is missing
+    assert log.messages.empty()
+    assert str(tmp_path / "dump-") in str(caught.value)
+    assert ".part" not in str(caught.value)
+    assert "about 6 of its 10 events" in str(caught.value)
+    assert len(times(log.files[0])) == 4
+
+
+# Kept memory, and frames that are written in two parts.
+
+
+def test_a_machine_without_mallopt_goes_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    keep_freed_memory()
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 19])
+def test_every_level_compresses_to_what_any_zstd_reads(level: int):
+    data = bytes(range(256)) * 4096
+    assert zstandard.ZstdDecompressor().decompress(_compressor(level).compress(data)) == data
+
+
+@pytest.mark.parametrize("size", [_JOINED - 100, _JOINED + 100])
+def test_a_frame_s_size_is_counted_in_one_part_or_two(size: int):
+    # GIVEN a log that stores without compression
+    stream = io.BytesIO()
+    log = FileLogWriter(stream, NAMED_HEADER, level=0)
+    before = log.size
+
+    # WHEN a note of about that size is written
+    log.write_note("devices", {"text": "x" * size})
+
+    # THEN the log is as long as it says
+    assert log.size - before > size
+    assert log.size == len(stream.getvalue())

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recorder/probes/capability.py: why a process may not load programs."""
+"""What a kernel or process cannot record, and the reason that is given."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import capability
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.triggers import Triggers
+from biotrail.recorder.probes import capability, light
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers, driver_programs
 from biotrail.recorder.probes.kernel import bpf_calls
+from biotrail.recorder.probes.maps.path_maps import choose_path
+from biotrail.recorder.probes.maps.stack_maps import Stacks
+from biotrail.recorder.probes.programs import EVENT_SETS, PROBES, essential_letters
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema.errors import ProbeError
+
+# recorder/probes/capability.py: why a process may not load programs.
 
 
 @pytest.mark.parametrize(
@@ -47,3 +58,169 @@ def test_enough_rights_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(capabilities, "holds", holds.__contains__)
         # THEN nothing is in the way
         assert capability.refusal() is None
+
+
+# What a recording of the event set light is refused, with the reason.
+
+
+def config(events: str = "light", **asked: object) -> ProbeConfig:
+    return ProbeConfig(events, **asked)
+
+
+@pytest.mark.parametrize(
+    ("option", "asked"),
+    [
+        ("--pid", {"filters": Filters(pids=(1,))}),
+        ("--tid", {"filters": Filters(tids=(1,))}),
+        ("--comm", {"filters": Filters(comms=("fio",))}),
+        ("--file", {"filters": Filters(files=("/x",))}),
+        ("--dir", {"filters": Filters(dirs=("/",))}),
+        ("--min-size", {"filters": Filters(min_bytes=4096)}),
+        ("--sectors", {"filters": Filters(sectors=((0, 7),))}),
+        ("--stacks", {"stacks": Stacks.KERNEL}),
+        ("--files", {"files": True}),
+        ("--path", {"path": frozenset({"call"})}),
+        ("--trigger depth", {"triggers": Triggers(depth=8)}),
+        ("--trigger stuck", {"triggers": Triggers(stuck_ns=8)}),
+    ],
+)
+def test_what_a_completion_does_not_tell_is_refused(option: str, asked: dict[str, object]) -> None:
+    # GIVEN a light recording that asks for more than a completion tells
+    # WHEN it is opened THEN one message says what, and why
+    with pytest.raises(ProbeError, match=f"--events light cannot have {option}: "):
+        light.refuse(config(**asked))
+    # AND other sets may have it
+    light.refuse(config("minimal", **asked))
+
+
+def test_what_a_completion_tells_is_not_refused() -> None:
+    # GIVEN filters by operation, flags and cgroup, and triggers by time and error
+    filters = Filters(ops=("read",), flags=(("sync",),), cgroups=("/",), below=True)
+    # THEN a light recording has them
+    light.refuse(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
+
+
+def test_devices_without_requests_are_refused(tmp_path: Path, monkeypatch) -> None:
+    # GIVEN a disk with requests, and one of dm without
+    for name in ("8:0/mq", "252:0"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(light, "_DEVICES", tmp_path)
+    disk, mapped = 8 << 20, 252 << 20
+    # WHEN the latter is recorded alone THEN that is refused with what to do
+    with pytest.raises(ProbeError, match="add --below"):
+        light.refuse(config(devices=[(mapped, 0)]))
+    # AND with the former, as --below has it, it is not, nor is a disk that sysfs does not have
+    light.refuse(config(devices=[(mapped, 0), (disk, 0)]))
+    light.refuse(config(devices=[(9 << 20, 0)]))
+
+
+def test_the_bcc_backend_has_no_light_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN the bcc backend, with all rights
+    monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
+    # WHEN a light recording is opened THEN it is refused with what to do
+    with pytest.raises(ProbeError, match="--events minimal, or --backend core"):
+        BccProbes(config()).open()
+
+
+def test_a_light_recording_needs_its_own_event_alone() -> None:
+    # GIVEN the event sets THEN light has one event, which no other set has
+    assert EVENT_SETS["light"] == "L"
+    assert essential_letters("light") == ("L",)
+    assert all("L" not in letters for name, letters in EVENT_SETS.items() if name != "light")
+    assert {p.letter for p in PROBES} == set(EVENT_SETS["all"]) | {"L"}
+
+
+# Which drivers' steps a kernel can tell, by its symbols.
+
+END = b"ffffffffc0a710e0 t lo_rw_aio_complete\t[loop]\n"
+
+
+def symbols(*tracepoints: str) -> bytes:
+    """The lines of kallsyms for these tracepoints, as of a module."""
+    lines = [f"ffffffffc031a0b0 T __traceiter_{name}\t[some_module]\n" for name in tracepoints]
+    return "".join(lines).encode()
+
+
+def of(*drivers: Driver) -> bytes:
+    return symbols(*(name for driver in drivers for name in driver.programs))
+
+
+def test_a_kernel_with_all_modules_has_every_driver() -> None:
+    # GIVEN the symbols of all drivers WHEN their programs are chosen
+    choice = choose_drivers(False, of(*DRIVERS) + END)
+    # THEN each driver's are there, in the order of a request's way, and no reason
+    assert choice.recorded == ["nvme", "scsi", "loop"]
+    assert list(choice.programs) == [n for driver in DRIVERS for n in driver.programs.values()]
+    assert (choice.lacking, choice.reason) == ((), "")
+
+
+def test_programs_that_disable_preemption_are_taken_where_tracepoints_do_not() -> None:
+    # GIVEN such a kernel with preemptible tracepoints WHEN programs are chosen
+    programs = choose_drivers(True, of(*DRIVERS) + END).programs
+    # THEN all are variants that the object has
+    assert all(name.endswith("_p") for name in programs)
+    assert set(programs) <= set(driver_programs())
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
+def test_a_driver_needs_all_its_tracepoints(driver: Driver) -> None:
+    # GIVEN a kernel that lacks the last tracepoint of one driver WHEN programs are chosen
+    *_, last = driver.programs
+    text = of(*DRIVERS).replace(f"__traceiter_{last}\t".encode(), b"another\t") + END
+    choice = choose_drivers(False, text)
+    # THEN this driver is lacking, with reason, and the others are recorded
+    assert dict(choice.lacking).keys() == {driver.name}
+    assert f"this kernel has no tracepoint {last} (" in dict(choice.lacking)[driver.name]
+    assert set(choice.programs).isdisjoint(driver.programs.values())
+    assert len(choice.recorded) == 2
+    assert choice.reason == ""
+
+
+def test_a_longer_name_is_another_tracepoint() -> None:
+    # GIVEN a symbol that only begins with a tracepoint's name WHEN programs are chosen
+    text = b"ffffffff81 T __traceiter_nvme_sq_more\nffffffff81 T __pfx___traceiter_nvme_sq\n"
+    # THEN it is not taken for it
+    assert "nvme" in dict(choose_drivers(False, text).lacking)
+
+
+@pytest.mark.parametrize("end", [b"", b"0000000000000000 t lo_rw_aio_complete\t[loop]\n"])
+def test_loop_needs_the_address_of_its_function(end: bytes) -> None:
+    # GIVEN a kernel without the loop driver, or that hides addresses WHEN programs are chosen
+    choice = choose_drivers(False, of(*DRIVERS) + end)
+    # THEN loop is lacking, and the others are recorded
+    assert choice.recorded == ["nvme", "scsi"]
+    assert "lo_rw_aio_complete" in dict(choice.lacking)["loop"]
+
+
+def test_without_any_driver_the_part_is_not_recorded() -> None:
+    # GIVEN a kernel that shows no symbols WHEN the part is wanted
+    path = choose_path(frozenset({"driver"}), None, False, b"")  # type: ignore[arg-type]
+    # THEN it is left out whole, with each driver's reason
+    assert (path.parts, path.programs) == (frozenset(), ())
+    for driver in DRIVERS:
+        assert f"{driver.name}: this kernel has no tracepoint" in path.lacking["driver"]
+    assert path.facts() == {
+        "parts": [],
+        "missing": [{"part": "driver", "reason": path.lacking["driver"]}],
+    }
+
+
+@pytest.mark.parametrize("nvme", [True, False])
+def test_a_lacking_driver_is_named_while_others_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, nvme: bool
+) -> None:
+    # GIVEN a kernel with SCSI alone, a host with NVMe devices or without WHEN the part is wanted
+    have = {"/sys/class/nvme": ["nvme0"] if nvme else []}
+    monkeypatch.setattr("biotrail.recorder.probes.drivers.os.listdir", lambda path: have[path])
+    path = choose_path(frozenset({"driver"}), None, False, of(DRIVERS[1]))  # type: ignore[arg-type]
+    # THEN the header has each driver, and messages name those of its devices that have no steps
+    facts = path.facts()
+    assert facts is not None
+    assert facts["parts"] == ["driver"]
+    assert facts["missing"] == []
+    assert facts["drivers"]["scsi"] == ""
+    assert "nvme_setup_cmd" in facts["drivers"]["nvme"]
+    assert [message.split(":")[1] for message in path.messages()] == [
+        *([" requests of nvme have no steps"] if nvme else []),
+        " requests of loop have no steps",
+    ]

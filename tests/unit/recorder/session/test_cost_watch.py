@@ -1,26 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost in the open: runs counted now and then, a warning above --max-cpu."""
+"""What ends or warns a recording: its cost, a budget of calls, pressure and hanging devices."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.accounting.cost import ns_per_run
-from biotrail.recorder.log import LogReader
+from biotrail.recorder.accounting.cost import CALL_NS, OTHER_CALL_NS, ns_per_run, part_seconds
+from biotrail.recorder.accounting.meter import Meter
+from biotrail.recorder.filters.triggers import Pressure
+from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import ProgramInfo
+from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import CallTimingNote
+from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.cost_watch import (
     EARLY_TICKS,
+    LOOK_NS,
     QUIET_NS,
     SAMPLE_BYTES,
     SAMPLE_TICKS,
     TICK_NS,
     WINDOW_NS,
+    CallBudget,
     CostWatch,
+    end_message,
 )
 from biotrail.recorder.session.session import record
+from biotrail.recorder.session.watches import PressureWatch, StuckWatch
 from biotrail.text.values import LEAST_PER_CENT, Percent
 from tests.support.fake_probes import FakeProbes, options
+from tests.support.log_samples import ring
+from tests.support.stack_logs import record as path_record
+
+# The cost in the open: runs counted now and then, a warning above --max-cpu.
 
 
 def program(runs: int, spent: int, misses: int = 0) -> ProgramInfo:
@@ -116,3 +131,214 @@ def test_percentages_are_understood() -> None:
     for bad in ("0", "-1", "nan", "inf", "x", ""):
         with pytest.raises(Exception, match=r"no percentage|not between"):
             Percent(LEAST_PER_CENT).convert(bad, None, None)
+
+
+# Timed calls end where they cost more than their budget.
+
+
+@dataclass
+class Host:
+    """Probes whose calls a test counts, and what was reported."""
+
+    budget: float = 5.0
+    parts: frozenset[str] = frozenset({"call", "time"})
+    entered: int = 1000
+    notes: list[CallTimingNote] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.probes = FakeProbes()
+        self.probes.path = PathChoice(self.parts)
+        self.probes.path_runs = self.runs  # type: ignore[method-assign]
+        self.watched = CallBudget(self.probes, self.budget, 0)
+        self.now_ns = 0
+
+    def runs(self) -> PathRuns:
+        """All calls were timed."""
+        return PathRuns(self.entered, self.entered)
+
+    def run(self, calls: int) -> None:
+        """Let `calls` calls enter within one period, and have a look."""
+        self.entered += calls
+        self.now_ns += LOOK_NS
+        self.watched.look(self.now_ns, self.notes.append)
+
+
+def calls_of(percent: float) -> int:
+    """How many calls in a period cost so much of a CPU."""
+    return int(percent / 100 * LOOK_NS / CALL_NS)
+
+
+def test_calls_within_the_budget_stay_timed() -> None:
+    # GIVEN a budget of 5 %
+    host = Host()
+    # WHEN calls cost a little less, for several periods
+    for _ in range(5):
+        host.run(calls_of(4.9))
+    # THEN they are timed on
+    assert host.notes == []
+    assert host.probes.calls == []
+
+
+def test_calls_beyond_the_budget_are_no_longer_timed() -> None:
+    # GIVEN a recording whose calls were cheap at first
+    host = Host()
+    host.run(calls_of(1))
+    # WHEN a load of many calls begins
+    host.run(calls_of(20))
+    host.run(calls_of(20))
+    # THEN timing ended once, at the first look, and the note says when and why
+    assert host.probes.calls == ["stop timing"]
+    (note,) = host.notes
+    assert (note["until"], note["budget"], round(note["percent"])) == (2 * LOOK_NS, 5.0, 20)
+    assert "20.0 % of a CPU, more than --call-budget 5;" in end_message(note)
+
+
+def test_without_a_budget_or_timed_calls_nothing_is_looked_at() -> None:
+    # GIVEN recordings without a limit, and without the part `time`
+    for host in (Host(budget=0.0), Host(parts=frozenset({"call"}))):
+        # WHEN calls would cost a whole CPU
+        host.run(calls_of(100))
+        # THEN nothing happens
+        assert host.notes == []
+        assert host.probes.calls == []
+
+
+# Triggers that no event fires: pressure, and a device that hangs.
+
+SECOND = 1_000_000_000
+
+
+def disk(block: Path, name: str, dev: str, completed: int, in_flight: int) -> None:
+    """A disk's files in sysfs; of what it completed half were reads, and one in three discards."""
+    (block / name).mkdir(exist_ok=True)
+    (block / name / "dev").write_text(f"{dev}\n")
+    reads, discards = completed // 2, completed // 3
+    counts = [reads, 0, 0, 0, completed - reads - discards, 0, 0, 0, in_flight, 0, 0, discards]
+    counts += [0] * 5
+    (block / name / "stat").write_text(" ".join(map(str, counts)) + "\n")
+
+
+def test_a_disk_that_completes_nothing_fires_once_until_it_completes_again(tmp_path: Path) -> None:
+    # GIVEN a disk that hangs, one that works, and one that is idle
+    watch = StuckWatch(2 * SECOND, (), 0, tmp_path)
+    fired = []
+    for half_seconds in range(12):
+        disk(tmp_path, "hung", "8:0", 70, 3)
+        disk(tmp_path, "busy", "8:16", 100 + half_seconds, 3)
+        disk(tmp_path, "idle", "8:32", 5, 0)
+        # WHEN they are looked at each half second
+        fired += watch.hits(half_seconds * SECOND // 2)
+    # THEN the one that hangs is told, once, when it has completed nothing for as long
+    assert [(hit.trigger, hit.dev, hit.value, hit.what) for hit in fired] == [
+        ("stuck", 8 << 20, 2 * SECOND, "3 in flight")
+    ]
+    # AND again where it hangs anew after it has completed something
+    disk(tmp_path, "hung", "8:0", 71, 2)
+    disk(tmp_path, "busy", "8:16", 200, 0)
+    assert watch.hits(6 * SECOND) == []
+    assert [hit.what for hit in watch.hits(8 * SECOND)] == ["2 in flight"]
+
+
+def test_what_a_hanging_disk_needs_is_kept_until_it_has_fired(tmp_path: Path) -> None:
+    # GIVEN a disk with I/O in flight since a look at second 10
+    watch = StuckWatch(2 * SECOND, (), 0, tmp_path)
+    disk(tmp_path, "sda", "8:0", 7, 0)
+    watch.hits(9 * SECOND)
+    assert watch.hold_from() is None
+    disk(tmp_path, "sda", "8:0", 7, 1)
+    watch.hits(10 * SECOND)
+    # WHEN it is asked what to keep
+    # THEN the records since as long before that as the trigger waits
+    assert watch.hold_from() == 8 * SECOND
+    # AND nothing more once it has fired
+    assert watch.hits(12 * SECOND)
+    assert watch.hold_from() is None
+
+
+def test_only_disks_that_are_recorded_are_watched(tmp_path: Path) -> None:
+    # GIVEN two disks that hang, of which one is recorded, and one that goes away
+    watch = StuckWatch(SECOND, {8 << 20 | 16}, 0, tmp_path)
+    for name, dev in (("sda", "8:0"), ("sdb", "8:16")):
+        disk(tmp_path, name, dev, 1, 1)
+    (tmp_path / "gone").mkdir()
+    # WHEN they are looked at
+    watch.hits(0)
+    hits = watch.hits(SECOND)
+    # THEN the one is told
+    assert [hit.dev for hit in hits] == [8 << 20 | 16]
+
+
+def test_a_kernel_without_pressure_is_refused(tmp_path: Path) -> None:
+    # GIVEN no /proc/pressure
+    # WHEN pressure is to be watched
+    # THEN that is refused, with the option
+    with pytest.raises(ProbeError, match=r"pressure=full-io:150ms/1s: this kernel measures no"):
+        PressureWatch([Pressure(150_000, 1_000_000, full=True)], str(tmp_path / "io"))
+
+
+def test_a_cgroup_outside_of_the_hierarchy_is_refused() -> None:
+    # GIVEN a cgroup's path that leads out of the hierarchy
+    # WHEN its pressure is to be watched
+    # THEN that is refused
+    with pytest.raises(ProbeError, match=r"/a/\.\./\.\./b"):
+        PressureWatch([Pressure(1000, 2_000_000, cgroup="/a/../../b")])
+
+
+# What the programs of the path cost, from the runs that the kernel counted and all their runs.
+
+
+def ran(part: str, runs: int, spent: int) -> ProgramInfo:
+    return ProgramInfo("bt_x", "Q", "x", True, "", runs, spent, 0, part)
+
+
+def test_a_run_of_the_block_layers_programs_is_what_an_event_costs() -> None:
+    # GIVEN programs of the block layer, and one of the path that ran much more often
+    programs = [
+        ran("", 10, 3000),
+        ran("", 10, 1000),
+        ran("wait", 1000, 50_000),
+    ]
+    # WHEN the mean is taken  THEN it is of the former
+    assert ns_per_run(programs) == 200
+    assert ns_per_run([ran("wait", 5, 5)]) == 0
+
+
+def test_a_part_that_counts_its_runs_costs_their_number_times_the_mean() -> None:
+    # GIVEN a part's programs, of which the kernel counted few of their many runs
+    programs = [ran("irq", 30, 3000), ran("irq", 10, 1000)]
+    # WHEN its cost is estimated  THEN all runs count
+    runs = PathRuns(by_part={"irq": 1_000_000})
+    assert part_seconds(programs, runs, 0) == {"irq": pytest.approx(0.1)}
+
+
+def test_timed_calls_cost_at_least_what_the_budget_reckons() -> None:
+    # GIVEN 1,000 calls, of which 900 are timed
+    runs = PathRuns(1000, 900)
+    least = (900 * CALL_NS + 100 * OTHER_CALL_NS) / 1e9
+    # WHEN the kernel counted no run, or short ones  THEN it is that
+    assert part_seconds([ran("time", 0, 0)], runs, 0) == {"time": least}
+    assert part_seconds([ran("time", 10, 100)], runs, 0) == {"time": least}
+    # WHEN runs were longer: two for each call  THEN it is what they took
+    assert part_seconds([ran("time", 10, 5000)], runs, 0) == {"time": pytest.approx(1e-3)}
+
+
+def test_a_part_without_counts_follows_the_block_layers_events() -> None:
+    # GIVEN a part of the path that does not count its runs
+    programs = [ran("", 100, 20_000), ran("other", 50, 5000)]
+    # WHEN there were ten times as many events as runs were counted  THEN it took ten times as long
+    assert part_seconds(programs, PathRuns(), 1000) == {"other": pytest.approx(50e-6)}
+    # AND nothing is known where the kernel counted none
+    assert part_seconds([ran("other", 0, 0)], PathRuns(), 1000) == {}
+    assert part_seconds([ran("", 100, 20_000)], PathRuns(), 1000) == {}
+
+
+def test_events_of_the_path_are_told_apart_from_the_block_layers() -> None:
+    # GIVEN records of a bio with its call and submission, of a call's return, and of a wait
+    of_bio = (Kind.Q, Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION)
+    kinds = (Kind.TASK, *of_bio, Kind.RETURN, Kind.WAIT, Kind.WAIT_STACK)
+    data = ring([path_record(kind, 1000) for kind in kinds], 0)
+    meter = Meter()
+    # WHEN they are counted
+    meter.add([Segment(0, 0, 0, data)])
+    # THEN names, and what only adds to the bio, are no events; the return and the wait are
+    assert (meter.events, meter.path_events) == (3, 2)

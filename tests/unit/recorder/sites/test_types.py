@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.formats import parse
 from biotrail.recorder.sites.btf import Btf
+from biotrail.recorder.sites.expressions import (
+    Condition,
+    FormatScope,
+    ObjectScope,
+    Source,
+    TypedScope,
+    Value,
+    sides,
+)
 from biotrail.recorder.sites.types import PLACE, Taking, TypeTable
 from tests.support.btf_builder import BtfBuilder
 from tests.support.crafted_kernel import Crafted, crafted
@@ -185,3 +195,227 @@ def test_this_kernels_requests_are_found(running: TypeTable) -> None:
     tracepoints = named(running.tracepoints_taking("request"))
     assert {"block_rq_issue", "block_rq_complete"} <= set(tracepoints)
     assert running.prototype("block_rq_complete") is not None
+
+
+# Expressions and conditions compiled to values, by crafted types and formats.
+
+FORMAT = """name: rq_issue
+ID: 77
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:struct request * rq;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:u32 counts[3];\toffset:24;\tsize:12;\tsigned:0;
+\tfield:char comm[16];\toffset:36;\tsize:16;\tsigned:0;
+\tfield:__data_loc char[] cmd;\toffset:52;\tsize:4;\tsigned:0;
+\tfield:int error;\toffset:56;\tsize:4;\tsigned:1;
+\tfield:char rwbs[6];\toffset:60;\tsize:6;\tsigned:0;
+
+print fmt: "%d", REC->dev
+"""
+KERNEL = crafted().table
+
+
+def typed() -> TypedScope:
+    prototype = KERNEL.prototype("rq_issue")
+    assert prototype is not None
+    return TypedScope(prototype, "block:rq_issue")
+
+
+def by_format() -> FormatScope:
+    return FormatScope(parse("rq_issue", FORMAT), "block:rq_issue", KERNEL)
+
+
+def shape(value: Value) -> tuple[Source, tuple[int, ...], int, str]:
+    return value.source, value.at, value.size, value.format
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "size", "format_"),
+    [
+        ("rq", (0,), 8, "hex"),
+        ("arg0", (0,), 8, "hex"),
+        ("arg1", (1,), 4, "dec"),
+        ("what", (2,), 1, "dec"),
+        ("rq->q", (0, 0), 8, "hex"),
+        ("rq->q->id", (0, 0, 4), 4, "signed"),
+        ("arg0->q->disk->major", (0, 0, 8, 0), 4, "signed"),
+        ("rq.q.disk.minor", (0, 0, 8, 4), 4, "signed"),
+        ("rq->bio->bi_iter.bi_sector", (0, 8, 8), 8, "dec"),
+        ("rq->bio->dev", (0, 8, 24), 4, "dev"),
+        ("rq->tag", (0, 16), 4, "signed"),
+        ("rq->__sector", (0, 20), 8, "dec"),
+        ("rq->short", (0, 28), 4, "dec"),
+        ("rq->counts[2]", (0, 60), 4, "dec"),
+        ("rq->short_name", (0, 68), 8, "text"),
+        ("rq->bios[1]->dev", (0, 82, 8, 24), 4, "dev"),
+    ],
+)
+def test_typed_arguments_and_their_members(
+    text: str, at: tuple[int, ...], size: int, format_: str
+) -> None:
+    # GIVEN a path through pointers, structs inside others, anonymous ones, unions and arrays
+    # THEN its value has the offset behind each pointer, its size, and how it is shown
+    assert shape(typed().value(text)) == (Source.ARGUMENT, at, size, format_)
+
+
+def test_a_bit_field_is_read_in_as_few_bytes_as_hold_it() -> None:
+    # GIVEN bit fields at the bits 0, 13 and 20 of a struct at byte 36
+    low, mid, wide = (typed().value(f"rq->flags.{name}") for name in ("low", "mid", "wide"))
+    # THEN each begins at the byte of its first bit
+    assert (low.at, low.size, low.shift, low.bits) == ((0, 36), 1, 0, 3)
+    assert (mid.at, mid.size, mid.shift, mid.bits) == ((0, 37), 2, 5, 5)
+    assert (wide.at, wide.size, wide.shift, wide.bits) == ((0, 38), 8, 4, 40)
+
+
+def test_an_enum_has_its_names() -> None:
+    # GIVEN enums, one with a negative value
+    state, mood = typed().value("rq->state"), typed().value("rq->mood")
+    # THEN names are by 64 bits, and a negative one makes it signed
+    assert state.names == {0: "IDLE", 1: "FLYING", 2: "DONE"}
+    assert mood.is_signed
+    assert mood.names == {(1 << 64) - 1: "BAD", 1: "GOOD"}
+
+
+def test_a_followed_object_has_its_members() -> None:
+    # GIVEN an object of a type  THEN names are its members, behind its address
+    scope = ObjectScope(KERNEL, "request")
+    assert shape(scope.value("__sector")) == (Source.OBJECT, (0, 20), 8, "dec")
+    assert shape(scope.value("q->id")) == (Source.OBJECT, (0, 0, 4), 4, "signed")
+    assert shape(scope.value("@cpu")) == (Source.CPU, (), 4, "dec")
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "size", "format_"),
+    [
+        ("dev", (8,), 4, "dev"),
+        ("rq", (16,), 8, "hex"),
+        ("error", (56,), 4, "signed"),
+        ("counts[1]", (28,), 4, "dec"),
+        ("rq->q->id", (16, 0, 4), 4, "signed"),
+        ("common_pid", (4,), 4, "signed"),
+    ],
+)
+def test_fields_of_a_format(text: str, at: tuple[int, ...], size: int, format_: str) -> None:
+    # GIVEN a tracepoint's format  THEN its fields are read at their offsets
+    assert shape(by_format().value(text)) == (Source.FIELD, at, size, format_)
+
+
+def test_characters_at_the_end_of_a_record_are_read_from_before_it() -> None:
+    # GIVEN 6 characters at the record's end, of which 8 cannot be read
+    value = by_format().value("rwbs")
+    # THEN two bytes before are read as well and shifted out
+    assert (value.at, value.size, value.shift, value.bits) == ((58,), 8, 16, 48)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rqq", "'rqq' at character 1: no argument rqq; near: rq; there is arg0 rq"),
+        ("arg3", "no argument arg3; .*arg2 what .unsigned char., @tid, @pid, @cpu"),
+        ("rq->dsk", "'rq->dsk' at character 5: .*no member dsk; .*members: q, bio, tag, __sector"),
+        ("rq->q->dsk", "at character 8: .*no member dsk; near: disk"),
+        ("rq->q", None),
+        ("rq-q", "at character 3: expected ->member, .member or .number., not '-q'"),
+        ("rq->bio->bi_iter", "is a whole struct bvec_iter: name one of its .*members: bi_sector"),
+        ("rq->counts", "is an array .unsigned int .4..: name an element, as in 'rq->counts.0.'"),
+        ("rq->counts[4]", "the array has 4 elements"),
+        ("rq->tag[0]", "int is no array"),
+        ("rq->tag->x", "int has no members"),
+        ("rq->secret->x", "has no members that the kernel's types .BTF. describe"),
+        ("rq->q->disk->disk_name", "has 32 characters; a key has at most 8 bytes"),
+        ("bytes->x", "unsigned int has no members"),
+        ("@thread", "'@thread' is none of @tid, @pid, @cpu"),
+        ("", "an expression is empty; there is arg0 rq"),
+        ("3", "expected a name"),
+    ],
+)
+def test_what_is_wrong_of_a_typed_expression_is_said(text: str, message: str | None) -> None:
+    # GIVEN an expression  THEN its message names the site, the text, the place, and what there is
+    if message is None:
+        typed().value(text)
+        return
+    with pytest.raises(SiteError, match=f"tracepoint block:rq_issue: .*{message}"):
+        typed().value(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cmd", "is a text of any length .*at most 8 bytes"),
+        ("comm", "has 16 characters; a key has at most 8 bytes"),
+        ("counts", "is an array: name an element"),
+        ("counts[3]", "counts has 3 elements"),
+        ("dve", "no field dve; near: dev; there is dev, rq, counts"),
+        ("dev->x", "dev .dev_t. has no members"),
+    ],
+)
+def test_what_is_wrong_of_a_field_is_said(text: str, message: str) -> None:
+    with pytest.raises(SiteError, match=message):
+        by_format().value(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "operator", "operand"),
+    [
+        ("bytes == 4096", 0, 4096),
+        ("bytes!=0x10", 1, 16),
+        ("rq->tag < -1", 2, (1 << 64) - 1),
+        ("rq->q->id>=2", 5, 2),
+        ("bytes & 0xff", 6, 255),
+        ("rq->state == FLYING", 0, 1),
+        ("rq->mood == BAD", 0, (1 << 64) - 1),
+        ("rq->bio->dev == 8:16", 0, 8 << 20 | 16),
+        ("rq->short_name == 'loop0'", 0, int.from_bytes(b"loop0", "little")),
+    ],
+)
+def test_conditions(text: str, operator: int, operand: int) -> None:
+    # GIVEN a condition with a number, a name of the enum, a device or a text
+    found = typed().condition(text)
+    # THEN its operand is 64 bits
+    assert isinstance(found, Condition)
+    assert (found.operator, found.operand) == (operator, operand)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bytes", "is no condition: write EXPRESSION OPERATOR NUMBER"),
+        ("bytes == many", "at character 10: 'many' is no number"),
+        ("rq->state == FLY", "'FLY' is no number, or one of IDLE, FLYING, DONE"),
+        ("rq->short_name == 'far too long'", "is no number"),
+        ("bytes == 99999999999999999999", "is no number"),
+        ("nothing == 1", "no argument nothing"),
+    ],
+)
+def test_what_is_wrong_of_a_condition_is_said(text: str, message: str) -> None:
+    with pytest.raises(SiteError, match=message):
+        typed().condition(text)
+
+
+def test_a_key_may_have_another_expression_at_its_end() -> None:
+    # GIVEN keys with and without a bar  THEN each side has its expression
+    assert sides("pid|next_pid") == ("pid", "next_pid")
+    assert sides("work") == ("work", "work")
+    for wrong in ("a|", "|b", "a|b|c"):
+        with pytest.raises(SiteError, match="write BEGIN"):
+            sides(wrong)
+
+
+def test_the_lowest_bits_of_a_value() -> None:
+    # GIVEN a signed field of 32 bits WHEN its lowest 12 bits are taken
+    found = by_format().value("error:12")
+    # THEN they are read as a number without a sign, and named as written
+    assert (found.size, found.bits, found.shift, found.is_signed) == (4, 12, 0, False)
+    assert (found.text, found.format) == ("error:12", "dec")
+    # AND so in conditions
+    assert by_format().condition("error:4 == 3").value.bits == 4
+
+
+@pytest.mark.parametrize("text", ["error:0", "error:33", "dev:64"])
+def test_more_bits_than_a_value_has_are_refused(text: str) -> None:
+    # GIVEN fields of 32 bits WHEN none, or more, are taken THEN that is said
+    with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
+        by_format().value(text)

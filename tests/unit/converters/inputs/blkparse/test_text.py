@@ -3,21 +3,30 @@
 
 import gzip
 import io
+import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
+from click.testing import CliRunner
 
+from biotrail.cli import convert, dump, report
 from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import text_file
+from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import IOERR
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
+from tests.support import captures, paths
+from tests.support.both_ways import uncompiled
 from tests.unit.converters.inputs.blkparse.texts import (
     DATA,
     SDA,
+    all_events,
     contents,
     events_of,
     io_lines,
@@ -322,3 +331,199 @@ def test_a_stream_is_read() -> None:
     source = open_source(Pipe((DATA / "loop1.txt").read_bytes()))
     # THEN all is there
     assert len(events_of(source)) == 838
+
+
+# Layouts of `blkparse -f`: known by their lines, or refused with what is not clear.
+
+IOS = 20
+FORMS = {
+    "the default head": "{D:>7} {c:2} {s:8} {T:>15} {p:5} {a:>2} {d:>3} {S} + {n} [{C}]",
+    "columns": "{T} {p} {a} {d} {S} {n} {C}",
+    "commas": "{D}  ,{c},{s},{T},{p},{a},{d},{S},{n},{C}",
+    "action first": "{a} {d} {T} {S} + {n}",
+    "CPU": "{c} {T} {a} {d} {S} {n}",
+    "number": "{D} {s} {T} {a} {d} {S} {n}",
+    "error": "{D} {T} {p} {a} {d} {S} + {n} [{e}]",
+}
+
+
+def records(form: str, *more: tuple[str, int, int]) -> bytes:
+    """IOS reads of 8 sectors in a form; more: (action, sector, sectors)."""
+    found = [(act, 64 * i, 8) for i in range(IOS) for act in "QGIDC"]
+    lines = []
+    for number, (act, sector, sectors) in enumerate([*found, *more], 1):
+        values = {"a": act, "S": sector, "n": sectors, "N": 512 * sectors, "s": number}
+        values |= {"D": "8,0", "c": 0, "T": f"0.{number:09d}", "p": 42, "d": "R", "e": 0}
+        lines.append(form.format(**values, C="my dd"))
+    return text(*lines)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_layout_that_tells_enough_is_read(form: str) -> None:
+    # GIVEN reads, in a layout of -f
+    source = source_of(records(FORMS[form]))
+    # WHEN they are read
+    trace = Trace(source)
+    bios = [window.bios for window in trace.lifecycles()]
+    # THEN each has its parts; what is not printed is told with what that costs
+    assert sum(map(len, bios)) == IOS
+    assert source.problems == []
+    assert ("has no sequence number" in "\n".join(source.remarks)) == ("{s" not in FORMS[form])
+    assert ("has no error" in "\n".join(source.remarks)) == (form != "error")
+
+
+def test_what_a_layout_cannot_tell_is_left_out_and_counted() -> None:
+    # GIVEN a remap and a split, whose origin and rest -f does not print
+    source = source_of(records(FORMS["the default head"], ("A", 8, 8), ("X", 8, 8)))
+    # WHEN they are read
+    events = events_of(source)
+    # THEN the others are there, no loss is made up, and it is told
+    assert len(events) == 5 * IOS
+    assert not set(events.kind.tolist()) & {Kind.A, Kind.X}
+    assert source.losses == []
+    assert sum("left out: -f does not print" in remark for remark in source.remarks) == 2
+
+
+def test_lines_of_another_layout_are_told() -> None:
+    # GIVEN lines that do not have the layout of the others
+    source = source_of(records(FORMS["columns"]) + b"0.000000999 odd\n")
+    # WHEN they are read
+    events = events_of(source)
+    # THEN they are counted
+    assert len(events) == 5 * IOS
+    assert "1 lines with a time that do not have the layout" in source.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("form", "what"),
+    [
+        ("{T}, {p}, {C}, {a}, {S}", "RWBS"),
+        ("{T} {a} {d} {S} {N}", "bytes (%N)"),
+        ("{T} {a} {d} {S} {n} {e}", "sector (%S)"),
+        ("{T} {c} {p} {a} {d} {S} {n}", "bare numbers"),
+        ("{T} {T} {a} {d} {S} {n}", "which of 2 columns is the time"),
+    ],
+)
+def test_a_layout_that_is_not_clear_is_refused(form: str, what: str) -> None:
+    # GIVEN a layout without what is needed, or in which it could be any of two columns
+    # WHEN it is opened
+    # THEN one message says what is not clear, and what to print
+    with pytest.raises(LogFormatError, match="layout of -f, which does not tell") as error:
+        source_of(records(form))
+    assert what in str(error.value)
+    assert "print it with blkparse's default format" in str(error.value)
+
+
+def test_a_trace_without_numbers_that_is_there_twice_counts_once() -> None:
+    # GIVEN a text without numbers, appended to itself
+    once = records(FORMS["columns"])
+    source = source_of(once + once)
+    # WHEN it is read
+    events = events_of(source)
+    # THEN the second half is left out, and told
+    assert len(events) == 5 * IOS + 1  # the last line's repetition has the newest time
+    assert "earlier times than the lines before" in source.problems[0]
+
+
+def test_text_of_other_tools_is_not_taken_for_it() -> None:
+    # GIVEN text with times and letters
+    others = [
+        b"dd-42 [000] .... 0.000000001: block_bio_queue: 8,0 R 8 + 8 [dd]\n",
+        b"0.000000001 some words\n0.000000002 more words\n",
+        text("hello", *io_lines(1, 8))[:3],
+    ]
+    # WHEN it is opened
+    # THEN it is another format's, or nobody's
+    for data in others:
+        try:
+            source = open_source(io.BytesIO(data))
+        except LogFormatError as error:
+            assert "blkparse" not in str(error)
+        else:
+            assert source.header["created_by"] != "blkparse"
+
+
+# blkparse's text gives what the binary files give that it was printed from.
+
+SETS = ("loop1", "vda", "zram1")
+CAPTURES = sorted(p.stem for p in (paths.DATA / "captures").glob("*.txt"))
+
+
+def run(command: object, *arguments: object) -> str:
+    done = CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)  # type: ignore[arg-type]
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_text_has_the_records_of_its_set(name: str) -> None:
+    # GIVEN a set, and what blkparse printed of it
+    text, binary = open_source(DATA / f"{name}.txt"), open_source(DATA / name)
+    # WHEN both are read
+    printed, recorded = events_of(text), events_of(binary)
+    # THEN every word of every record is the same: what no line says was found by the others
+    assert contents(printed) == contents(recorded)
+    assert (text.problems, text.losses) == ([], [])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_text_has_the_figures_of_its_set(name: str) -> None:
+    # GIVEN the same
+    # WHEN both are reported
+    found = [
+        re.sub(r'"\d+:\d+"', f'"{name}"', run(report.command, "--json", path))
+        for path in (DATA / f"{name}.txt", DATA / name)
+    ]
+    # THEN bios, requests and latencies are the same
+    printed, recorded = map(json.loads, found)
+    assert printed["total"]["ios"]
+    for part in ("total", "devices", "cpus", "certainty"):
+        assert printed[part] == recorded[part]
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_log_s_lines_have_the_records_of_its_files(name: str, tmp_path: Path) -> None:
+    # GIVEN a log, written as blktrace's files and as blkparse's lines
+    log, files = tmp_path / "a.biotrail", tmp_path / "a.blktrace"
+    captures.write_log(log, captures.load(name))
+    run(convert.command, log, "-o", files)
+    for device in {path.name.partition(".blktrace.")[0] for path in files.iterdir()}:
+        binary = events_of(open_source(files / device))
+        if not len(binary):
+            continue
+        # WHEN each device's lines are read
+        lines = tmp_path / f"{device}.txt"
+        lines.write_text(run(dump.command, "--format", "blkparse", files / device))
+        source = open_source(lines)
+        # THEN they have the same records
+        assert contents(events_of(source)) == contents(binary)
+        assert source.problems == []
+
+
+def test_thread_names_are_those_of_the_set() -> None:
+    # GIVEN a set whose process notes name its threads
+    # WHEN the text and the set are read
+    printed, recorded = (named(open_source(DATA / name)) for name in ("vda.txt", "vda"))
+    # THEN the threads of its records have the same names
+    assert len(printed) == 3
+    assert printed < recorded
+
+
+def named(source: Source) -> set[tuple[int, bytes]]:
+    """The threads with names: id, name."""
+    events = all_events(source)
+    rows = events.raw[events.kind == Kind.TASK]
+    return {(int(row[1]) & 0xFFFFFFFF, row[2:4].tobytes().rstrip(b"\0")) for row in rows}
+
+
+def test_uncompiled_and_compiled_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a text, and the loops uncompiled
+    from biotrail.converters.inputs.blkparse import lines
+
+    expected = all_events(open_source(DATA / "loop1.txt"))
+    loops = uncompiled("converters/inputs/blkparse/line_loops.py")
+    monkeypatch.setattr(lines, "loops", loops)
+    # WHEN it is read
+    found = all_events(open_source(DATA / "loop1.txt"))
+    # THEN the events are the same
+    assert (found.raw == expected.raw).all()

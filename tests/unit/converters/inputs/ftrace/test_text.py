@@ -3,20 +3,37 @@
 
 import gzip
 import io
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
 
+import biotrail
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import NO_CPU
 from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.ftrace import lines as lines_module
+from biotrail.converters.inputs.ftrace import text as ftrace_text
+from biotrail.converters.inputs.ftrace.text import TextSource
+from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
+from tests.support.paths import DATA as TEST_DATA
+from tests.support.paths import ROOT
+from tests.support.text_layouts import (
+    COMPLETE,
+    ISSUE,
+    PAIRS_COMPLETE,
+    PAIRS_ISSUE,
+    READ,
+    REFUSED,
+    TextLayout,
+    table,
+)
 
-DATA = Path(__file__).parents[4] / "data" / "ftrace"
+DATA = TEST_DATA / "ftrace"
 BODIES = [
     "block_bio_queue: 7,0 R 49032 + 8 [fio]",
     "block_getrq: 7,0 R 49032 + 8 [fio]",
@@ -309,3 +326,489 @@ def test_text_without_events_is_refused_as_unknown():
     # WHEN it is read, THEN it is none of what is read
     with pytest.raises(LogFormatError, match=r"none of what biotrail reads.*docs/inputs\.md"):
         events_of(source_of(b"hello: world\n" * 100))
+
+
+# The layouts of text: which are read, what is said of the others; docs/inputs.md lists both.
+
+DOC = ROOT / "docs" / "inputs.md"
+SECTION = re.compile(r"(<!-- generated: layouts of text -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def named(layout: TextLayout) -> str:
+    return layout.name
+
+
+def events_of_text(data: bytes) -> Events:
+    return Events.join([part.events for part in open_source(io.BytesIO(data)).parts()])
+
+
+@pytest.mark.parametrize("layout", READ, ids=named)
+def test_a_layout_is_read(layout: TextLayout) -> None:
+    # GIVEN one read in this layout / WHEN it is opened
+    [io_] = biotrail.open(io.BytesIO(layout.text)).bios.to_pylist()
+    # THEN it is one I/O of 200 µs
+    assert (io_["device"], io_["op"], io_["sector"], io_["bytes"]) == ("8:0", "read", 1000, 4096)
+    assert (io_["latency_ns"], io_["status"]) == (200_000, "OK")
+
+
+@pytest.mark.parametrize("layout", READ, ids=named)
+def test_threads_and_cpus_are_in_their_places(layout: TextLayout) -> None:
+    # GIVEN one read in this layout / WHEN it is read
+    events = events_of_text(layout.text)
+    # THEN the thread is known, and the CPU, or that it is not
+    task = events.fields(Kind.TASK, events.rows(Kind.TASK))
+    assert task["tid"].tolist()[0] == 500
+    assert set(events.cpu.tolist()) == {NO_CPU if "CPUs" in layout.lacks else 0}
+
+
+@pytest.mark.parametrize("layout", REFUSED, ids=named)
+def test_a_layout_without_what_is_needed_is_named(layout: TextLayout) -> None:
+    # GIVEN text in this layout / WHEN it is read
+    with pytest.raises(LogFormatError) as error:
+        events_of_text(layout.text)
+    # THEN the error says what to print instead
+    assert layout.refused in str(error.value)
+
+
+@pytest.mark.parametrize("layout", [*READ, *REFUSED], ids=named)
+def test_layouts_without_a_compiler_are_the_same(
+    layout: TextLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN the loops compiled and uncompiled / WHEN both read the text
+    def outcome() -> object:
+        try:
+            return events_of_text(layout.text).raw.tolist()
+        except LogFormatError as error:
+            return str(error)
+
+    compiled = outcome()
+    monkeypatch.setattr(lines_module, "loops", uncompiled("converters/inputs/ftrace/line_loops.py"))
+    # THEN it is the same
+    assert outcome() == compiled
+
+
+@pytest.mark.parametrize("layout", READ, ids=named)
+def test_layouts_are_read_from_gzip_files_and_without_the_last_newline(layout: TextLayout) -> None:
+    # GIVEN the text, packed, and as it is pasted, without the newline at its end
+    for data in (gzip.compress(layout.text), layout.text.rstrip()):
+        # WHEN it is read / THEN it is the same I/O
+        events = events_of_text(data)
+        assert len(events.rows(Kind.D)) == len(events.rows(Kind.C)) == 1
+
+
+def test_the_document_lists_the_layouts(update: bool) -> None:
+    # GIVEN the document / WHEN its table is made again
+    text, wanted = DOC.read_text(), table() + "\n"
+    if update:
+        text = SECTION.sub(lambda m: m[1] + wanted + m[3], text)
+        DOC.write_text(text)
+    # THEN it is what stands there
+    found = SECTION.search(text)
+    assert found is not None
+    assert found[2] == wanted
+
+
+@pytest.mark.parametrize(
+    ("usual", "pairs"),
+    [
+        (
+            "block_bio_queue: 7,0 R 49032 + 8 [fio]",
+            "block_bio_queue: dev=7340032 sector=49032 nr_sector=8 rwbs=R comm=fio",
+        ),
+        (
+            "block_split: 7,0 R 49032 / 49036 [fio]",
+            "block_split: dev=7340032 sector=49032 new_sector=49036 rwbs=R comm=fio",
+        ),
+        (
+            "block_bio_remap: 7,0 R 49032 + 8 <- (259,1) 11",
+            "block_bio_remap: dev=7340032 sector=49032 nr_sector=8 old_dev=271581185 old_sector=11 "
+            "rwbs=R",
+        ),
+        (
+            "block_rq_remap: 7,0 R 49032 + 8 <- (259,1) 11 1",
+            "block_rq_remap: dev=7340032 sector=49032 nr_sector=8 old_dev=271581185 old_sector=11 "
+            "nr_bios=1 rwbs=R",
+        ),
+        ("block_plug: [a b]", "block_plug: comm=a b"),
+        ("block_unplug: [fio] 3", "block_unplug: nr_rq=3 comm=fio"),
+        (
+            "block_rq_insert: 7,0 FWS 4096 () 49032 + 8 [a cmd= b]",
+            "block_rq_insert: dev=0x700000 (7340032) sector=0xbf88 (49032) nr_sector=0x8 (8) "
+            "bytes=0x1000 (4096) ioprio=0x0 (0) rwbs=FWS comm=a cmd= b cmd=",
+        ),
+        (
+            "block_rq_complete: 7,0 R () 49032 + 8 [-5]",
+            "block_rq_complete: dev=0x700000 (7340032) sector=0xbf88 (49032) nr_sector=0x8 (8) "
+            "error=0xfffffffb (-5) rwbs=R cmd=",
+        ),
+        (
+            "block_bio_complete: 7,0 R 49032 + 8 [-121]",
+            "block_bio_complete: dev=7340032 sector=49032 nr_sector=8 error=-121 rwbs=R",
+        ),
+        (
+            "block_rq_issue: 7,0 N 36 () 18446744073709551615 + 0 [fio]",
+            "block_rq_issue: dev=7340032 sector=18446744073709551615 nr_sector=0 bytes=36 rwbs=N "
+            "comm=fio cmd=",
+        ),
+    ],
+)
+def test_fields_by_name_are_the_same_events(usual: str, pairs: str) -> None:
+    # GIVEN an event in the usual layout, and with its fields by name
+    head = "             fio-18214   [001] d..1.  1996.596531: "
+    # WHEN both are read
+    one, other = (events_of_text(f"{head}{body}\n".encode()) for body in (usual, pairs))
+    # THEN they are the same, but for where a name ends that looks like a field
+    kinds = one.kind != Kind.TASK
+    assert (one.raw[kinds] == other.raw[other.kind != Kind.TASK]).all()
+
+
+@pytest.mark.parametrize("left_out", ["dev", "sector", "rwbs", "nr_sector"])
+def test_events_that_lack_a_field_are_said(left_out: str) -> None:
+    # GIVEN an event of which a field is missing, beside a whole one
+    odd = re.sub(rf"\b{left_out}=\S+ ", "", PAIRS_ISSUE)
+    head = "dd-500   [000]    10.000000: "
+    source = open_source(io.BytesIO(f"{head}{ISSUE}\n{head}{odd}\n".encode()))
+    # WHEN it is read
+    events = Events.join([part.events for part in source.parts()])
+    # THEN it is left out, and its line named
+    assert len(events.rows(Kind.D)) == 1
+    assert "1 lines of block events that are not understood, the first in line 2" in str(
+        source.problems
+    )
+
+
+def test_lines_that_mail_has_broken_are_refused_with_the_first() -> None:
+    # GIVEN lines that a mail program has wrapped
+    lines = [
+        f"              dd-500     [000] .....    10.000000: {ISSUE}",
+        f"          <idle>-0       [000] d.h..    10.000200: {COMPLETE}",
+    ]
+    text = "\n".join(part for line in lines for part in (line[:72], line[72:])) + "\n"
+    # WHEN they are read / THEN no event is guessed
+    with pytest.raises(LogFormatError, match="none of its 2 lines of block events is understood"):
+        events_of_text(text.encode())
+
+
+def test_times_that_a_difference_wrapped_around_are_differences() -> None:
+    # GIVEN text of `perf script --deltatime` with an event that was before the one above it
+    text = "\n".join(
+        f"dd 500 [000] {time}: block:{ISSUE}"
+        for time in ("0.000000", "0.000100", "18446744073.709548", "0.000020", "0.000300")
+    )
+    # WHEN it is read / THEN the option is named
+    with pytest.raises(LogFormatError, match="--deltatime"):
+        events_of_text(text.encode() + b"\n")
+
+
+def test_an_event_with_its_fields_by_name_keeps_odd_names() -> None:
+    # GIVEN names that look like fields, quoted in the layout of pairs
+    for name in ("a b", "x=1", "dev=3", "a]"):
+        body = PAIRS_ISSUE.replace("comm=dd", f"comm={name}")
+        # WHEN it is read
+        events = events_of_text(f"dd-500   [000]    10.000000: {body}\n".encode())
+        # THEN sector and device are right, and so is the name
+        assert events.fields(Kind.D, events.rows(Kind.D))["sector"].tolist() == [1000]
+        task = events.take(events.rows(Kind.TASK)).raw[:, 2:4].tobytes().rstrip(b"\0")
+        assert task == name.encode()
+
+
+def test_completions_with_fields_by_name_have_their_status() -> None:
+    # GIVEN a completion with an error
+    body = PAIRS_COMPLETE.replace("error=0", "error=-5")
+    # WHEN it is read / THEN it is an I/O error
+    events = events_of_text(f"dd-500   [000]    10.000000: {body}\n".encode())
+    assert events.fields(Kind.C, events.rows(Kind.C))["status"].tolist() == [10]
+
+
+# Text that holds the same events twice, and times that go back on a CPU.
+
+HEADER = "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n"
+
+
+def io_at(second: int, sector: int, cpu: int = 0, digits: int = 6) -> str:
+    """A read of 200 µs, as ftrace prints it."""
+    zeros = "0" * (digits - 6)
+    return (
+        f"              dd-500     [{cpu:03d}] .....    {second}.000000{zeros}: block_bio_queue: "
+        f"8,0 R {sector} + 8 [dd]\n"
+        f"              dd-500     [{cpu:03d}] .....    {second}.000002{zeros}: block_rq_issue: "
+        f"8,0 R 4096 () {sector} + 8 [dd]\n"
+        f"          <idle>-0       [{cpu:03d}] d.h..    {second}.000200{zeros}: block_rq_complete: "
+        f"8,0 R () {sector} + 8 [0]\n"
+    )
+
+
+def read(text: str) -> tuple[TextSource, Events]:
+    source = TextSource(io.BytesIO(text.encode()))
+    events = Events.join([part.events for part in source.parts()])
+    return source, events
+
+
+def test_a_buffer_that_was_printed_twice_counts_once() -> None:
+    # GIVEN `cat trace >> all.txt` twice, without clearing the buffer in between
+    text = HEADER + io_at(10, 1000) + HEADER + io_at(10, 1000) + io_at(11, 2000)
+    # WHEN it is read
+    source, _ = read(text)
+    bios = biotrail.open(io.BytesIO(text.encode())).bios.to_pylist()
+    # THEN there are 2 bios, and 3 lines are told to be repetitions
+    assert [(bio["sector"], bio["certainty"]) for bio in bios] == [
+        (1000, "interval"),
+        (2000, "interval"),
+    ]
+    [said] = [remark for remark in source.remarks if "repetitions" in remark]
+    assert "3 lines of events are repetitions of earlier ones, the first in line 10" in said
+    assert not source.problems
+
+
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize("block", [1 << 20, 5000])
+def test_a_real_text_several_times_is_the_text_once(
+    times: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a text of 560 events several times, read in blocks of any size
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
+    once = (DATA / "small.trace.txt").read_text()
+    # WHEN it is read
+    _, expected = read(once)
+    source, events = read(once * times)
+    # THEN its events are there once, in their order, and the number of the others is told
+    assert (events.raw == expected.raw).all()
+    assert f"{560 * (times - 1)} lines of events are repetitions" in str(source.remarks)
+    assert not source.problems
+
+
+def test_losses_of_a_repeated_text_are_told_once() -> None:
+    # GIVEN a text with a ring that began late, twice
+    once = (DATA / "lossy.trace.txt").read_text()
+    # WHEN it is read
+    source, _ = read(once * 2)
+    # THEN its loss is there once
+    assert source.losses == read(once)[0].losses
+
+
+def test_a_later_copy_goes_on_where_the_first_ended() -> None:
+    # GIVEN copies of a ring that moved on: the second lacks the first events and has newer ones
+    text = io_at(10, 1000) + io_at(11, 2000) + io_at(11, 2000) + io_at(12, 3000)
+    # WHEN it is read
+    source, events = read(text)
+    # THEN each event is there once
+    assert len(events.rows(Kind.C)) == 3
+    assert "3 lines" in str(source.remarks)
+
+
+def test_a_thread_whose_name_was_forgotten_is_the_same() -> None:
+    # GIVEN a second copy in which ftrace does not know the thread's name any more
+    again = io_at(10, 1000).replace("    dd-500", " <...>-500")
+    # WHEN it is read / THEN its events are repetitions
+    source, events = read(io_at(10, 1000) + again)
+    assert len(events.rows(Kind.C)) == 1
+    assert "3 lines" in str(source.remarks)
+
+
+def test_events_of_one_microsecond_are_no_repetitions() -> None:
+    # GIVEN two plugs of a thread in one microsecond
+    plug = "              dd-500     [000] .....    10.000000: block_plug: [dd]\n"
+    # WHEN they are read / THEN both are there
+    source, events = read(plug + plug + io_at(11, 1000))
+    assert len(events.rows(Kind.P)) == 2
+    assert "repetitions" not in str(source.remarks)
+
+
+def test_with_ns_a_record_that_is_there_twice_is_one() -> None:
+    # GIVEN text of perf's, which sometimes writes the last records of a ring twice
+    lines = io_at(10, 1000, digits=9).splitlines(keepends=True)
+    # WHEN it is read / THEN the second ones are left out
+    source, events = read("".join([lines[0], lines[0], lines[1], lines[2], lines[2]]))
+    assert len(events.rows(Kind.Q)) == len(events.rows(Kind.C)) == 1
+    assert "2 lines of events are repetitions" in str(source.remarks)
+
+
+def test_cpus_one_after_the_other_do_not_go_back() -> None:
+    # GIVEN per_cpu/cpu0/trace, then per_cpu/cpu1/trace, of the same time
+    text = io_at(10, 1000) + io_at(11, 2000) + io_at(10, 1000, cpu=1) + io_at(11, 2000, cpu=1)
+    # WHEN they are read / THEN each event counts
+    source, events = read(text)
+    assert len(events.rows(Kind.C)) == 4
+    assert not source.problems
+
+
+def test_another_recording_behind_a_later_one_is_kept_and_told() -> None:
+    # GIVEN an earlier recording behind a later one
+    text = io_at(20, 1000) + io_at(10, 2000) + io_at(30, 3000)
+    # WHEN it is read
+    source, events = read(text)
+    # THEN all events are there, and that times go back is told, with the place
+    assert len(events.rows(Kind.C)) == 3
+    [said] = source.problems
+    assert "3 events are older than events of their CPU before them, by up to 10.000200 s" in said
+    assert "the first in line 4" in said
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN room for few events, and a text that is longer, twice
+    monkeypatch.setattr(ftrace_text, "_MOST_KEPT", 64)
+    monkeypatch.setattr(ftrace_text, "_MOST_IN_RUN", 16)
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", 2000)
+    once = "".join(io_at(second, 8 * second) for second in range(10, 110))
+    # WHEN it is read
+    source, events = read(once * 2)
+    # THEN what is too far back to be compared is kept, and told
+    assert len(events.rows(Kind.Q, Kind.D, Kind.C)) == 600
+    assert "are older than events of their CPU" in str(source.problems)
+
+
+def test_two_buffers_that_recorded_the_same_count_once() -> None:
+    # GIVEN what trace-cmd prints of two instances that recorded the same, a microsecond apart
+    one = io_at(10, 1000) + io_at(11, 2000)
+    lines = []
+    for line in one.splitlines(keepends=True):
+        lines += [f"one: {line}", f"other: {line.replace('0: block', '1: block')}"]
+    # WHEN it is read
+    source, events = read("cpus=2\n" + "".join(lines))
+    # THEN the first buffer's events are there alone, and how many were left out is told
+    assert len(events.rows(Kind.Q, Kind.D, Kind.C)) == 6
+    told = [remark for remark in source.remarks if "buffer 'one' has the same events" in remark]
+    assert len(told) == 1
+    assert "6 events of buffer 'other' left out" in told[0]
+
+
+def test_two_buffers_of_different_devices_are_both_read() -> None:
+    # GIVEN what trace-cmd prints of two instances, each of a device of its own
+    other = io_at(10, 1000).replace("8,0", "8,16")
+    both = zip(io_at(10, 1000).splitlines(True), other.splitlines(True), strict=True)
+    # WHEN it is read / THEN both are there
+    source, events = read("".join(f"one: {one}other: {two}" for one, two in both))
+    assert len(events.rows(Kind.C)) == 2
+    assert not source.problems
+
+
+# Damage of text: pages of zeros, and fewer events than ftrace's header counts.
+
+WHOLE = (DATA / "small.trace.txt").read_bytes()
+EVENTS = 560
+TIME = re.compile(rb" (\d+)\.(\d{6}): ")
+
+
+def with_zeros(data: bytes, at: int, size: int) -> bytes:
+    return data[:at] + bytes(size) + data[at + size :]
+
+
+def read_text(data: bytes) -> tuple[Source, Events]:
+    source = open_source(io.BytesIO(data))
+    events = Events.join([part.events for part in source.parts()])
+    return source, events.take([kind != Kind.TASK for kind in events.kind.tolist()])
+
+
+def time_of(line: bytes) -> int:
+    match = TIME.search(line)
+    assert match is not None
+    return int(match[1]) * 10**9 + int(match[2]) * 1000
+
+
+def around(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Times (ns) of the last whole line before `at`, and the first behind `end`."""
+    return time_of(data[:at].splitlines()[-2]), time_of(data[end:].splitlines()[1])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("block", [1 << 20, 4096, 777])
+def test_a_page_of_zeros_is_told_with_size_place_and_time(
+    block: int, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a text of which 2 pages are zeros
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
+    data = with_zeros(WHOLE, 16384, 8192)
+    # WHEN it is read
+    source, events = read_text(gzip.compress(data) if packed else data)
+    # THEN their size, place and time are told, and that ftrace's header counts more
+    start, end = around(WHOLE, 16384, 16384 + 8192)
+    assert source.damaged == [{"offset": 16384, "start": start, "end": end}]
+    assert source.unreadable_bytes == 8192
+    zeros, short = source.problems
+    assert "8,192 bytes of zeros at byte 16,384 of the text (line 170)" in zeros
+    assert f"between events at {start / 1e9:.6f} and {end / 1e9:.6f} s" in zeros
+    missing = EVENTS - len(events)
+    assert f"header in line 3 counts 560 entries, and {len(events)} are here: {missing}" in short
+    assert f"between events at {start / 1e9:.6f}" in short
+
+
+def test_text_without_a_header_tells_its_zeros() -> None:
+    # GIVEN text as perf prints it, whose header counts nothing
+    line = b"dd 500 [000] %d.000000: block:block_rq_issue: 8,0 R 4096 () 1000 + 8 [dd]\n"
+    data = b"".join(line % second for second in range(10, 300))
+    # WHEN a page of it is zeros
+    source, _ = read_text(with_zeros(data, 8192, 4096))
+    # THEN they are told
+    [said] = source.problems
+    assert "4,096 bytes of zeros at byte 8,192" in said
+    assert len(source.damaged) == 1
+
+
+@pytest.mark.parametrize("size", [4096, 8192])
+def test_zeros_at_the_beginning_and_at_the_end_are_told(size: int, tmp_path) -> None:
+    # GIVEN a text whose first pages are zeros, and one whose last are
+    first, last = tmp_path / "first", tmp_path / "last"
+    first.write_bytes(with_zeros(WHOLE, 0, size))
+    last.write_bytes(with_zeros(WHOLE, len(WHOLE) - size, size))
+    for path in (first, last):
+        # WHEN it is opened by its path
+        source = open_source(path)
+        list(source.parts())
+        # THEN it is read, and the zeros are told
+        assert f"{size:,} bytes" in str(source.problems) or "has no end" in str(source.problems)
+        assert source.unreadable_bytes >= size
+
+
+def test_a_text_that_was_cut_in_its_middle_is_told_with_the_place() -> None:
+    # GIVEN a text whose middle is missing
+    data = WHOLE[:20000] + WHOLE[-20000:]
+    # WHEN it is read
+    source, events = read_text(data)
+    # THEN the number of what is missing is told, and between which events
+    start, end = around(data, 20000, 20000)
+    missing = EVENTS - len(events) - 1  # one line is of two halves
+    [short] = [problem for problem in source.problems if "counts 560 entries" in problem]
+    assert (
+        f"{missing} are missing, between events at {start / 1e9:.6f} and {end / 1e9:.6f}" in short
+    )
+    assert source.damaged == [{"offset": source.damaged[0]["offset"], "start": start, "end": end}]
+
+
+def test_lines_that_were_taken_out_whole_are_told_without_a_place() -> None:
+    # GIVEN a text out of which somebody has taken 10 lines
+    lines = WHOLE.splitlines(keepends=True)
+    # WHEN it is read
+    source, events = read_text(b"".join(lines[:100] + lines[110:]))
+    # THEN their number is told; when it was is not known
+    assert len(events) == EVENTS - 10
+    [short] = source.problems
+    assert "10 are missing, where is not known" in short
+    assert not source.damaged
+
+
+def test_events_that_the_text_says_were_lost_are_not_missing() -> None:
+    # GIVEN a header that counts 10 entries more, and a line that says where these were lost
+    text = WHOLE.replace(b"560/560", b"570/570").splitlines(keepends=True)
+    text.insert(100, b"CPU:1 [LOST 10 EVENTS]\n")
+    # WHEN it is read / THEN they are a loss, and nothing else is missing
+    source, _ = read_text(b"".join(text))
+    assert [loss["count"] for loss in source.losses] == [10]
+    assert not source.problems
+
+
+def test_each_header_counts_what_follows_it() -> None:
+    # GIVEN a whole text behind one of which 3 lines are missing
+    lines = WHOLE.splitlines(keepends=True)
+    # WHEN it is read / THEN the first one alone is short
+    source, events = read_text(b"".join(lines[:100] + lines[103:]) + WHOLE)
+    assert len([p for p in source.problems if "counts 560 entries, and 557" in p]) == 1
+    assert len(events) == EVENTS
+
+
+def test_a_number_that_zeros_end_is_not_taken() -> None:
+    # GIVEN zeros within a line, where what is before and behind would make a whole one
+    data = WHOLE.replace(b" + 8 [", b" + 8\0\0\0\0 [", 1)
+    # WHEN it is read / THEN the line is no event
+    source, events = read_text(data)
+    assert len(events) == EVENTS - 1
+    assert "4 bytes of zeros" in str(source.problems)

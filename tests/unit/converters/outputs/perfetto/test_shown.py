@@ -2,16 +2,33 @@
 """What a person sees: colours, names, help, the slowest, the order of tracks."""
 
 import io
+from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from biotrail.converters.analysis.blame import timeline
+from biotrail.converters.analysis.blame.timeline import Timeline, _spread
 from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, Colour
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, REQUEST, STAGE_TITLES, Colour
+from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 from biotrail.converters.outputs.perfetto.packets.texts import size_text
 from biotrail.converters.outputs.perfetto.path import flights as flights_module
 from biotrail.converters.outputs.perfetto.path.flights import Flights
-from tests.support.perfetto_check import read
+from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+from biotrail.converters.pipeline import Trace
+from tests.support import blame_logs
+from tests.support.blame_logs import MS, RAM, Io
+from tests.support.cli_runner import Cli
+from tests.support.driver_logs import SCSI, sample
+from tests.support.driver_logs import request as driven
+from tests.support.path_logs import PathLog
+from tests.support.perfetto_check import Read, Slice, Track, read
 from tests.support.perfetto_make import (
     DISK,
     HEADER,
@@ -216,3 +233,259 @@ def test_what_is_beyond_a_screen_is_on_a_track_of_its_own():
     assert "beyond the first 16 lanes" in more[0].description
     ranks = {track.name: track.descriptor.sibling_order_rank for track in trace.tracks.values()}
     assert ranks["more bios"] > ranks["bios"]
+
+
+# Arguments of requests in Perfetto traces that say what the driver did.
+
+NAMES = {
+    "driver",
+    "setup_to_issue_ns",
+    "issue_to_dispatch_ns",
+    "dispatch_to_answer_ns",
+    "answer_to_complete_ns",
+    "driver_done_to_complete_ns",
+    "driver_errors",
+    "driver_timeouts",
+}
+
+
+def requests_of(log: PathLog) -> list[Slice]:
+    """The slices of a log's requests, in their order."""
+    source, out = Trace(io.BytesIO(log.data())), io.BytesIO()
+    convert(source.lifecycles(), source.context, out)
+    return read(out.getvalue()).slices(REQUEST)
+
+
+def test_requests_say_what_their_driver_did() -> None:
+    # GIVEN a request of each driver, and one without steps WHEN they are drawn
+    found = [
+        {name: one.args[name] for name in NAMES & one.args.keys()} for one in requests_of(sample())
+    ]
+    # THEN each has its driver's times, and the last one none
+    assert found == [
+        {
+            "driver": "nvme",
+            "setup_to_issue_ns": 5,
+            "dispatch_to_answer_ns": 700,
+            "answer_to_complete_ns": 300,
+            "driver_done_to_complete_ns": 100,
+        },
+        {
+            "driver": "scsi",
+            "issue_to_dispatch_ns": 100,
+            "dispatch_to_answer_ns": 850,
+            "answer_to_complete_ns": 50,
+            "driver_errors": 2,
+            "driver_timeouts": 1,
+        },
+        {
+            "driver": "loop",
+            "issue_to_dispatch_ns": 400,
+            "dispatch_to_answer_ns": 400,
+            "answer_to_complete_ns": 200,
+        },
+        {},
+    ]
+    assert {argument.name for argument in ARGUMENTS[REQUEST]} >= NAMES
+
+
+def test_a_request_that_was_issued_again_has_no_times() -> None:
+    # GIVEN a request that was issued twice WHEN it is drawn
+    log = PathLog()
+    driven(log, 1000, 2000, {"driver": SCSI, "begun": 900, "answered": 50, "errors": 1}, tries=2)
+    (one,) = requests_of(log)
+    # THEN it has its driver and its failures, and no times, as they are of the last issue alone
+    assert one.args["driver"] == "scsi"
+    assert one.args["driver_errors"] == 1
+    assert not {name for name in NAMES & one.args.keys() if name.endswith("_ns")}
+
+
+# Who slowed whom in a Perfetto trace: culprits of the slowest I/Os, and tracks of victims.
+
+
+def taken_in(path: Path, window: int = 200) -> Timeline:
+    trace = Trace(path)
+    found = Timeline(trace.context)
+    for _ in found.watching(trace.lifecycles(window, small=True)):
+        pass
+    found.finish()
+    return found
+
+
+def converted(cli: Cli, tmp_path: Path, ios: list[Io], *options: str) -> Read:
+    path, target = blame_logs.write(tmp_path / "a.biotrail", ios), tmp_path / "a.pftrace"
+    assert cli("convert", *options, path, "-o", target).status == 0
+    return read(target.read_bytes())
+
+
+def group(found: Read) -> list[Track]:
+    """The tracks of victims."""
+    return [
+        track
+        for uuid, track in found.tracks.items()
+        if track.descriptor.HasField("counter")
+        and "/waiting because of others/" in found.path(uuid)
+    ]
+
+
+def beside() -> list[Io]:
+    """Reads that take 1 ms, and ten of them 5 ms beside a write."""
+    ios = [Io("app", t * 10 * MS, t * 10 * MS, t * 10 * MS + MS) for t in range(100)]
+    for t in range(100, 110):
+        at = t * 10 * MS
+        ios.append(Io("app", at, at, at + 5 * MS))
+        ios.append(Io("backup", at, at, at + 4 * MS, "W", 64))
+    return ios
+
+
+def test_the_slowest_have_their_culprits(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN reads beside writes / WHEN they are drawn
+    found = converted(cli, tmp_path, beside())
+    # THEN the slowest of them say who slowed them, and for how much of their time
+    slow = [s for s in found.slices("slowest") if "app" in s.name]
+    behind = [s for s in slow if s.dur == 5 * MS]
+    assert len(behind) == 10
+    for one in behind:
+        told = one.args["behind"]
+        assert told == [{"culprit": "backup", "wait_ns": 4 * MS, "percent": 80.0}]
+    # AND those that were alone say nothing
+    assert all("behind" not in s.args for s in slow if s.dur == MS)
+
+
+def test_a_victim_has_a_track_of_what_waits_for_others(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN reads beside writes / WHEN they are drawn
+    found = converted(cli, tmp_path, beside())
+    # THEN below "waiting because of others" the reader has a track
+    [app] = [track for track in group(found) if track.name == "app"]
+    samples = app.samples
+    # AND 4 ms of 10 wait for the writer while it writes, and none before and after
+    assert max(value for _, value in samples) == pytest.approx(0.4)
+    assert samples[-1][1] == 0
+
+
+@pytest.mark.parametrize("detail", ["stages", "bios"])
+def test_less_detail_blames_nobody(tmp_path: Path, cli: Cli, detail: str) -> None:
+    # GIVEN a trace of less detail / THEN nobody is blamed
+    found = converted(cli, tmp_path, beside(), "--detail", detail)
+    assert all("behind" not in s.args for s in found.slices("slowest"))
+    assert not group(found)
+
+
+def test_what_cannot_be_told_is_said(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the same on a loop device
+    ios = [Io(io.comm, io.queue, io.issue, io.complete, io.op, io.sectors, RAM) for io in beside()]
+    # WHEN it is drawn / THEN the slowest say that it is unknown, and nobody has a track
+    found = converted(cli, tmp_path, ios)
+    told = [s.args["behind"] for s in found.slices("slowest") if "behind" in s.args]
+    assert told and {one["culprit"] for behind in told for one in behind} == {"(unknown)"}
+    assert not group(found)
+
+
+@pytest.mark.parametrize("window", [20, 200, 250_000])
+def test_tracks_have_all_that_waits_and_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    # GIVEN few steps, and I/O of minutes
+    monkeypatch.setattr(timeline, "MOST_STEPS", 50)
+    ios = [Io(io.comm, 60 * io.queue, 60 * io.queue, 60 * io.queue + io.complete - io.queue,
+              io.op, io.sectors) for io in beside()]  # fmt: skip
+    # WHEN it is taken in, in windows of any size
+    found = taken_in(blame_logs.write(tmp_path / "a.biotrail", ios), window)
+    # THEN a track has no more steps, and what waited is in them to the nanosecond
+    [app] = [(times, values) for name, times, values in found.waiting() if name == "app"]
+    times, values = app
+    assert len(times) <= 51
+    assert (values * found._steps.width).sum() == pytest.approx(10 * 4 * MS)
+
+
+def test_what_is_kept_of_the_slowest_is_bounded(tmp_path: Path) -> None:
+    # GIVEN more I/O than is kept
+    ios = [Io("app", t * 10 * MS, t * 10 * MS, t * 10 * MS + MS + t) for t in range(600)]
+    found = taken_in(blame_logs.write(tmp_path / "a.biotrail", ios), 100)
+    # WHEN it is taken in / THEN the slowest are kept
+    kept = sorted(latency for latency, _ in found._slow.values())
+    assert kept == [MS + t for t in range(600 - timeline.MOST_SLOW, 600)]
+
+
+@given(
+    ios=st.lists(
+        st.tuples(st.integers(0, 10_000), st.integers(1, 5000), st.integers(-1000, 1000)),
+        min_size=1,
+        max_size=20,
+    ),
+    width=st.integers(1, 700),
+)
+def test_what_is_spread_stays_whole(ios: list[tuple[int, int, int]], width: int) -> None:
+    # GIVEN I/Os that waited for others / WHEN that is spread over steps
+    begin, length, ns = (np.array(column, np.int64) for column in zip(*ios, strict=True))
+    first, found = _spread(begin, begin + length, ns, width)
+    # THEN it is all there, in the steps that the I/Os are in
+    assert found.sum() == ns.sum()
+    assert first == begin.min() // width
+    assert first + len(found) - 1 == ((begin + length - 1) // width).max()
+
+
+# Which I/Os are drawn with all arguments; and the ids of sequences.
+
+
+def slices(latency, group=0, name=1):
+    n = len(latency)
+    start = np.arange(n, dtype=np.int64) * 10
+    whole = np.array([FOREVER if one is None else one for one in latency], dtype=np.int64)
+    end = np.where(whole == FOREVER, FOREVER, start + np.where(whole == FOREVER, 0, whole))
+    names = np.broadcast_to(np.asarray(name, dtype=np.uint64), n)
+    groups = np.broadcast_to(np.asarray(group, dtype=np.int64), n)
+    return Slices("bio", start // 10, groups, start, end, names, None)
+
+
+def fine(n):
+    return np.zeros(n, dtype=np.bool_)
+
+
+def test_the_slowest_of_all_windows_are_chosen():
+    # GIVEN windows of random latencies, many of them equal
+    rng = np.random.default_rng(7)
+    windows = [rng.integers(0, 50, rng.integers(0, 60)) for _ in range(40)]
+    ranking, chosen = Ranking(20), []
+    # WHEN each is ranked as it comes
+    for window in windows:
+        rows = ranking.choose(slices(window), fine(len(window)))
+        assert (np.diff(rows) > 0).all()
+        chosen.append(window[rows])
+    # THEN the slowest of all are among them, and of a window no more than are wanted
+    everything, found = np.concatenate(windows), np.concatenate(chosen)
+    assert sorted(found)[-20:] == sorted(everything)[-20:]
+    assert max(map(len, chosen)) == 20
+    assert len(found) < len(everything) // 4
+
+
+def test_devices_operations_and_failures_are_apart():
+    # GIVEN fast and slow I/Os of two devices, two operations, some with an error
+    latency = [1, 9, 8, 2, 7, 3]
+    group, name = [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 1]
+    failed = np.array([0, 0, 0, 0, 0, 1], dtype=np.bool_)
+    # WHEN one of each is wanted THEN it is the slowest of its kind
+    assert Ranking(1).choose(slices(latency, group, name), failed).tolist() == [1, 2, 4, 5]
+
+
+def test_what_is_open_is_slower_than_all():
+    # GIVEN an I/O without an end / WHEN one is wanted THEN it is that one
+    assert Ranking(1).choose(slices([5, None, 7]), fine(3)).tolist() == [1]
+
+
+def test_many_kinds():
+    # GIVEN more devices than are looked for one by one / WHEN ranked THEN each has its slowest
+    found = Ranking(1).choose(slices([1, 2] * 30, [i // 2 for i in range(60)]), fine(60))
+    assert found.tolist() == list(range(1, 60, 2))
+
+
+def test_no_two_sequences_of_a_trace_have_one_id():
+    # GIVEN a log with very many lanes, and one behind it in the same trace
+    one, other = Identity("a", "t"), Identity("b", "t", 20_000)
+    # WHEN they get their ids THEN all differ, from each other and from Perfetto's own
+    ids = [who.sequence(i) for who in (one, other) for i in range(20_000)]
+    assert len(set(ids)) == len(ids)
+    assert min(ids) >= 4096 and max(ids) < 1 << 21
+    # AND those of slices take two bytes as long as there are any
+    assert max(ids[1:12_288]) < 1 << 14
+    assert one.clock == other.clock and 66 <= one.clock < 128

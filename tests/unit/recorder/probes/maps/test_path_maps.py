@@ -1,14 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the path beside the block layer: what is chosen by a kernel's BTF, and what is said."""
 
+import ctypes
+import os
+from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.left_out import BY_OWN, read_left_out
+from biotrail.recorder.host import own_io
+from biotrail.recorder.host.memory_limit import Room
+from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.drivers import DRIVERS
 from biotrail.recorder.probes.journal_probes import COMMITS
+from biotrail.recorder.probes.kernel.map_sizes import MapType, map_bytes
+from biotrail.recorder.probes.maps import uring_maps
+from biotrail.recorder.probes.maps.admission import config
+from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
+from biotrail.recorder.probes.maps.own_files import OwnFiles, Section, section
 from biotrail.recorder.probes.maps.path_maps import (
     NO_PATH,
     PROBES,
@@ -17,8 +33,14 @@ from biotrail.recorder.probes.maps.path_maps import (
     all_path_programs,
     choose_path,
 )
-from biotrail.recorder.schema import syscalls
+from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import PATH_PARTS
+from biotrail.recorder.schema.shared import OWN_FILES
+from biotrail.recorder.session.session import record
+from biotrail.text.record.left_out import filters_text, left_out_text
+from tests.support.fake_probes import FakeProbes, options
 
 JBD2 = {
     "jbd2_end_commit": 2,
@@ -351,3 +373,283 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
         *("wait", "irq", "dirty", "fs", "uring", "driver"),
     }
     assert bpf.sections[".data.timing"].timing == 2
+
+
+# Maps and constants of the part uring: by whether it is recorded, and what kallsyms shows.
+
+
+class UringObject:
+    """A BPF object that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.sections: dict[str, Any] = {}
+
+    def set_initial_value(self, section: str, value: Any) -> None:
+        self.sections[section] = value
+
+    def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
+        self.sizes[name] = value_bytes, entries
+
+
+def prepared(recorded: bool) -> UringObject:
+    bpf = UringObject()
+    uring_maps.prepare(bpf, recorded)  # type: ignore[arg-type]
+    return bpf
+
+
+def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a kernel that shows its symbols WHEN the part is not recorded
+    monkeypatch.setattr(uring_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
+    bpf = prepared(False)
+    # THEN its maps have one entry, and no function is known
+    assert {entries for _, entries in bpf.sizes.values()} == {1}
+    section = bpf.sections[".rodata.uring"]
+    assert not any(getattr(section, member.name) for member in shared.URING.members)
+
+
+def test_functions_that_the_kernel_hides_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a kernel that lacks a function WHEN the part is recorded
+    names = {"io_complete_rw": 0xFFFFFFFF81000010, "aio_complete_rw": 0xFFFFFFFF81000020}
+    monkeypatch.setattr(uring_maps, "addresses_of", lambda _: names)
+    bpf = prepared(True)
+    # THEN programs have the addresses of the others, and the maps their sizes
+    section = bpf.sections[".rodata.uring"]
+    assert (section.ring_complete, section.aio_complete) == tuple(names.values())
+    assert (section.iomap_end_io, section.ring_complete_polled) == (0, 0)
+    assert bpf.sizes == {"bt_ring_sets": (256, 1 << 14), "bt_running_reqs": (16, 1 << 16)}
+
+
+# What the recorder's own I/O is known by: its process, and the files it writes.
+
+ENUMS: dict[str, dict[str, int]] = {
+    "op_enum": {"READ": 0, "WRITE": 1, "ZONE_APPEND": 7},
+    "flag_bits": {},
+}
+
+
+class Map:
+    """A BPF object that keeps what its section was set to."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[int, int]] = []
+
+    def update_section(self, name: str, value: Section) -> None:
+        assert name == ".data.own"
+        self.files = [(f.inode, f.generation) for f in value.files if f.inode]
+
+
+class Told(FakeProbes):
+    """Probes that are told of files."""
+
+    capabilities = Capabilities("core", own_files=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.named: list[OwnFile] = []
+
+    def own_file(self, file: OwnFile) -> None:
+        self.named.append(file)
+
+
+def test_a_file_as_the_kernel_knows_it(tmp_path: Path) -> None:
+    # GIVEN a file WHEN asked THEN its inode is what fstat says
+    with (tmp_path / "x").open("wb") as stream:
+        found = own_file(stream.fileno())
+        assert found is not None
+        assert found.inode == os.fstat(stream.fileno()).st_ino
+        assert found.dev > 0
+
+
+def test_what_is_no_file_has_no_pages() -> None:
+    # GIVEN a pipe, and a descriptor that is none WHEN asked THEN there is nothing to know
+    read, write = os.pipe()
+    assert own_file(write) is None
+    os.close(read)
+    os.close(write)
+    assert own_file(write) is None
+
+
+def test_the_super_block_of_a_subvolume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a file whose fstat names another device than its mount's (btrfs)
+    monkeypatch.setattr(own_io, "_super_block", lambda _fd: 0 << 20 | 44)
+    with (tmp_path / "x").open("wb") as stream:
+        # WHEN asked THEN the mount's is taken
+        found = own_file(stream.fileno())
+        assert found is not None
+        assert found.dev == 44
+
+
+def test_the_mount_of_a_file_is_found(tmp_path: Path) -> None:
+    # GIVEN a file WHEN its mount is looked for THEN there is one, and of no other is there any
+    with (tmp_path / "x").open("wb") as stream:
+        assert own_io._super_block(stream.fileno()) is not None
+    assert own_io._super_block(1 << 20) is None
+
+
+def test_the_newest_files_are_told() -> None:
+    # GIVEN more files than there are places
+    known = Map()
+    files = OwnFiles(known)  # type: ignore[arg-type]
+    # WHEN each is told
+    for inode in range(1, OWN_FILES + 3):
+        files.add(OwnFile(inode, 1, inode * 10))
+    # THEN the newest are there, the last first
+    assert known.files == [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
+
+
+def test_an_inode_that_may_be_used_again_is_forgotten() -> None:
+    # GIVEN a file system that does not tell generations WHEN a second file is told
+    known = Map()
+    files = OwnFiles(known)  # type: ignore[arg-type]
+    files.add(OwnFile(1, 1, None))
+    files.add(OwnFile(2, 1, 7))
+    # THEN the first is not known any more
+    assert known.files == [(2, 7)]
+
+
+def test_the_section_is_what_the_programs_read() -> None:
+    # GIVEN the C struct's layout / THEN ours is the same
+    assert ctypes.sizeof(Section) == OWN_FILES * 24
+    found = section(deque([OwnFile(3, 4, None)]))
+    assert (found.files[0].has_generation, found.files[0].dev) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        ({}, 1),
+        ({"rotate": Limit(bytes=1), "max_events": 8}, 2),
+        ({"keep": Limit(bytes=1 << 20)}, 1),
+    ],
+)
+def test_every_file_is_told(tmp_path: Path, more: dict[str, Any], count: int) -> None:
+    # GIVEN outputs of each kind WHEN something is recorded
+    probes = Told()
+    summary = record(options(tmp_path / "log", duration=0.05, **more), probes=probes)
+    # THEN the probes were told of each file that there is
+    files = summary.files or [str(tmp_path / "log")]
+    assert len(probes.named) >= min(count, len(files))
+    assert {os.stat(path).st_ino for path in files} <= {file.inode for file in probes.named}
+
+
+def test_a_pipe_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a pipe as output
+    read, write = os.pipe()
+    monkeypatch.setattr("biotrail.recorder.session.opening._STDOUT", write)
+    probes = Told()
+    # WHEN something is recorded THEN there is no file to tell of
+    record(options(None, duration=0.01), probes=probes)
+    assert probes.named == []
+    os.close(read)
+    os.close(write)
+
+
+def test_what_the_programs_know_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN the host's processes, and a container's
+    for space in (None, (4, 99)):
+        monkeypatch.setattr(
+            "biotrail.recorder.probes.maps.admission.pid_namespace", lambda space=space: space
+        )
+        found = config(RingSizes(1 << 16, 1 << 13), [], Filters(own_io=bool(space)), ENUMS)
+        # WHEN the programs are told THEN it is the number there, and where
+        assert found.recorder == os.getpid()
+        assert (found.ns_dev, found.ns_inode) == (space or (0, 0))
+        # AND whether what they find is to be left out; of the operations those that write files
+        assert found.leave_own == (space is None)
+        assert found.file_ops == 1 << 1 | 1 << 7
+
+
+def test_the_namespace_of_this_process() -> None:
+    # GIVEN this machine / THEN the namespace is the initial one, or one with an inode
+    space = pid_namespace()
+    assert space is None or space[1] == os.stat("/proc/self/ns/pid").st_ino
+
+
+def test_own_is_a_reason_of_its_own() -> None:
+    # GIVEN counters in which only the last reason counted
+    counters = [0] * 16
+    counters[BY_OWN] = 12
+    found = read_left_out(counters, [12])
+    # THEN it has a name, after those that were there before
+    assert found.bios == {"own": 12}
+    assert "12 of the recorder itself" in left_out_text(found)
+    assert filters_text(Filters(pids=(1,), own_io=True).header()) == "--pid 1 --own-io"
+
+
+# What a recording takes of memory is reckoned before, and made to fit.
+
+MIB = 1 << 20
+
+
+def fitted(room: int | None, table: int = 0, others: int = 0) -> tuple[int, int]:
+    """Bytes of a ring of level 0, and of the table, of 2 CPUs with rings of 64 MiB, in `room`."""
+    demand = Demand(RingSizes.choose(2, 64 * MIB), 2, table, others)
+    found = demand.fitting(None if room is None else Room(room, "are left"), MIB, 20 * MIB)
+    return found.sizes.ring_bytes, found.table
+
+
+@pytest.mark.parametrize(
+    ("room", "size"),
+    [
+        (None, 64 * MIB),
+        (2 * 80 * MIB + 33 * MIB, 64 * MIB),
+        (2 * 80 * MIB + 31 * MIB, 32 * MIB),
+        (33 * MIB, 256 << 10),
+        (21 * MIB, 64 << 10),
+    ],
+)
+def test_rings_leave_room_for_the_recorder(room: int | None, size: int) -> None:
+    # GIVEN two CPUs with rings of 64 MiB, 80 MiB each with those above
+    # WHEN there is that much memory THEN they are halved until 32 MiB of it are left, if they can
+    assert fitted(room) == (size, 0)
+
+
+@pytest.mark.parametrize(
+    ("room", "rings", "table"),
+    [
+        (300 * MIB, 64 * MIB, 16 * MIB),
+        (100 * MIB, 16 * MIB, 16 * MIB),
+        (60 * MIB, 2 * MIB, 8 * MIB),
+        (45 * MIB, 512 << 10, MIB),
+        (34 * MIB, 64 << 10, MIB),
+    ],
+)
+def test_the_larger_of_rings_and_table_gives_way(room: int, rings: int, table: int) -> None:
+    # GIVEN a table of 16 MiB and other maps of 10 beside the rings
+    # WHEN memory is limited THEN the larger is halved, until the least of both
+    assert fitted(room, 16 * MIB, 10 * MIB) == (rings, table)
+
+
+@pytest.mark.parametrize("room", [20 * MIB, 0, -5])
+def test_what_does_not_fit_is_one_message(room: int) -> None:
+    # GIVEN room for less than the recorder itself WHEN it is held against that THEN it is said
+    with pytest.raises(ProbeError, match=r"needs 21 MiB more with the smallest .* MiB are left: "):
+        fitted(room)
+
+
+def test_other_maps_count() -> None:
+    # GIVEN maps WHEN they leave the recorder enough, or there is no limit THEN nothing is said
+    ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=False))
+    ensure_room(10 * MIB, None, least_bytes(filters=True))
+    # AND filters take more
+    with pytest.raises(ProbeError, match="needs 38 MiB more"):
+        ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "entries", "size"),
+    [
+        (MapType.ARRAY, 4, 64, 1 << 18, 16 * MIB),
+        (MapType.ARRAY, 4, 3, 512, 4096),
+        (MapType.HASH, 8, 8, 1 << 16, 5 * MIB + 4096),
+        (MapType.PERCPU_ARRAY, 4, 4096, 2, 20480),
+        (MapType.STACK_TRACE, 4, 1016, 16384, 16384 * (1032 + 8)),
+        (MapType.RINGBUF, 0, 0, MIB, MIB + 3 * 4096),
+    ],
+)
+def test_maps_have_the_sizes_that_the_kernel_gives_them(
+    kind: MapType, key: int, value: int, entries: int, size: int
+) -> None:
+    # GIVEN maps WHEN their bytes are reckoned, for two CPUs THEN they are those of the kernel
+    assert map_bytes(kind, key, value, entries, 2) == size

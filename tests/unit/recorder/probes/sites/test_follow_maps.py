@@ -1,17 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hits of candidates that were kept in the kernel, and lives that end as nothing more comes."""
+"""Followed objects: their functions, programs and kept hits, beside the block layer's events."""
 
 import ctypes
-from typing import Any
+import errno
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from biotrail.recorder.probes.sites import follow_maps
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.host.memory_limit import Room
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.sites import follow_maps, functions, joined
+from biotrail.recorder.probes.sites.attaching import Descriptors, Way
+from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps
-from biotrail.recorder.probes.sites.ring import SITE_ENTRY
-from biotrail.recorder.schema.follow_structs import KEPT_HITS, LifeState
-from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
+from biotrail.recorder.probes.sites.functions import Attached, FunctionSite
+from biotrail.recorder.probes.sites.joined import JoinedProbes, follow_beside
+from biotrail.recorder.probes.sites.planning import Planned
+from biotrail.recorder.probes.sites.ring import (
+    SITE_ENTRY,
+    SITE_LEVEL,
+    SiteRing,
+    fitting,
+    ring_bytes,
+)
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, LifeState
+from biotrail.recorder.schema.records import BY_KIND, Kind, Role
+from biotrail.recorder.session.session import record
+from biotrail.recorder.sites.following import FollowPlan
+from tests.support.fake_probes import FakeProbes, options
+from tests.support.site_logs import FOLLOW
+
+# Hits of candidates that were kept in the kernel, and lives that end as nothing more comes.
 
 HIT = BY_KIND[Kind.HIT].dtype
 SLOTS = 4
@@ -154,3 +183,372 @@ def test_constants_have_the_structs_size() -> None:
     # GIVEN what the programs are loaded with  THEN it is as large as the section
     assert ctypes.sizeof(follow_maps.FollowStruct) % 8 == 0
     assert follow_maps._LIFE.itemsize == 56
+
+
+# Attaching to many functions at once, some of which the kernel refuses.
+
+
+def site(index: int) -> FunctionSite:
+    return FunctionSite(index, f"function_{index}", "", SITE_BIRTH, 1, 3, 1000 + index, 0)
+
+
+class FakeLinks:
+    """Attaches all but some; descriptors are of /dev/null."""
+
+    def __init__(self, refused: Sequence[int], number: int = errno.EINVAL) -> None:
+        self.refused, self.number = set(refused), number
+        self.calls = 0
+
+    def __call__(self, part: Sequence[FunctionSite]) -> list[int]:
+        self.calls += 1
+        if self.refused & {each.index for each in part}:
+            raise OSError(self.number, os.strerror(self.number))
+        return [os.open("/dev/null", os.O_RDONLY)]
+
+
+def attach(links: FakeLinks, count: int) -> tuple[Attached, int]:
+    """Attach; return what was, and the number of links."""
+    attached = Attached()
+    with Descriptors() as kept:
+        functions._attach_parts([site(i) for i in range(count)], links, kept, attached)
+        return attached, len(kept)
+
+
+def test_all_are_attached_at_once() -> None:
+    # GIVEN functions that the kernel takes  THEN there is one link
+    links = FakeLinks([])
+    attached, number = attach(links, 1000)
+    assert (number, links.calls) == (1, 1)
+    assert attached.functions == set(range(1000))
+
+
+def test_refused_functions_are_found_and_the_others_attached() -> None:
+    # GIVEN two functions of a thousand that the kernel refuses
+    links = FakeLinks([17, 800])
+    attached, _ = attach(links, 1000)
+    # THEN all others are attached, in few calls, and these are named with the reason
+    assert attached.functions == set(range(1000)) - {17, 800}
+    assert attached.refused == {"refused: Invalid argument": ["function_17", "function_800"]}
+    assert links.calls < 100
+
+
+def test_a_reason_that_concerns_the_process_ends_it() -> None:
+    # GIVEN a kernel that permits nothing  THEN it is asked once, and the message has the reason
+    links = FakeLinks([3], errno.EPERM)
+    with pytest.raises(ProbeError, match="Operation not permitted"):
+        attach(links, 10)
+    assert links.calls == 1
+
+
+def test_nothing_to_attach_is_no_call() -> None:
+    links = FakeLinks([])
+    assert attach(links, 0) == (Attached(), 0)
+
+
+def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
+    # GIVEN a site  WHEN its cookie is made
+    cookie = site(300).cookie(Role.RETURN, 4, 5)
+    # THEN each part is where the programs look (bpf/hits.h)
+    assert cookie & 0xFFFF == 300
+    assert cookie >> 16 & 3 == Role.RETURN
+    assert cookie & SITE_BIRTH
+    assert cookie >> 32 & 0xFFFF == 4
+    assert cookie >> 48 == 5
+
+
+# Followed objects beside the block layer's events: two backends as one.
+
+
+class FakeFollow(FakeProbes):
+    """What follows, without a kernel: one HIT a poll."""
+
+    capabilities = Capabilities("core", site_stacks=True)
+
+    def __init__(self, calls: list[str], *, fails: bool = False) -> None:
+        super().__init__()
+        self.order, self.fails = calls, fails
+        self.size = BY_KIND[Kind.HIT].size
+        self.stacks = {7: np.array([1, 2], np.uint64)}
+
+    def open(self) -> None:
+        self.order.append("follow open")
+        if self.fails:
+            raise ProbeError("no ring")
+
+    def attach(self) -> None:
+        self.order.append("follow attach")
+
+    def detach(self) -> None:
+        self.order.append("follow detach")
+
+    def close(self) -> None:
+        self.order.append("follow close")
+
+    def drain(self) -> list[Segment]:
+        if "follow detach" in self.order:
+            return []
+        row = np.zeros(1, BY_KIND[Kind.HIT].dtype)
+        row["head"] = int(Kind.HIT) << 56 | 1_000 + self.given
+        self.given += 1
+        return [Segment(0, 3, (self.given - 1) * self.size, row.tobytes())]
+
+    def fill(self) -> float:
+        return 0.75
+
+    def lost(self) -> Any:
+        totals = np.zeros((2, 3, 256), np.uint64)
+        totals[0, 0, Kind.HIT] = 4
+        return totals
+
+    def runs(self) -> int:
+        return 11
+
+    def programs(self) -> list[ProgramInfo]:
+        return [ProgramInfo("typed x", "H", "x", True, "", 5, 500, 0)]
+
+    def fresh_stacks(self) -> FreshStacks:
+        found, self.stacks = self.stacks, {}
+        return FreshStacks({}, {}, {}, found)
+
+    def backend_facts(self) -> Any:
+        return {"backend": "core", "sites": {"follow": FOLLOW}}
+
+    def end_facts(self) -> Any:
+        return {"sites": {"follow": {"born": 3, "ended": 2}}}
+
+
+def both(*, fails: bool = False) -> tuple[JoinedProbes, FakeProbes, FakeFollow]:
+    block = FakeProbes()
+    follow = FakeFollow(block.calls, fails=fails)
+    return JoinedProbes(block, cast(FollowProbes, follow)), block, follow
+
+
+def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
+    # GIVEN both  WHEN a recording of a moment is made
+    probes, block, follow = both()
+    summary = record(options(tmp_path / "log", duration=0.1), probes=probes)
+    # THEN the lives begin last and end first
+    order = [call for call in block.calls if call != "last"]
+    assert order == [
+        *("open", "follow open", "attach", "follow attach"),
+        *("follow detach", "detach", "follow close", "close"),
+    ]
+    # AND the log has the records of both, what is followed, and what became of it
+    reader = LogReader(tmp_path / "log")
+    found = b"".join(bytes(s.data) for chunk in reader.chunks() for s in chunk.segments)
+    assert len(found) == block.given * block.size + follow.given * follow.size
+    assert reader.header["sites"] == {"follow": FOLLOW}
+    assert "hit" in str(reader.header["schema"])
+    assert reader.end is not None
+    assert reader.end["sites"] == {"follow": {"born": 3, "ended": 2}}
+    assert next(note for name, note in reader.notes if name == "stacks")["site"].keys() == {"7"}
+    assert summary.followed == {"born": 3, "ended": 2}
+    # AND losses of both
+    assert summary.lost[Kind.HIT] == 4
+
+
+def test_counters_of_both_are_kept_apart() -> None:
+    # GIVEN both  THEN rings are as full as the fuller, and programs that follow are a part
+    probes, block, _ = both()
+    block.lost_records[1, 2, Kind.Q] = 2
+    assert probes.fill() == 0.75
+    lost = probes.lost()
+    assert (lost[1, 2, Kind.Q], lost[0, 0, Kind.HIT]) == (2, 4)
+    assert {program.part for program in probes.programs()} == {"", PART}
+    assert probes.path_runs().by_part == {PART: 11}
+    assert probes.runs() == block.runs()
+    assert probes.capabilities == block.capabilities._replace(site_stacks=True)
+
+
+def test_what_fails_to_open_leaves_nothing() -> None:
+    # GIVEN a kernel that refuses what follows  WHEN opened
+    probes, block, _ = both(fails=True)
+    with pytest.raises(ProbeError, match="no ring"):
+        probes.open()
+    # THEN the other is closed
+    assert block.calls == ["open", "follow open", "close"]
+
+
+def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a partition and a disk, and filters
+    asked: list[tuple[str, str, int]] = []
+
+    def plan(struct: str, way: str, functions: int) -> Planned:
+        asked.append((struct, way, functions))
+        return Planned(FollowPlan(struct, "typed", ()), Way("typed", ""))
+
+    monkeypatch.setattr(joined, "planned", plan)
+    wish = FollowOptions("request", 7, way="typed", max_functions=5)
+    # WHEN requests are to be followed
+    made = follow_beside(FakeProbes(), wish, Filters(pids=(3,)), [(8, 9), (8, 0), (7, 0)])
+    # THEN objects, which name disks alone, are chosen by these, and by the same tasks
+    config: FollowConfig = made._follow.config
+    assert asked == [("request", "typed", 5)]
+    assert list(config.devices) == [(8, 0), (7, 0)]
+    assert config.filters.pids == (3,)
+    assert (config.choice.every, config.choice.at_once) == (7, 1000)
+
+
+def test_bcc_cannot_follow() -> None:
+    # GIVEN the backend of kernels without types  THEN one message says that it will not do
+    block = FakeProbes()
+    block.capabilities = Capabilities("bcc")
+    with pytest.raises(ProbeError, match="--follow needs the core backend"):
+        follow_beside(block, FollowOptions("request"), Filters(), [])
+
+
+# Draining the sites' ring, over buffers that play the kernel's part.
+
+SIZE = 4096
+PAGE = 4096
+ENTRY = 80
+BUSY, DISCARDED = 1 << 31, 1 << 30
+
+
+class Kernel:
+    """Writes entries as bpf_ringbuf_reserve() and bpf_ringbuf_submit() do."""
+
+    def __init__(self, at: int = 0):
+        self.consumer = bytearray(struct.pack("<Q", at).ljust(PAGE, b"\0"))
+        self.produced = bytearray(PAGE + 2 * SIZE)
+        self.head = at
+        self.publish()
+        self.ring = SiteRing(self.consumer, self.produced, SIZE, NoBarrier(), PAGE)
+
+    def publish(self):
+        struct.pack_into("<Q", self.produced, 0, self.head)
+
+    def byte(self, position, value):
+        """Both mappings are of the same memory."""
+        for at in (position % SIZE, position % SIZE + SIZE):
+            self.produced[PAGE + at] = value
+
+    def reserve(self, cpu, time, mark=0, size=72):
+        at = self.head
+        record = struct.pack("<QQ", time | Kind.PAIR << 56, mark).ljust(64, b"\0")
+        entry = struct.pack("<IIII", size | BUSY, 0, cpu, 0) + record
+        for offset, value in enumerate(entry):
+            self.byte(at + offset, value)
+        self.head += ENTRY
+        self.publish()
+        return at
+
+    def submit(self, at, flag=0):
+        for offset, value in enumerate(struct.pack("<I", 72 | flag)):
+            self.byte(at + offset, value)
+
+    def put(self, cpu, time, mark=0):
+        self.submit(self.reserve(cpu, time, mark))
+
+    def tail(self):
+        return struct.unpack_from("<Q", self.consumer)[0]
+
+
+def marks(segment):
+    return [
+        struct.unpack_from("<Q", segment.data, at + 8)[0] for at in range(0, len(segment.data), 64)
+    ]
+
+
+def test_records_come_by_cpu_then_time():
+    # GIVEN entries of two CPUs, one of which an interrupt wrote while another was being written
+    kernel = Kernel()
+    for cpu, time, mark in ((1, 30, 1), (0, 50, 2), (1, 20, 3), (0, 40, 4)):
+        kernel.put(cpu, time, mark)
+    # WHEN they are drained
+    segments = kernel.ring.drain()
+    # THEN each CPU has a segment with its records by time, and the space is free
+    assert [(s.cpu, s.level, s.position, marks(s)) for s in segments] == [
+        (0, SITE_LEVEL, 0, [4, 2]),
+        (1, SITE_LEVEL, 0, [3, 1]),
+    ]
+    assert kernel.tail() == 4 * ENTRY
+    assert kernel.ring.fill() == 0
+    # AND there is nothing more
+    assert kernel.ring.drain() == []
+
+
+def test_positions_go_on():
+    # GIVEN a CPU that was drained before WHEN it writes again THEN its position goes on
+    kernel = Kernel()
+    kernel.put(5, 1)
+    kernel.ring.drain()
+    kernel.put(5, 2)
+    kernel.put(5, 3)
+    (segment,) = kernel.ring.drain()
+    assert (segment.position, len(segment.data)) == (64, 128)
+
+
+def test_a_record_that_is_being_written_holds_back_those_behind_it():
+    # GIVEN a busy entry between two complete ones
+    kernel = Kernel()
+    kernel.put(0, 1, 1)
+    busy = kernel.reserve(0, 2, 2)
+    kernel.put(1, 3, 3)
+    # WHEN it is drained THEN only the first is taken
+    assert [marks(s) for s in kernel.ring.drain()] == [[1]]
+    assert kernel.ring.fill() == 2 * ENTRY / SIZE
+    # WHEN the entry is complete THEN the rest is taken
+    kernel.submit(busy)
+    assert [marks(s) for s in kernel.ring.drain()] == [[2], [3]]
+
+
+def test_entries_wrap_around():
+    # GIVEN a ring that is read from shortly before its end
+    kernel = Kernel(at=SIZE * 7 - 24)
+    for mark in range(5):
+        kernel.put(0, mark + 1, mark)
+    # WHEN it is drained THEN all records are whole
+    assert [marks(s) for s in kernel.ring.drain()] == [[0, 1, 2, 3, 4]]
+
+
+def test_discarded_entries_are_skipped():
+    # GIVEN an entry that its program gave back WHEN it is drained THEN it is no record
+    kernel = Kernel()
+    kernel.submit(kernel.reserve(0, 1, 1), DISCARDED)
+    kernel.put(0, 2, 2)
+    assert [marks(s) for s in kernel.ring.drain()] == [[2]]
+    kernel.submit(kernel.reserve(0, 3, 3), DISCARDED)
+    assert kernel.ring.drain() == []
+
+
+def test_an_entry_of_another_size_is_refused():
+    # GIVEN an entry of another program WHEN it is drained THEN one message says so
+    kernel = Kernel()
+    at = kernel.reserve(0, 1)
+    for offset, value in enumerate(struct.pack("<I", 64)):
+        kernel.byte(at + offset, value)
+    with pytest.raises(ProbeError, match="something else"):
+        kernel.ring.drain()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size"), [(None, 16 << 20), (70_000, 1 << 17), (1 << 20, 1 << 20)]
+)
+def test_sizes_are_powers_of_two(wanted, size):
+    # GIVEN a wanted size WHEN the ring's is chosen THEN it is a power of two, at least as large
+    assert ring_bytes(wanted) == size
+
+
+def test_too_small_a_ring_is_refused():
+    # GIVEN a size below the least WHEN it is asked for THEN the message says what can be
+    with pytest.raises(ProbeError, match="choose between"):
+        ring_bytes(4096)
+
+
+@pytest.mark.parametrize(
+    ("room", "size"),
+    [
+        (None, 16 << 20),
+        (48 << 20, 16 << 20),
+        ((48 << 20) - 1, 8 << 20),
+        (33 << 20, 1 << 20),
+        (0, 64 << 10),
+        (-(1 << 20), 64 << 10),
+    ],
+)
+def test_the_ring_leaves_the_recorder_room_below_a_memory_limit(room, size):
+    # GIVEN a ring of 16 MiB, and so many bytes left below the limit
+    # WHEN it is made to fit
+    # THEN it is halved until 32 MiB stay, or it is as small as it can be
+    assert fitting(16 << 20, None if room is None else Room(room, "")) == size

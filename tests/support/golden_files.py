@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts held against files, which `--update` rewrites."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+Expect = Callable[[Path, str], None]
+
+
+def expecting(update: bool) -> Expect:
+    def expect(path: Path, text: str) -> None:
+        if update:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        expected = path.read_text()
+        changes = difflib.unified_diff(expected.splitlines(), text.splitlines(), lineterm="")
+        assert text == expected, "\n".join(changes)
+
+    return expect
