@@ -30,7 +30,7 @@
 /* Those of them whose length is in bytes: READ_FIXED, WRITE_FIXED, READ, WRITE. */
 #define BT_RING_BYTES (1ULL << 4 | 1ULL << 5 | 1ULL << 22 | 1ULL << 23)
 
-/* recorder/probes/maps/uring_maps.py fills it. */
+/* recorder/probes/maps/path_maps.py fills it. */
 const volatile struct bt_uring uring SEC(".rodata.uring") = {};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

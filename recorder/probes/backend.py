@@ -16,8 +16,8 @@ from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.file_ways import Files
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
-from biotrail.recorder.probes.maps.file_maps import Files
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from biotrail.recorder.host import devices
-from biotrail.recorder.probes.file_ways import ways_of
+from biotrail.recorder.probes.file_ways import files_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import load_library
-from biotrail.recorder.probes.maps.file_maps import files_of
 from biotrail.recorder.probes.maps.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,

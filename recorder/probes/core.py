@@ -13,6 +13,7 @@ from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import file_ways, light
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.base import MappedProbes
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
@@ -40,7 +41,6 @@ from biotrail.recorder.probes.programs import (
 )
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
-from biotrail.recorder.probes.rings.mapped import MappedProbes
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError

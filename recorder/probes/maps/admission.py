@@ -12,7 +12,7 @@ from pathlib import Path
 from biotrail.recorder.filters.filters import Filters, is_stacked, masks
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.host.own_io import pid_namespace
-from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
+from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared

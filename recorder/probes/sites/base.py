@@ -18,10 +18,9 @@ from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.base import BaseProbes
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.kernel.bpf_calls import program_info
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo, program_info
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.kernel.program_info import ProgInfo
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
 from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes

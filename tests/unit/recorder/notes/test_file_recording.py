@@ -15,7 +15,7 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.maps.file_maps import Files, files_of
+from biotrail.recorder.probes.file_ways import Files, files_of
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
@@ -191,7 +191,7 @@ class OtherBtf:
 
 def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN kernels with all members, without one, and without iomap's direct I/O
-    monkeypatch.setattr("biotrail.recorder.probes.maps.file_maps.address_of", lambda name: 4096)
+    monkeypatch.setattr("biotrail.recorder.probes.file_ways.address_of", lambda name: 4096)
     whole, without = OtherBtf(), OtherBtf(("page", "mapping"))
     # WHEN they are asked  THEN what is missing is named, or only direct I/O is left out
     assert files_of(whole) == Files(True, 4096)  # type: ignore[arg-type]

@@ -14,8 +14,8 @@ from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.probes.file_ways import NO_FILES
 from biotrail.recorder.probes.kernel import tracefs
-from biotrail.recorder.probes.maps.file_maps import NO_FILES
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers, driver_programs
-from biotrail.recorder.probes.maps.path_maps import choose_path
+from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers
+from biotrail.recorder.probes.maps.path_maps import all_path_programs, choose_path
 
 END = b"ffffffffc0a710e0 t lo_rw_aio_complete\t[loop]\n"
 
@@ -33,7 +33,7 @@ def test_programs_that_disable_preemption_are_taken_where_tracepoints_do_not() -
     programs = choose_drivers(True, of(*DRIVERS) + END).programs
     # THEN all are variants that the object has
     assert all(name.endswith("_p") for name in programs)
-    assert set(programs) <= set(driver_programs())
+    assert set(programs) <= set(all_path_programs())
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)

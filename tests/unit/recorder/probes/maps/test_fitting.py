@@ -4,7 +4,7 @@
 import pytest
 
 from biotrail.recorder.host.memory_limit import Room
-from biotrail.recorder.probes.kernel.map_sizes import MapType, map_bytes
+from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
 from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.errors import ProbeError

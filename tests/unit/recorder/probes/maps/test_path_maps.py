@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from biotrail.recorder.probes.drivers import DRIVERS
-from biotrail.recorder.probes.journal_probes import COMMITS
 from biotrail.recorder.probes.maps.path_maps import (
+    COMMITS,
     NO_PATH,
     PROBES,
     PathChoice,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from biotrail.recorder.probes.maps import uring_maps
+from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.schema import shared
 
 
@@ -25,13 +25,13 @@ class Object:
 
 def prepared(recorded: bool) -> Object:
     bpf = Object()
-    uring_maps.prepare(bpf, recorded)  # type: ignore[arg-type]
+    path_maps._prepare_uring(bpf, recorded)  # type: ignore[arg-type]
     return bpf
 
 
 def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that shows its symbols WHEN the part is not recorded
-    monkeypatch.setattr(uring_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
+    monkeypatch.setattr(path_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
     bpf = prepared(False)
     # THEN its maps have one entry, and no function is known
     assert {entries for _, entries in bpf.sizes.values()} == {1}
@@ -42,7 +42,7 @@ def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyP
 def test_functions_that_the_kernel_hides_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that lacks a function WHEN the part is recorded
     names = {"io_complete_rw": 0xFFFFFFFF81000010, "aio_complete_rw": 0xFFFFFFFF81000020}
-    monkeypatch.setattr(uring_maps, "addresses_of", lambda _: names)
+    monkeypatch.setattr(path_maps, "addresses_of", lambda _: names)
     bpf = prepared(True)
     # THEN programs have the addresses of the others, and the maps their sizes
     section = bpf.sections[".rodata.uring"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host import host
-from biotrail.recorder.host.arm_parts import processors
+from biotrail.recorder.host.host import processors
 
 
 def cpu(number: int, implementer: str, part: str) -> str:
