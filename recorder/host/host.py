@@ -132,11 +132,7 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
 
 
 def _os_name(root: Path) -> str | None:
-    """Return PRETTY_NAME of os-release(5) without quotes; None where there is none.
-
-    The first in etc/os-release or, where that has none or cannot be read, usr/lib/os-release.
-    `root`: directory with etc and usr.
-    """
+    """Return PRETTY_NAME of the first os-release(5) that has one, without quotes."""
     for name in _OS_RELEASE:
         for line in (_text(root / name) or "").splitlines():
             key, _, value = line.partition("=")
@@ -169,10 +165,7 @@ def _cpuinfo_value(cpuinfo: str, wanted: str) -> str | None:
 
 
 def _product(root: Path) -> str | None:
-    """Return the machine's name by its firmware: of DMI, or the device tree's model; None: neither.
-
-    `root`: directory with sys and proc.
-    """
+    """Return the machine's name by DMI, or the device tree's model; None: neither."""
     by_dmi = _text(root / "sys/class/dmi/id/product_name")
     return by_dmi or (_text(root / "proc/device-tree/model") or "").strip("\0 \n") or None
 

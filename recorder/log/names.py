@@ -156,10 +156,7 @@ def chunk_of(payload: Mapping[str, Any]) -> Chunk:
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
-    """Return the rows of all `parts`, (n, words) uint64, ordered by their head word: by time.
-
-    Rows with the same head keep their order, by part and within it. No parts: shape (0, words).
-    """
+    """Return all rows (n, words) uint64 by head word, so by time; the sort is stable."""
     if not parts:
         return np.empty((0, words), np.uint64)
     rows = np.concatenate(parts)

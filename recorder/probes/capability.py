@@ -313,11 +313,7 @@ def _symbols() -> Check:
 
 
 def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
-    """Return a check that never fails: the sysctl's value and what that value means.
-
-    `name`: of the check. `path`: the sysctl's file. `meanings`: text by value; a value that is not
-    there reads "unknown value", a file that cannot be read "not known".
-    """
+    """Return a check that never fails: the value in the sysctl's file, and its meaning."""
     try:
         value = Path(path).read_text().strip()
     except OSError:
@@ -326,10 +322,6 @@ def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
 
 
 def _unprivileged() -> Check:
-    """Return a check with the value of kernel.unprivileged_bpf_disabled, and what it means.
-
-    It never fails: the sysctl does not concern who has the rights that recording needs.
-    """
     return _setting(
         "unprivileged BPF",
         "/proc/sys/kernel/unprivileged_bpf_disabled",

@@ -289,11 +289,10 @@ class CoreProbes(MappedProbes):
                 self._attached.add(choice.program)
 
     def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the descendants of the chosen processes to the map bt_ids, present and future ones.
+        """Add the descendants of the chosen processes to bt_ids, present and future ones.
 
-        The fork program, which adds children from then on, is attached first; then descendants are
-        looked for in /proc until there are no new ones: so no child that was forked meanwhile is
-        missed. Raises RefusedError: the program cannot be attached, or the map is full.
+        The program is attached before /proc is read, until it shows no new ones, so that no child
+        that was forked meanwhile is missed. Raises RefusedError: no such program, or a full map.
         """
         bpf.attach(_FORK_PROGRAM)
         added: set[int] = set()
@@ -399,12 +398,7 @@ class CoreProbes(MappedProbes):
         )
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters; where none was chosen, why.
-
-        Then the name is "" and the counters are 0. It counts as attached once attach() has attached
-        it, also after detach(). Raises ProbeError: not open, though a program was chosen;
-        RefusedError: counters not readable.
-        """
+        """Return a tracepoint's program with the kernel's counters; where none was chosen, why."""
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:
             return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)

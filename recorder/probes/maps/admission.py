@@ -120,10 +120,7 @@ def _comm(name: str) -> _Comm:
 
 
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
-    """Return a mask with bit N set for each name that `number_of` gives a number N of 0 to 63.
-
-    A name that `number_of` lacks, as this kernel does, or with a larger number adds no bit.
-    """
+    """Return a mask of the numbers of `names`; one that this kernel lacks adds no bit."""
     numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
