@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Asynchronous submissions: which io_uring request or aio iocb a bio serves (a SUBMISSION record
- * behind its Q), and when that was completed (a RING_COMPLETE record). Requests that queue no bio
+ * after its Q), and when that was completed (a RING_COMPLETE record). Requests that queue no bio
  * have neither.
  *
  * A bio finds its request in one of three ways (enum bt_joined):

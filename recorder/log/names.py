@@ -171,7 +171,7 @@ class Names:
         self._files = FileNames()
         self._calls: dict[int, NDArray[np.uint64]] = {}
 
-    def learn(self, records: NameRecords) -> None:
+    def update(self, records: NameRecords) -> None:
         """Put a chunk's name records into their slots, each unless the slot's record is newer.
 
         `records`: by time; of several for one slot the last stays, and a record as old as the
@@ -179,7 +179,7 @@ class Names:
         thread's or cgroup's id, for files a hash of inode and device. Incomplete paths are ignored.
         Of each thread's calls the newest stays, as long as bios may refer to it.
         """
-        self._files.learn(records.files)
+        self._files.update(records.files)
         self._learn_calls(records.calls)
         named = (records.tasks, records.cgroups)
         for table, rows, form in zip(self._tables, named, _TABLES, strict=True):

@@ -172,7 +172,7 @@ class Probes(Protocol):
         """Return entries of the log's END frame that only this backend has."""
 
     def short_of_memory(self) -> str:
-        """Return a message if a ring is smaller than wanted for want of memory; "" if none is.
+        """Return a message if a ring is smaller than wanted as memory was short; "" if none is.
 
         Of rings whose sizes are not among `sizes`.
         """

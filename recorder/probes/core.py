@@ -105,7 +105,7 @@ class CoreProbes(MappedProbes):
         self._hold_irqs = False
         self._ends: dict[str, int] = {}
         self._by_file = file_ways.NO_CHOICE
-        self._tells_made = False
+        self._reports_cgroups = False
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
@@ -143,7 +143,7 @@ class CoreProbes(MappedProbes):
             )
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
-            self._tells_made = btf.parameters(cgroup_maps.TRACEPOINT) is not None
+            self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
         self._refuse_missing()
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -237,7 +237,7 @@ class CoreProbes(MappedProbes):
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
-        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._tells_made)
+        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
@@ -263,13 +263,13 @@ class CoreProbes(MappedProbes):
         return config
 
     def short_of_memory(self) -> str:
-        """Return a message if a table was made smaller for want of memory; "" if none was."""
+        """Return a message if a table was made smaller as memory was short; "" if none was."""
         return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        New cgroups are told of first; then, with `--children`, forks are followed. Then come the
+        New cgroups are reported first; then, with `--children`, forks are followed. Then come the
         programs of the path, then those of the block layer in reverse order of PROBES: completions
         first and Q last. Adds each of both to `_attached`, which keeps it after detach(). Raises
         ProbeError: not open, or a program cannot be attached; those before it stay attached until

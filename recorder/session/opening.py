@@ -100,7 +100,7 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
-        raise OutputError(f"{called} is no directory: make it, or give another path (-o)")
+        raise OutputError(f"{called} is not a directory: make it, or give another path (-o)")
     place = HeldDirectory(directory, shown=path)
     stack.callback(place.close)
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):

@@ -36,7 +36,7 @@ def segment(*records: bytes) -> Segment:
 def learned(*records: bytes) -> list[bytes]:
     """Components of the names that a later file begins with."""
     kept = FileNames()
-    kept.learn(name_records([segment(*records)]).files)
+    kept.update(name_records([segment(*records)]).files)
     return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
 
 
