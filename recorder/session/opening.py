@@ -29,8 +29,7 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
-from biotrail.recorder.probes.backend import ProbeConfig, Probes
-from biotrail.recorder.probes.choice import make_probes
+from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes
 from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
 from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.stack_maps import Stacks
