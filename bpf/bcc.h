@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Functions of the bcc backend that write records. recorder/probes/bcc/source.py generates the
- * programs from this kernel's tracepoint formats and puts them behind this text: each program
+ * programs from this kernel's tracepoint formats and puts them after this text: each program
  * fills a struct bt_event and calls one of the on_* functions below, all of which return 0.
  */
 /*

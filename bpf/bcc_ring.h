@@ -2,7 +2,7 @@
 /*
  * Rings and TASK records for the bcc backend, separate from ring.h because bcc has no global
  * variables and rewrites map look-ups. recorder/probes/bcc/source.py puts constants and records.h
- * before this text, and bcc.h behind it. Nothing of the kernel's headers is used.
+ * before this text, and bcc.h after it. Nothing of the kernel's headers is used.
  *
  * The layout is that of ring.h (recorder/probes/rings/ring.py reads both), but only level 0 is used: the
  * kernel runs one tracepoint program at a time on a CPU and counts those that it skips

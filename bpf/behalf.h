@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * For whom a kernel thread queues a bio: a BEHALF record behind its Q, with the thread that waits
+ * For whom a kernel thread queues a bio: a BEHALF record after its Q, with the thread that waits
  * for the bio, by the bio's own fields:
  *
  * - bi_end_io is iomap's for direct I/O, and wait_for_completion of its struct iomap_dio is set:

@@ -124,7 +124,7 @@ PROGRAMS(bt_jbd_lock, jbd2_commit_locking, on_commit_phase(ctx, BT_LOCKING))
 PROGRAMS(bt_jbd_flush, jbd2_commit_flushing, on_commit_phase(ctx, BT_FLUSHING))
 PROGRAMS(bt_jbd_log, jbd2_commit_logging, on_commit_phase(ctx, BT_LOGGING))
 
-/* Writes no record: tells the recorder of cgroups that are made (cgroups.h). */
+/* Writes no record: sends the recorder the paths of cgroups that are made (cgroups.h). */
 PROGRAM(bt_cgroup_made, cgroup_mkdir, on_cgroup_made((struct cgroup *)ctx[0]))
 
 /* Loaded for --children only. Writes no record. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * System calls. A CALL record behind the Q of a call's first bio has its number and arguments, from the
+ * System calls. A CALL record after the Q of a call's first bio has its number and arguments, from the
  * registers that the thread had when it entered the kernel (bpf_task_pt_regs(), since 5.15). If
  * calls are timed, a RETURN record is written when a call ends that queued a bio, waited for I/O or
  * in state D, reaped I/O after a wait, or took longer than path.over_ns, but for those that wait by their
@@ -32,7 +32,7 @@ static __always_inline bool bt_call_is_recorded(struct bt_call_slot *slot, __u64
 /*
  * Counts a bio that this thread queues, if calls are timed, and writes its CALL record, if calls
  * are recorded: once per timed call and BT_CALL_REPEAT_NS, as the Q of further bios, `q`, refer to it.
- * Calls that are not timed cannot be told from each other, so theirs is written for each bio. The
+ * Calls that are not timed cannot be distinguished, so theirs is written for each bio. The
  * slot is marked only if the ring had room, so a Q never refers to a record that was not written.
  */
 static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, struct bt_q *q, __u32 tid)

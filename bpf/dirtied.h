@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What a bio's first page is: flags of its Q. Who dirtied the page that a bio of write-back
- * carries: a DIRTIED record behind its Q.
+ * carries: a DIRTIED record after its Q.
  *
  * The page cache reports a folio when it becomes dirty. A table keeps that in eight bytes
  * (dirty_slots.h) until another folio takes the slot, and the bio then has no record. The tag is of

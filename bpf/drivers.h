@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What drivers do with a request between its issue and its completion: a DRIVER record behind C.
+ * What drivers do with a request between its issue and its completion: a DRIVER record after C.
  *
  * The programs on the drivers' tracepoints only keep times, found by the request's address, and
  * write no record: at C the filters are known, and one record has all of them. They are raw

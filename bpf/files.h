@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The file that a bio moves data of (direct.h): a FILE record behind its Q. Before the first FILE
+ * The file that a bio moves data of (direct.h): a FILE record after its Q. Before the first FILE
  * record of a file come FILE_NAME records with its path, one component each; again when another
  * file has replaced it in its cache slot, or the path has changed.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A bio that a cgroup's limit held (blk-throttle: io.max, v1's blkio.throttle.*): a HELD record
- * behind its Q. What is held is queued later by a worker, which runs the work of the disk's struct
+ * after its Q. What is held is queued later by a worker, which runs the work of the disk's struct
  * throtl_data then; what the limits let pass is queued by its own thread.
  *
  * Only bios of workers are looked at further. Addresses are scalars to the verifier, as what a

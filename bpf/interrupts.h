@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * When the interrupt came that completes a request: an INTERRUPT record behind each C. The
+ * When the interrupt came that completes a request: an INTERRUPT record after each C. The
  * programs on interrupts only keep times for their CPU, and write no record.
  */
 #ifndef BIOTRAIL_INTERRUPTS_H

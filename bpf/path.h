@@ -162,7 +162,7 @@ static __always_inline __u64 bt_now(void)
 	return bpf_ktime_get_ns() & BT_TIMESTAMP_MASK;
 }
 
-/* Where this program's event happens, as far as the interrupts' tracepoints tell. */
+/* Where this program's event happens, as far as the interrupts' tracepoints say. */
 static __always_inline __u32 bt_context_now(void)
 {
 	struct bt_interrupts *cpu = bt_this_cpu();

@@ -14,7 +14,7 @@ enum bpf_func_id___regs { BPF_FUNC_task_pt_regs___regs = 175 };
 #define BT_PF_IO_WORKER 0x00000010 /* PF_IO_WORKER: registers of io_uring's workers say nothing */
 #define BT_TS_COMPAT 0x0002 /* TS_COMPAT, arch/x86/include/asm/thread_info.h */
 
-/* A call as its thread's registers tell it. */
+/* A call as its thread's registers have it. */
 struct bt_regs {
 	__u64 args[BT_CALL_ARGS];
 	__s32 number;

@@ -33,7 +33,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 		return body;                                                                       \
 	}
 
-/* Loaded where cgroups are chosen by name: tells the recorder of those that are made (cgroups.h). */
+/* Loaded where cgroups are chosen by name: sends the recorder paths of new ones (cgroups.h). */
 SEC("tp_btf/cgroup_mkdir") int bt_cgroup_made(__u64 *ctx)
 {
 	return on_cgroup_made((struct cgroup *)ctx[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Call stacks at Q: a STACK record behind the Q has the ids of kernel and user stack in the maps
+ * Call stacks at Q: a STACK record after the Q has the ids of kernel and user stack in the maps
  * below, which hold each distinct stack once. The recorder reads new stacks from the maps and
  * removes none while it records, so an id never changes its meaning.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Asynchronous submissions: which io_uring request or aio iocb a bio serves (a SUBMISSION record
- * behind its Q), and when that was completed (a RING_COMPLETE record). Requests that queue no bio
+ * after its Q), and when that was completed (a RING_COMPLETE record). Requests that queue no bio
  * have neither.
  *
  * A bio finds its request in one of three ways (enum bt_joined):
@@ -30,7 +30,7 @@
 /* Those of them whose length is in bytes: READ_FIXED, WRITE_FIXED, READ, WRITE. */
 #define BT_RING_BYTES (1ULL << 4 | 1ULL << 5 | 1ULL << 22 | 1ULL << 23)
 
-/* recorder/probes/maps/uring_maps.py fills it. */
+/* recorder/probes/maps/path_maps.py fills it. */
 const volatile struct bt_uring uring SEC(".rodata.uring") = {};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What a wait is for: the kernel stack with which the thread left its CPU. The map below holds each
- * distinct stack once; a WAIT_STACK record behind the WAIT has its id. Readers find the reason by the
+ * distinct stack once; a WAIT_STACK record after the WAIT has its id. Readers find the reason by the
  * names of the functions.
  *
  * A walk costs some 3 us. A thread that waits again in the same call and state, as deep in its kernel

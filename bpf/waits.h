@@ -3,7 +3,7 @@
  * When a thread leaves its CPU, is woken, and runs again. A WAIT record is written for each wait
  * for I/O, of whatever thread: in state D, or counted as waiting for I/O; and for all other waits of
  * a timed call that has queued a bio. The slot of a timed call adds up all of its waits. A wait
- * outside of a timed call stands by itself: a WAIT_CALL record behind it has the call of the
+ * outside of a timed call stands by itself: a WAIT_CALL record after it has the call of the
  * thread's registers. Of most switches and wake-ups no thread is in a timed call or waits for I/O: a
  * word of the CPU tells that of the thread that leaves it (bt_entered.inside), a byte of bt_has_wait that
  * of the thread that comes or is woken, and no slot is touched.
@@ -36,7 +36,7 @@ struct task_struct___iowait {
 
 #pragma clang attribute pop
 
-/* The state of a thread that leaves its CPU, for kernels whose sched_switch does not tell it. */
+/* The state of a thread that leaves its CPU, for kernels whose sched_switch does not report it. */
 static __always_inline __u32 bt_state_of(struct task_struct *task)
 {
 	struct task_struct___state *now = (void *)task;

@@ -21,7 +21,7 @@ from biotrail.cli.options.record_keeping import FlightOptions
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices
 from biotrail.recorder.probes import light
-from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.text import units
 

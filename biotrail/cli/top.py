@@ -28,7 +28,7 @@ from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
-from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units, values
 from biotrail.text.printing import relay, say_json

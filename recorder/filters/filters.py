@@ -195,10 +195,7 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
 
 
 def _parent(stat: Path) -> int | None:
-    """Return the parent's pid from /proc/PID/stat; None where the process has ended.
-
-    `stat`: path of that file. None too where it cannot be read or parsed.
-    """
+    """Return the parent's pid from the file /proc/PID/stat; None: it cannot be read or parsed."""
     try:
         # The name, in parentheses, may hold blanks and parentheses itself.
         return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
@@ -247,10 +244,7 @@ def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> 
 
 
 def _has_io_controller(directory: Path) -> bool:
-    """Return whether I/O is charged to the cgroup at `directory`. Raises OSError.
-
-    In cgroup2, if cgroup.controllers lists io; in a v1 hierarchy, which lacks this file, always.
-    """
+    """Return whether cgroup.controllers lists io; True where there is none, as in v1."""
     controllers = directory / "cgroup.controllers"
     return not controllers.exists() or "io" in controllers.read_text().split()
 

@@ -117,7 +117,7 @@ def _look(path: str, option: str, directory: bool | None, mounts: "_Mounts", pro
         if directory is False and is_directory:
             raise ProbeError(f"--file {path}: it is a directory: use --dir")
         if directory and not is_directory:
-            raise ProbeError(f"--dir {path}: it is no directory: use --file")
+            raise ProbeError(f"--dir {path}: it is not a directory: use --file")
         if stat.S_ISBLK(status.st_mode):
             raise ProbeError(f"{option} {path}: it is a block device: use -d")
         if not is_directory and not stat.S_ISREG(status.st_mode):

@@ -17,11 +17,7 @@ def reading() -> dict[str, int]:
 
 
 def _bracket() -> dict[str, int]:
-    """Return one reading, in the form that `reading` returns.
-
-    "uncertainty" is half the time between both readings of MONOTONIC, rounded up, and "monotonic"
-    so much after the first of them.
-    """
+    """Return one reading, as `reading` does."""
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)

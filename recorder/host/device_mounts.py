@@ -149,11 +149,7 @@ def _devices(
 
 
 def _btrfs_pools(sys: str) -> list[set[int]]:
-    """Return the devices (dev_t) of each mounted btrfs, from /fs/btrfs/UUID/devices below `sys`.
-
-    `sys`: where sysfs is mounted. In the order of UUIDs. A device whose number cannot be read is
-    left out, and so is a btrfs without any.
-    """
+    """Return the devices (dev_t) of each mounted btrfs, by UUID; one without any is left out."""
     pools = []
     root = f"{sys}/fs/btrfs"
     for uuid in _names(root):

@@ -28,11 +28,7 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
 
 
 def _directories(roots: Roots) -> dict[str, str]:
-    """Return {name: sysfs directory} of all path disks (see `hidden`), with or without a dev_t.
-
-    That is, disks with a path's name (nvme0c1n1) whose attribute `hidden` is 1. Empty where sysfs
-    cannot be read.
-    """
+    """Return {name: sysfs directory} of all path disks (see `hidden`), with or without a dev_t."""
     base = f"{roots.sys}/class/block"
     try:
         names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
@@ -43,11 +39,7 @@ def _directories(roots: Roots) -> dict[str, str]:
 
 
 def _numbers(roots: Roots) -> dict[str, int]:
-    """Return {name: kernel dev_t} of all disks in /proc/diskstats, without those of dev_t 0.
-
-    Partitions are listed there too. Old kernels report 0 for NVMe multipath's hidden disks. Empty
-    where the file cannot be read; lines with less than three fields are skipped.
-    """
+    """Return {name: kernel dev_t} from /proc/diskstats, without those of dev_t 0."""
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
             rows = [line.split() for line in lines]

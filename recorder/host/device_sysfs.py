@@ -288,12 +288,7 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _file_dev(file: str, path: str, roots: Roots) -> int | None:
-    """Return the st_dev (kernel dev_t) of `file`, the file of a loop device.
-
-    `path`: the loop device's sysfs directory; its last component is the node's name in `roots.dev`.
-    From stat() or, where that fails, from the loop driver. None: the driver does not report it
-    either (see `_loop_status_dev`).
-    """
+    """Return the st_dev (kernel dev_t) of `file`, of the loop device at sysfs `path`."""
     try:
         return kernel_dev(os.stat(file).st_dev)
     except OSError:  # deleted, in another mount namespace, or not permitted
@@ -322,10 +317,7 @@ def _loop_status_dev(node: str) -> int | None:
 
 
 def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
-    """Return the block device (kernel dev_t) of the file system with `st_dev` (kernel dev_t).
-
-    None: the file system has no block device or several, is not in `mounts`, or `st_dev` is None.
-    """
+    """Return the only block device of a file system; None: none, several or not known."""
     below = [] if st_dev is None else mounts.devices_of(st_dev)
     return below[0] if len(below) == 1 else None
 

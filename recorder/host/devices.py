@@ -140,10 +140,7 @@ def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
 
 
 def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield (dev_t, names) of every device in `paths`: the kernel's name and, of dm, the mapper's.
-
-    `paths`: {kernel dev_t: sysfs directory}. "!" in a directory's name is "/" in the kernel's name.
-    """
+    """Yield (dev_t, names) of each device: the kernel's name and, of dm, the mapper's."""
     for dev, path in paths.items():
         names = [os.path.basename(path).replace("!", "/")]
         mapper = device_sysfs.read(f"{path}/dm/name")
@@ -160,7 +157,8 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
     if not spec.startswith("/"):
         return None
     mounts = _mounts(roots, paths)
-    point = _first(mounts.st_devs, os.path.normpath(spec), os.path.realpath(spec))
+    places = (os.path.normpath(spec), os.path.realpath(spec))
+    point = next((place for place in places if place in mounts.st_devs), None)
     if point is None:
         return None
     below = mounts.devices_of(mounts.st_devs[point])
@@ -173,11 +171,6 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
         named = ", ".join(_name(dev, paths) for dev in below)
         raise ProbeError(f"{spec}: is on several devices; name those to record: {named}")
     return below[0]
-
-
-def _first(mapping: dict[str, int], *candidates: str) -> str | None:
-    """Return the first candidate that is a key of `mapping`; None: there is none."""
-    return next((candidate for candidate in candidates if candidate in mapping), None)
 
 
 def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:

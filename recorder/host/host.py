@@ -2,10 +2,106 @@
 """Facts of the host and its kernel for a log's header. A fact that is not known has no key."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
-from biotrail.recorder.host import arm_parts
+# Names of arm64 processors by the implementer and part of their MIDR_EL1, as cpuinfo lists them.
+#
+# arm64's /proc/cpuinfo has numbers where x86 has "model name". Only parts that run servers, boards
+# or virtual machines under Linux are named here; others are shown by their numbers.
+
+_IMPLEMENTERS = {
+    0x41: "Arm",
+    0x42: "Broadcom",
+    0x43: "Cavium",
+    0x46: "Fujitsu",
+    0x48: "HiSilicon",
+    0x4E: "NVIDIA",
+    0x50: "APM",
+    0x51: "Qualcomm",
+    0x53: "Samsung",
+    0x56: "Marvell",
+    0x61: "Apple",
+    0x69: "Intel",
+    0x6D: "Microsoft",
+    0x70: "Phytium",
+    0xC0: "Ampere",
+}
+
+_PARTS = {
+    0x41: {
+        0xD03: "Cortex-A53",
+        0xD04: "Cortex-A35",
+        0xD05: "Cortex-A55",
+        0xD07: "Cortex-A57",
+        0xD08: "Cortex-A72",
+        0xD09: "Cortex-A73",
+        0xD0A: "Cortex-A75",
+        0xD0B: "Cortex-A76",
+        0xD0C: "Neoverse-N1",
+        0xD0D: "Cortex-A77",
+        0xD40: "Neoverse-V1",
+        0xD41: "Cortex-A78",
+        0xD42: "Cortex-A78AE",
+        0xD44: "Cortex-X1",
+        0xD46: "Cortex-A510",
+        0xD47: "Cortex-A710",
+        0xD48: "Cortex-X2",
+        0xD49: "Neoverse-N2",
+        0xD4A: "Neoverse-E1",
+        0xD4B: "Cortex-A78C",
+        0xD4D: "Cortex-A715",
+        0xD4E: "Cortex-X3",
+        0xD4F: "Neoverse-V2",
+        0xD80: "Cortex-A520",
+        0xD81: "Cortex-A720",
+        0xD82: "Cortex-X4",
+        0xD84: "Neoverse-V3",
+        0xD85: "Cortex-X925",
+        0xD8E: "Neoverse-N3",
+    },
+    0x43: {0x0A1: "ThunderX", 0x0AF: "ThunderX2"},
+    0x46: {0x001: "A64FX"},
+    0x48: {0xD01: "Kunpeng 920"},
+    0x4E: {0x004: "Carmel"},
+    0x50: {0x000: "X-Gene"},
+    0x51: {0x001: "Oryon", 0x804: "Kryo 4xx Gold", 0x805: "Kryo 4xx Silver", 0xC00: "Falkor"},
+    0x61: {
+        0x022: "M1 Icestorm",
+        0x023: "M1 Firestorm",
+        0x032: "M2 Blizzard",
+        0x033: "M2 Avalanche",
+    },
+    0x6D: {0xD49: "Azure Cobalt 100"},
+    0x70: {0x660: "FTC660", 0x662: "FTC662", 0x663: "FTC663"},
+    0xC0: {0xAC3: "AmpereOne", 0xAC4: "AmpereOne A"},
+}
+
+_LINE = re.compile(r"^CPU (implementer|part)\s*:\s*0x([0-9a-f]{1,8})\s*$", re.MULTILINE)
+
+
+def processors(cpuinfo: str) -> str | None:
+    """Return the processors of arm64's /proc/cpuinfo, e.g. "Arm Cortex-A55 + Arm Cortex-A76".
+
+    Each kind once, in the order of its first CPU. An implementer or part without a known name is
+    shown in hexadecimal: "Arm part 0xabc", "implementer 0x12 part 0xabc". None: no CPU has both.
+    """
+    found: dict[str, None] = {}
+    implementer = None
+    for kind, digits in _LINE.findall(cpuinfo):
+        if kind == "implementer":
+            implementer = int(digits, 16)
+        elif implementer is not None:
+            found[_name(implementer, int(digits, 16))] = None
+            implementer = None
+    return " + ".join(found) or None
+
+
+def _name(implementer: int, part: int) -> str:
+    maker = _IMPLEMENTERS.get(implementer, f"implementer {implementer:#04x}")
+    return f"{maker} {_PARTS.get(implementer, {}).get(part) or f'part {part:#05x}'}"
+
 
 _ROOT = Path("/")
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
@@ -36,11 +132,7 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
 
 
 def _os_name(root: Path) -> str | None:
-    """Return PRETTY_NAME of os-release(5) without quotes; None where there is none.
-
-    The first in etc/os-release or, where that has none or cannot be read, usr/lib/os-release.
-    `root`: directory with etc and usr.
-    """
+    """Return PRETTY_NAME of the first os-release(5) that has one, without quotes."""
     for name in _OS_RELEASE:
         for line in (_text(root / name) or "").splitlines():
             key, _, value = line.partition("=")
@@ -53,12 +145,12 @@ def _cpu_model(root: Path) -> str | None:
     """Return the processor's name by /proc/cpuinfo; None where it names and numbers none.
 
     The first "model name" (x86; arm64 lists none), else arm64's implementers and parts
-    (arm_parts.processors), else the board's "Model". `root`: directory with proc.
+    (`processors`), else the board's "Model". `root`: directory with proc.
     """
     cpuinfo = _text(root / "proc/cpuinfo") or ""
     return (
         _cpuinfo_value(cpuinfo, "model name")
-        or arm_parts.processors(cpuinfo)
+        or processors(cpuinfo)
         or _cpuinfo_value(cpuinfo, "Model")
     )
 
@@ -73,10 +165,7 @@ def _cpuinfo_value(cpuinfo: str, wanted: str) -> str | None:
 
 
 def _product(root: Path) -> str | None:
-    """Return the machine's name by its firmware: of DMI, or the device tree's model; None: neither.
-
-    `root`: directory with sys and proc.
-    """
+    """Return the machine's name by DMI, or the device tree's model; None: neither."""
     by_dmi = _text(root / "sys/class/dmi/id/product_name")
     return by_dmi or (_text(root / "proc/device-tree/model") or "").strip("\0 \n") or None
 

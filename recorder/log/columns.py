@@ -255,10 +255,7 @@ def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
 
 
 def _block_ends(starts: Index, position: int, count: int) -> Index:
-    """Return for each word of `starts` the index of the first word behind its block of the ring.
-
-    At most `count`, the number of words. `position`: of word 0 in its ring, in words.
-    """
+    """Return per word of `starts` the first word behind its block of the ring, at most `count`."""
     to_end = _BLOCK_WORDS - (starts + position) % _BLOCK_WORDS
     ends: Index = np.minimum(starts + to_end, count)
     return ends
@@ -384,10 +381,7 @@ def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
 
 
 def _times(planes: Bytes) -> Words:
-    """Return the low 56 bits of every time (n,), ns, uint64, from planes of their differences.
-
-    `planes`: as `_planes` returns, 7 n bytes.
-    """
+    """Return the times (n,), low 56 bits of ns, of which `_planes` made `planes`."""
     deltas = np.zeros((planes.size // _TIME_BYTES, 8), dtype=np.uint8)
     deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
     times: Words = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK

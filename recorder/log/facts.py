@@ -91,10 +91,6 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
 
 
 def _plain(data: bytes, expected: type) -> Any:
-    """Return the JSON value, an `expected` (list or dict), with U+FFFD for bytes that are no UTF-8.
-
-    Raises DamagedError as `decode_json` does, and where the value is nested too deeply.
-    """
     return validation.plain(decode_json(data, expected))
 
 

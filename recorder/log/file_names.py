@@ -52,7 +52,7 @@ class FileNames:
     def __init__(self) -> None:
         self._slots: dict[int, Rows] = {}
 
-    def learn(self, rows: Rows) -> None:
+    def update(self, rows: Rows) -> None:
         """Update the slots of the kernel's cache of file names with a chunk's FILE_NAME records.
 
         `rows`: (n, 8) uint64, by time. A complete path replaces that of its slot, unless that is

@@ -156,10 +156,7 @@ def chunk_of(payload: Mapping[str, Any]) -> Chunk:
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
-    """Return the rows of all `parts`, (n, words) uint64, ordered by their head word: by time.
-
-    Rows with the same head keep their order, by part and within it. No parts: shape (0, words).
-    """
+    """Return all rows (n, words) uint64 by head word, so by time; the sort is stable."""
     if not parts:
         return np.empty((0, words), np.uint64)
     rows = np.concatenate(parts)
@@ -174,7 +171,7 @@ class Names:
         self._files = FileNames()
         self._calls: dict[int, NDArray[np.uint64]] = {}
 
-    def learn(self, records: NameRecords) -> None:
+    def update(self, records: NameRecords) -> None:
         """Put a chunk's name records into their slots, each unless the slot's record is newer.
 
         `records`: by time; of several for one slot the last stays, and a record as old as the
@@ -182,7 +179,7 @@ class Names:
         thread's or cgroup's id, for files a hash of inode and device. Incomplete paths are ignored.
         Of each thread's calls the newest stays, as long as bios may refer to it.
         """
-        self._files.learn(records.files)
+        self._files.update(records.files)
         self._learn_calls(records.calls)
         named = (records.tasks, records.cgroups)
         for table, rows, form in zip(self._tables, named, _TABLES, strict=True):

@@ -204,12 +204,7 @@ class LogReader:
     def _chunk_at(
         self, entry: np.void, end: int | None, holding: Collection[int] | None
     ) -> Chunk | None:
-        """Return the chunk of an index entry; None where it is damaged or holds none of `holding`.
-
-        `entry`: of dtype ENTRY. `end`: file offset of the next frame, None where it is not known.
-        `holding`: kinds of records of which the chunk may have to hold one; None: any chunk. Damage
-        is added to `_problems` and `damaged`.
-        """
+        """Return the chunk of an index entry; None: damaged, or no kind of `holding`."""
         frame = self._frame_of(entry, end)
         if frame is not None:
             return self._decode(frame, holding)
@@ -247,19 +242,10 @@ class LogReader:
         return Chunk(frame.offset, frame.sequence, frame.word0, frame.word1, clock, segments)
 
     def _payload(self, frame: Frame) -> bytes:
-        """Return the decompressed payload of a frame, read from the file or pipe.
-
-        Raises DamagedError where it is damaged; LogFormatError where reading fails.
-        """
         return unpack_payload(frame, self._source.read_at(frame.payload, frame.stored))
 
     def _damage(self, offset: int, what: str, window: tuple[int, int]) -> None:
-        """Add `what` to `_problems` and `window` to `damaged`, once for each `offset`.
-
-        `offset`: of the damaged frame in the file. `what`: a sentence without its end. `window`:
-        first and last time in ns, in which events are missing; a last one before the first becomes
-        the first. Does nothing where `_problems` has `offset`.
-        """
+        """Record damage at a file offset, once: `what`, and the `window` (ns) of missing events."""
         if offset in self._problems:
             return
         self._problems[offset] = f"{what}: left out"
@@ -311,11 +297,7 @@ class LogReader:
         self.interrupted = survey.interrupted
 
     def _json(self, frame: Frame, expected: type, shape: Shape | None = None) -> Any:
-        """Return a frame's JSON, an `expected`: list or dict.
-
-        Bytes that are no UTF-8 are replaced by U+FFFD. `shape`: check of the value (validation.py);
-        None: not checked. Raises DamagedError where the payload is damaged or has another shape.
-        """
+        """Return a frame's JSON, of type `expected` and, if given, `shape`. Raises DamagedError."""
         value = validation.plain(decode_json(self._payload(frame), expected))
         if shape is not None:
             shape(value, "")

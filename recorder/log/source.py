@@ -53,16 +53,13 @@ class Source:
         self._start = 0
 
     def _measure(self) -> int:
-        """Return the bytes from the log's start to the end of the file.
-
-        Raises LogFormatError where the file cannot seek to its end.
-        """
+        """Return the bytes from the log's start to the end of the file. Raises LogFormatError."""
         try:
             end = self._stream.seek(0, os.SEEK_END)
         except OSError as error:  # a file of /proc
             raise LogFormatError(
-                f"{self.name}: is no log: its size cannot be found ({error.strerror}); give a "
-                "file that `biotrail record` wrote"
+                f"{self.name}: not a biotrail log: its size cannot be found ({error.strerror}); "
+                "give a file that `biotrail record` wrote"
             ) from error
         return max(0, end - self._base)
 
@@ -114,10 +111,7 @@ class Source:
             self._start += drop
 
     def _fill(self, end: int) -> None:
-        """Read the pipe into `_kept` up to offset `end`, or to the pipe's end.
-
-        Does nothing where `_kept` reaches that far. Raises LogFormatError where reading fails.
-        """
+        """Read the pipe into `_kept` up to offset `end`. Raises LogFormatError."""
         missing = end - self._start - len(self._kept)
         if missing <= 0:
             return
@@ -326,8 +320,11 @@ def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
         frame = frame_at(source, offset, tag)
         if frame is None:
             # If the frame before lacks bytes, the next frame starts inside its extent.
-            intact = before is None or _is_intact(source, before)
-            frame = finder.first(offset if intact or before is None else before.payload)
+            start = offset
+            if before is not None:
+                stored = source.read_at(before.payload, before.stored)
+                start = offset if zlib.crc32(stored) == before.crc else before.payload
+            frame = finder.first(start)
         while frame is not None and not overlaps.allow(frame, tag):
             frame = finder.first(frame.payload)
         if frame is None:
@@ -340,8 +337,3 @@ def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
         if frame.type == FrameType.TRAILER:
             return
         before, offset = frame, frame.next
-
-
-def _is_intact(source: Source, frame: Frame) -> bool:
-    """Return whether the payload in the file has the checksum in the frame's header."""
-    return zlib.crc32(source.read_at(frame.payload, frame.stored)) == frame.crc

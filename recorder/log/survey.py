@@ -88,7 +88,8 @@ class Survey:
         sets `_log_end`.
         """
         gap, self._gap = self._gap, None
-        missing = _ahead(frame.sequence, self._expected)
+        # Modulo 2^32, between -2^31 and 2^31; negative: passed already.
+        missing = (frame.sequence - self._expected + (1 << 31)) % (1 << 32) - (1 << 31)
         if missing < 0:
             if frame.type != FrameType.HEADER:
                 what = f"frame at offset {frame.offset} repeats number {frame.sequence}: left out"
@@ -108,12 +109,7 @@ class Survey:
         return True
 
     def _lose(self, offset: int, missing: int) -> None:
-        """Record `missing` lost frames in `problems` and `damaged`, with a window to be closed.
-
-        `offset`: in the file, where they are missing. The window, also added to `_open_windows`,
-        starts with the latest time of the chunks before, in ns; the next chunk, or `finish`, sets
-        its end.
-        """
+        """Record lost frames; the next chunk, or `finish`, ends their window."""
         frames = "1 frame is" if missing == 1 else f"{missing} frames are"
         self.problems[offset] = f"{frames} damaged or missing from offset {offset} on: left out"
         window = {"offset": offset, "start": self._last_ns, "end": self._last_ns}
@@ -126,8 +122,3 @@ class Survey:
             window["end"] = max(window["start"], chunk.word0)
         self._open_windows.clear()
         self._last_ns = max(self._last_ns, chunk.word1)
-
-
-def _ahead(sequence: int, expected: int) -> int:
-    """Return `sequence` - `expected` modulo 2^32, between -2^31 and 2^31; negative: behind."""
-    return (sequence - expected + (1 << 31)) % (1 << 32) - (1 << 31)

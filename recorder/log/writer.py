@@ -141,10 +141,9 @@ class LogWriter:
         self._flush_to_disk()
 
     def _write_names(self) -> None:
-        """Write a note that repeats the collected name records, and forget them.
+        """Write the collected name records as a note, and forget them.
 
-        Adds their number to `_noted`; clears `_names` and `_names_bytes`. The kernel writes a name
-        once; a reader of a part of the log finds it in the note.
+        The kernel writes a name once; a reader of a part of the log finds it in the note.
         """
         note = names.note(self._names, self._named_at)
         self.write_note(names.NOTE, note)
@@ -246,21 +245,14 @@ class LogWriter:
         self.size += len(data)
 
     def _some(self, view: memoryview) -> int:
-        """Write a part of `view` and return its length in bytes.
-
-        Where the stream is a full non-blocking pipe, waits for room, then returns 0. Raises
-        OSError.
-        """
+        """Write a part of `view`; return its length: 0 after waiting for room in a full pipe."""
         done = self._stream.write(view)
         if not done:
             select.select([], [self._stream], [])
         return done or 0
 
     def _flush_to_disk(self) -> None:
-        """Call fdatasync if the log is written with `sync`; else do nothing.
-
-        Raises OutputError where that fails; every later write then raises the same.
-        """
+        """Call fdatasync if the log is written with `sync`. Raises OutputError."""
         if not self._sync:
             return
         try:
@@ -269,11 +261,7 @@ class LogWriter:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OutputError:
-        """Set `_failure` to the exception to raise for `error`, now and in later writes; return it.
-
-        ReaderGoneError for EPIPE, else OutputError; the text names the offset and a remedy, which
-        depends on the errno.
-        """
+        """Return the exception for `error`, which every later write raises, too."""
         if error.errno == errno.EPIPE:
             advice = "the reader of the pipe has closed it: see to its error and record again"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -157,7 +157,7 @@ class FlightBuffer:
         """
         oldest = self._kept.popleft()
         self.size -= oldest.size
-        self._background.learn(oldest.names)
+        self._background.update(oldest.names)
         self._first_clock = oldest.chunks[-1].clock
         self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
 

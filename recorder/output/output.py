@@ -83,7 +83,7 @@ def _place(
     called = os.fspath(path if shown is None else shown)
     directory, name = os.path.split(os.fspath(path))
     if name in ("", ".", ".."):
-        raise OutputError(f"{called} is no name of a file: give another path")
+        raise OutputError(f"{called} is not a file name: give another path")
     with folders.named(directory, called) as at:
         yield at, name, called
 
@@ -103,7 +103,7 @@ class NewFile:
         self._path, self._force = os.fspath(path), force
         directory, self._name = os.path.split(self._path)
         if self._name in ("", ".", ".."):
-            raise OutputError(f"{self._path} is no name of a file: give another path")
+            raise OutputError(f"{self._path} is not a file name: give another path")
         self._directory = HeldDirectory(directory, shown=self._path)
         at = self._directory.fd
         ensure_free(self._name, force, at=at, shown=self._path)

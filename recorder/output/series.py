@@ -86,9 +86,9 @@ class Background:
         elif name == "call_timing":
             self._call_timing = dict(payload)
 
-    def learn(self, records: NameRecords) -> None:
+    def update(self, records: NameRecords) -> None:
         """Add the name records of a chunk."""
-        self._names.learn(records)
+        self._names.update(records)
 
     def header(self, clock: Clock, facts: Header) -> Header:
         """Return the header of a file that begins at `clock`, with a log_id of its own.

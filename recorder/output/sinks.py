@@ -206,7 +206,7 @@ class RotatingLog:
             border = first_time(segments, self._clock["monotonic"])
             log = self._open(shifted(self._clock, border))
         size = log.write_chunk(segments, clock)
-        self._background.learn(names.repeatable(segments))
+        self._background.update(names.repeatable(segments))
         self._clock = clock
         return size
 

@@ -16,13 +16,16 @@ from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.file_ways import Files
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
-from biotrail.recorder.probes.maps.file_maps import Files
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
+
+BACKENDS = ("auto", "core", "bcc")
 
 
 @dataclass
@@ -76,7 +79,7 @@ class Capabilities(NamedTuple):
     """What a backend can do on every kernel that it works on; declared by its class."""
 
     backend: str
-    """The backend's name, as in choice.BACKENDS and in the log's header."""
+    """The backend's name, as in BACKENDS and in the log's header."""
     stacks: bool = False
     """It records call stacks at Q: `fresh_stacks` returns them."""
     files: bool = False
@@ -172,7 +175,7 @@ class Probes(Protocol):
         """Return entries of the log's END frame that only this backend has."""
 
     def short_of_memory(self) -> str:
-        """Return a message if a ring is smaller than wanted for want of memory; "" if none is.
+        """Return a message if a ring is smaller than wanted as memory was short; "" if none is.
 
         Of rings whose sizes are not among `sizes`.
         """
@@ -201,3 +204,23 @@ class Probes(Protocol):
         Where the filters are by cgroups' names. Any thread may call. Raises RefusedError: there are
         too many.
         """
+
+
+def make_probes(backend: str, config: ProbeConfig) -> Probes:
+    """Return the probes of a backend ("auto", "core" or "bcc") for `config`, not yet open.
+
+    "auto" is core if /sys/kernel/btf/vmlinux exists, else bcc; whether that backend can record here
+    is not checked. Raises ProbeError: another name.
+    """
+    from biotrail.recorder.probes.capability import BTF_PATH
+    from biotrail.recorder.probes.core import CoreProbes
+
+    if backend not in BACKENDS:
+        raise ProbeError(f"there is no backend {backend!r}: choose one of {', '.join(BACKENDS)}")
+    if backend == "auto":
+        backend = "core" if BTF_PATH.exists() else "bcc"
+    if backend == "core":
+        return CoreProbes(config)
+    from biotrail.recorder.probes.bcc.probes import BccProbes  # takes 30 ms
+
+    return BccProbes(config)

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every backend's probes have in common: opening and closing, and what one need not have."""
+"""What probes have in common: opening, closing, mapped rings, and what a backend need not have."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.filters.left_out import LeftOut, read_left_out
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
+from biotrail.recorder.probes.file_ways import NO_FILES
 from biotrail.recorder.probes.kernel.run_stats import RunStats
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
-from biotrail.recorder.probes.maps.file_maps import NO_FILES
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.rings.ring import Rings
 from biotrail.recorder.probes.rings.waker import Waker
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import End
 
 
@@ -105,3 +112,39 @@ class BaseProbes(ABC):
         """Record the cgroup with this id, and those below it, from now on; or no longer."""
         if self._cgroups is not None:
             self._cgroups.list_cgroup(number, wanted=wanted)
+
+
+class MappedProbes(BaseProbes):
+    """Base of the backends' probes, whose open() sets `_rings`.
+
+    Methods that read the rings raise ProbeError while the probes are not open.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rings: Rings | None = None
+
+    def _mapped(self) -> Rings:
+        if self._rings is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._rings
+
+    def drain(self) -> list[Segment]:
+        """Copy out all committed records and free their space: one Segment per non-empty ring."""
+        return self._mapped().drain()
+
+    def lost(self) -> NDArray[np.uint64]:
+        """Return counts of records lost to full rings, (cpus, levels, 256) by kind, since open."""
+        return self._mapped().lost()
+
+    def too_deep(self) -> NDArray[np.uint64]:
+        """Return counts of events lost because all levels were in use, (cpus, 256) by kind."""
+        return self._mapped().too_deep()
+
+    def left_out(self) -> LeftOut:
+        """Return counts of bios and events that the filters left out, since open."""
+        return read_left_out(*self._mapped().left_out())
+
+    def fill(self) -> float:
+        """Return the used share of the fullest ring, 0 to 1."""
+        return self._mapped().fill()

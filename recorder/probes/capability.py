@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from biotrail.recorder.host import devices
-from biotrail.recorder.probes.file_ways import ways_of
+from biotrail.recorder.probes.file_ways import files_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import load_library
-from biotrail.recorder.probes.maps.file_maps import files_of
 from biotrail.recorder.probes.maps.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
@@ -314,11 +313,7 @@ def _symbols() -> Check:
 
 
 def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
-    """Return a check that never fails: the sysctl's value and what that value means.
-
-    `name`: of the check. `path`: the sysctl's file. `meanings`: text by value; a value that is not
-    there reads "unknown value", a file that cannot be read "not known".
-    """
+    """Return a check that never fails: the value in the sysctl's file, and its meaning."""
     try:
         value = Path(path).read_text().strip()
     except OSError:
@@ -327,10 +322,6 @@ def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
 
 
 def _unprivileged() -> Check:
-    """Return a check with the value of kernel.unprivileged_bpf_disabled, and what it means.
-
-    It never fails: the sysctl does not concern who has the rights that recording needs.
-    """
     return _setting(
         "unprivileged BPF",
         "/proc/sys/kernel/unprivileged_bpf_disabled",

@@ -13,6 +13,7 @@ from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import file_ways, light
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.base import MappedProbes
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
@@ -40,7 +41,6 @@ from biotrail.recorder.probes.programs import (
 )
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
-from biotrail.recorder.probes.rings.mapped import MappedProbes
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
@@ -105,7 +105,7 @@ class CoreProbes(MappedProbes):
         self._hold_irqs = False
         self._ends: dict[str, int] = {}
         self._by_file = file_ways.NO_CHOICE
-        self._tells_made = False
+        self._reports_cgroups = False
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
 
@@ -143,7 +143,7 @@ class CoreProbes(MappedProbes):
             )
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
-            self._tells_made = btf.parameters(cgroup_maps.TRACEPOINT) is not None
+            self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
         self._refuse_missing()
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -237,7 +237,7 @@ class CoreProbes(MappedProbes):
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
-        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._tells_made)
+        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
@@ -263,13 +263,13 @@ class CoreProbes(MappedProbes):
         return config
 
     def short_of_memory(self) -> str:
-        """Return a message if a table was made smaller for want of memory; "" if none was."""
+        """Return a message if a table was made smaller as memory was short; "" if none was."""
         return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        New cgroups are told of first; then, with `--children`, forks are followed. Then come the
+        New cgroups are reported first; then, with `--children`, forks are followed. Then come the
         programs of the path, then those of the block layer in reverse order of PROBES: completions
         first and Q last. Adds each of both to `_attached`, which keeps it after detach(). Raises
         ProbeError: not open, or a program cannot be attached; those before it stay attached until
@@ -289,11 +289,10 @@ class CoreProbes(MappedProbes):
                 self._attached.add(choice.program)
 
     def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the descendants of the chosen processes to the map bt_ids, present and future ones.
+        """Add the descendants of the chosen processes to bt_ids, present and future ones.
 
-        The fork program, which adds children from then on, is attached first; then descendants are
-        looked for in /proc until there are no new ones: so no child that was forked meanwhile is
-        missed. Raises RefusedError: the program cannot be attached, or the map is full.
+        The program is attached before /proc is read, until it shows no new ones, so that no child
+        that was forked meanwhile is missed. Raises RefusedError: no such program, or a full map.
         """
         bpf.attach(_FORK_PROGRAM)
         added: set[int] = set()
@@ -399,12 +398,7 @@ class CoreProbes(MappedProbes):
         )
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters; where none was chosen, why.
-
-        Then the name is "" and the counters are 0. It counts as attached once attach() has attached
-        it, also after detach(). Raises ProbeError: not open, though a program was chosen;
-        RefusedError: counters not readable.
-        """
+        """Return a tracepoint's program with the kernel's counters; where none was chosen, why."""
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:
             return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)

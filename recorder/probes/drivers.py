@@ -8,13 +8,13 @@ Drivers are modules in most kernels, whose type information is not in the kernel
 import os
 from dataclasses import dataclass
 
-from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.symbols.kallsyms import address_in, has_symbol, read_symbols
 
 PART = "driver"
 
 _LOOP_COMPLETE = "lo_rw_aio_complete"
-_SLOTS = 1 << 15
+SLOTS = 1 << 15
+"""Entries of bt_driver_steps, if the part is recorded."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,10 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
     programs: list[str] = []
     lacking: list[tuple[str, str]] = []
     for driver in DRIVERS:
-        missing = [name for name in driver.programs if not _has_tracepoint(name, symbols)]
+        # The kernel or a loaded module has the function that calls the tracepoint's probes.
+        missing = [
+            name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
+        ]
         if missing:
             why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
             lacking.append((driver.name, why))
@@ -127,24 +130,3 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
             continue
         programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
     return DriverChoice(tuple(programs), tuple(lacking))
-
-
-def tracepoints() -> dict[str, str]:
-    """Return the tracepoint of each program, by the program's name without the variant's _p."""
-    return {name: point for driver in DRIVERS for point, name in driver.programs.items()}
-
-
-def driver_programs() -> list[str]:
-    """Return the names of the object's programs for drivers, variants included."""
-    plain = [name for driver in DRIVERS for name in driver.programs.values()]
-    return plain + [f"{name}_p" for name in plain]
-
-
-def set_size(bpf: BpfObject, recorded: bool) -> None:
-    """Set the size of bt_driver_steps before `bpf` is loaded: one entry unless `recorded`."""
-    bpf.set_map_entries("bt_driver_steps", _SLOTS if recorded else 1)
-
-
-def _has_tracepoint(name: str, symbols: bytes) -> bool:
-    """Return whether the kernel or a loaded module has the function that calls its probes."""
-    return has_symbol(f"__traceiter_{name}", symbols)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills `struct bt_file_ways` (bpf/direct.h, bpf/file_filter.h): how programs know a bio's file.
+"""Which files of bios are recorded on this kernel, and how programs know a bio's file.
 
-Beside the page cache: by the functions that end bios of direct I/O and of btrfs, and by the running
+By its first page (bpf/files.h). Beside the page cache (`struct bt_file_ways`: bpf/direct.h,
+bpf/file_filter.h) by the functions that end bios of direct I/O and of btrfs, and by the running
 system call. Structs of btrfs are in the BTF of its module, which the programs' own relocations do
 not need then: the recorder looks up the offsets.
 """
@@ -15,14 +16,59 @@ from typing import NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
+from biotrail.recorder.log.file_names import SLOT_BITS
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
-from biotrail.recorder.probes.maps import file_maps
-from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.symbols.kallsyms import addresses_of
+from biotrail.recorder.symbols.kallsyms import address_of, addresses_of
+
+_END_OF_DIRECT = "iomap_dio_bio_end_io"
+"""bi_end_io of a bio of iomap's direct I/O, by which bpf/files.h knows such a bio."""
+_MEMBERS = (
+    ("page", "flags"),
+    ("page", "mapping"),
+    ("address_space", "host"),
+    ("inode", "i_mode"),
+    ("inode", "i_sb"),
+    ("inode", "i_dentry"),
+    ("dentry", "d_parent"),
+    ("dentry", "d_name"),
+)
+"""(struct, member) that the programs follow from a bio's page to its file's path."""
+
+
+class Files(NamedTuple):
+    """Which file facts are recorded."""
+
+    recorded: bool = False
+    """Whether bios are recorded with their file, by way of their first page."""
+    iomap_end_io: int = 0
+    """Address of iomap_dio_bio_end_io; 0: files of iomap's direct I/O are not recorded."""
+    lacking: str = ""
+    """Message saying why files are not recorded though asked for; else ""."""
+    ways: tuple[str, ...] = ()
+    """By what files are known beside the page cache (Ways.names)."""
+
+
+NO_FILES = Files()
+
+
+def files_of(btf: KernelBtf) -> Files:
+    """Return which file facts can be recorded on this kernel.
+
+    Where a struct member that the programs follow is missing, `recorded` is False and `lacking`
+    says so, for the user. `iomap_end_io` stays 0 where iomap's structs are not in BTF, or where the
+    kernel hides its symbols: files of direct I/O are then not recorded.
+    """
+    missing = [f"{name}.{member}" for name, member in _MEMBERS if not btf.has_member(name, member)]
+    if missing:
+        lacking = f"files are not recorded: this kernel has no {' and no '.join(missing)}"
+        return Files(lacking=lacking)
+    has_iomap = btf.has_member("iomap_dio", "iocb") and btf.has_member("kiocb", "ki_filp")
+    return Files(True, address_of(_END_OF_DIRECT) if has_iomap else 0)
+
 
 _DEVICE_ENDS = ("blkdev_bio_end_io", "blkdev_bio_end_io_async")
 _DIO_ENDS = ("dio_bio_end_io", "dio_bio_end_aio")
@@ -177,7 +223,7 @@ class FileChoice(NamedTuple):
 
     def prepare(self, bpf: BpfObject) -> None:
         """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
-        file_maps.set_size(bpf, self.files)
+        bpf.set_map_entries("bt_file_slots", 1 << SLOT_BITS if self.files.recorded else 1)
         bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, self.split))
         size = ctypes.sizeof(_Generation)
         bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
@@ -208,7 +254,7 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
     """
     if not recorded and not filters.by_file:
         return NO_CHOICE
-    found = file_maps.files_of(btf)
+    found = files_of(btf)
     if filters.by_file and not found.recorded:
         raise ProbeError(f"--file and --dir cannot be used: {found.lacking}")
     ways = ways_of(btf, enums)

@@ -63,11 +63,7 @@ class RealtimeBoost:
             self._schedule(os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, 0)
 
     def _schedule(self, policy: int, priority: int) -> None:
-        """Set policy and priority (sched_setscheduler(2)) of all threads that were added.
-
-        Threads that have ended, and those for which that is not permitted, are skipped. Raises
-        OSError for any other failure.
-        """
+        """Set policy and priority of all threads that were added, where it is permitted."""
         for thread in self._threads:
             # Not permitted, or the control group has no real-time bandwidth: scheduling stays.
             with suppress(PermissionError, ProcessLookupError):

@@ -126,7 +126,6 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
 
 
 def _works(trial: Trial) -> bool:
-    """Run a trial; return whether it worked: False where it raises OSError or TraceError."""
     try:
         trial.run()
     except (OSError, TraceError):

@@ -29,8 +29,7 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
-from biotrail.recorder.probes.backend import ProbeConfig, Probes
-from biotrail.recorder.probes.choice import make_probes
+from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes
 from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
 from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.stack_maps import Stacks
@@ -100,7 +99,7 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
-        raise OutputError(f"{called} is no directory: make it, or give another path (-o)")
+        raise OutputError(f"{called} is not a directory: make it, or give another path (-o)")
     place = HeldDirectory(directory, shown=path)
     stack.callback(place.close)
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):

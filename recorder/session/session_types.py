@@ -32,7 +32,7 @@ class RecordOptions:
     """Filters by anything but the device."""
     events: str = "lifecycle"
     backend: str = "auto"
-    """One of probes.choice.BACKENDS."""
+    """One of probes.backend.BACKENDS."""
     ring_bytes: int | None = None
     """Bytes of each CPU's main ring; None: chosen by RingSizes."""
     duration: float | None = None

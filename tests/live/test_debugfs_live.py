@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes.kernel import debugfs
+from biotrail.recorder.probes.kernel import tracefs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -16,7 +16,7 @@ def test_debugfs_is_read_without_a_mount_in_the_tree(tmp_path: Path) -> None:
     before = Path("/proc/self/mountinfo").read_text()
     opened = len(os.listdir("/proc/self/fd"))
     # WHEN it is looked into
-    with debugfs.place(tmp_path / "nothing") as place:
+    with tracefs.debugfs(tmp_path / "nothing") as place:
         names = os.listdir(place) if place.exists() else []
         # THEN its files are there, and no mount has been added to the tree
         assert Path("/proc/self/mountinfo").read_text() == before

@@ -192,7 +192,7 @@ write("deep", {32 * KIB})
         ("--file", "/nowhere/*", "it takes a path, no pattern"),
         ("--dir", "/nowhere", "No such file or directory"),
         ("--file", "/usr", "it is a directory: use --dir"),
-        ("--dir", sys.executable, "it is no directory: use --file"),
+        ("--dir", sys.executable, "it is not a directory: use --file"),
         ("--file", "/dev/null", "it is no regular file"),
         ("--file", "/proc/version", "has no block device of its own"),
         ("--dir", "/proc/self/task", "has no block device of its own"),

@@ -15,7 +15,6 @@ import pytest
 from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
-from biotrail.recorder.probes.maps import file_maps
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices, file_systems
 from tests.support.core_decoder import decode
@@ -127,7 +126,7 @@ class _Kernel:
     """What is recorded of files where the kernel hides its functions' addresses."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(file_maps, "address_of", lambda name: 0)
+        patch.setattr(file_ways, "address_of", lambda name: 0)
         patch.setattr(file_ways, "addresses_of", lambda names: {})
 
     def bytes_by_inode(self, device: str, load: Callable[[], Any]) -> Counter[tuple[int, int]]:

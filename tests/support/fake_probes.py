@@ -12,8 +12,8 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
-from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.ring import RingSizes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import NEVER, PageKind
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.probes.journal_probes import COMMITS
+from biotrail.recorder.probes.maps.path_maps import COMMITS
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from tests.support.path_tables import RecordedPath, recorded_path
 from tests.vm.guest_cgroups import MINE, THEIRS

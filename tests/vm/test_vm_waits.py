@@ -7,7 +7,7 @@ import numpy as np
 
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.tables import NEVER
-from biotrail.recorder.probes.journal_probes import COMMITS
+from biotrail.recorder.probes.maps.path_maps import COMMITS
 from tests.support.path_tables import of_process, reasons, recorded_path
 from tests.support.wait_loads import FSYNCS, READS
 from tests.vm.machine import Machine

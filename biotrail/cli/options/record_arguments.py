@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from biotrail.cli.options.gathering import added, option
-from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, FollowOptions
 from biotrail.recorder.schema.records import PATH_PARTS

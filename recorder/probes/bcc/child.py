@@ -53,10 +53,7 @@ def find_bcc() -> str | None:
 
 
 def _by_version(path: str) -> tuple[list[int], str]:
-    """Return a key that sorts directories of Python packages by version, then as text.
-
-    The version is that of the last directory `pythonX.Y` in `path`: [X, Y]; [] if there is none.
-    """
+    """Return a key that sorts paths by their last directory `pythonX.Y`, then as text."""
     found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
     return [int(part) for part in found[-1].split(".")] if found else [], path
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.base import MappedProbes
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
@@ -23,7 +24,6 @@ from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.maps.admission import device_filters
 from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
 from biotrail.recorder.probes.rings.barriers import machine_barrier
-from biotrail.recorder.probes.rings.mapped import MappedProbes
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.formats import Format

@@ -112,10 +112,7 @@ class KernelBtf:
         self._btf = self._base = None
 
     def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
-        """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type.
-
-        btf: a module's; None: the kernel's.
-        """
+        """Return the id of a type by name and BTF_KIND_*. btf: a module's; None: the kernel's."""
         find = self._lib.get("btf__find_by_name_kind")
         number = int(find(btf or self._btf, name.encode(), kind))
         return number if number > 0 else None
@@ -287,11 +284,7 @@ class KernelBtf:
 
 
 def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dict[str, int]:
-    """Return the values whose name begins with `prefix`, by the rest of their name.
-
-    `values`: an enum's, by whole name. `without`: whole names that are left out, such as the last
-    value, which only counts the others.
-    """
+    """Return the values whose names begin with `prefix`, by the rest, but `without`."""
     return {
         name.removeprefix(prefix): value
         for name, value in values.items()

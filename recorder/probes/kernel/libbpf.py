@@ -9,12 +9,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from biotrail.recorder.probes.kernel.map_sizes import SIZED_BY, map_bytes
-from biotrail.recorder.probes.kernel.program_info import ProgInfo
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.schema.errors import ProbeError
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
@@ -193,6 +193,57 @@ def load_library() -> Libbpf:
     )
 
 
+_ELEMENT = 48
+"""Bytes of an element of a hash beside its key and value: struct htab_elem."""
+_BUCKET = 16
+_STACK = 16
+"""Bytes of a stack beside its frames: struct stack_map_bucket."""
+_PAGE = 4096
+
+
+_SIZED_BY = ("type", "key_size", "value_size", "max_entries")
+"""What libbpf says of a map, in the order of the arguments of `map_bytes`."""
+
+
+class MapType(IntEnum):
+    """enum bpf_map_type (include/uapi/linux/bpf.h), those that biotrail's objects have."""
+
+    HASH = 1
+    ARRAY = 2
+    PERCPU_HASH = 5
+    PERCPU_ARRAY = 6
+    STACK_TRACE = 7
+    LRU_HASH = 9
+    QUEUE = 22
+    RINGBUF = 27
+
+
+def map_bytes(kind: int, key: int, value: int, entries: int, cpus: int) -> int:
+    """Return about how many bytes a map takes, all of which are taken when it is made.
+
+    kind: of MapType; another one counts as an array. key, value: their bytes. entries: most
+    elements, of a RINGBUF bytes. cpus: possible CPUs. As kernel/bpf/ has it.
+    """
+    key, value = (-(-size // 8) * 8 for size in (key, value))  # as the kernel lays them out
+    buckets = 1 << max(0, entries - 1).bit_length()
+    match kind:
+        case MapType.HASH | MapType.LRU_HASH:
+            # Each CPU may keep a few free elements; they are few beside the others.
+            size = (entries + cpus) * (_ELEMENT + key + value) + buckets * _BUCKET
+        case MapType.PERCPU_HASH:
+            each = _ELEMENT + key + 8 + value * cpus
+            size = entries * each + buckets * _BUCKET
+        case MapType.PERCPU_ARRAY:
+            size = entries * (8 + value * cpus)
+        case MapType.STACK_TRACE:
+            size = entries * (_STACK + value) + buckets * 8
+        case MapType.RINGBUF:
+            size = entries + 3 * _PAGE
+        case _:
+            size = entries * value
+    return -(-size // _PAGE) * _PAGE
+
+
 class BpfObject:
     """One BPF object file: opened when made, then sized, load(), attach(), close().
 
@@ -252,7 +303,7 @@ class BpfObject:
         """Return about how many bytes all maps take once loaded. `cpus`: possible CPUs."""
         get, found, total = self._lib.get, None, 0
         while found := get("bpf_object__next_map")(self._object, found):
-            kind, key, value, many = (int(get(f"bpf_map__{one}")(found)) for one in SIZED_BY)
+            kind, key, value, many = (int(get(f"bpf_map__{one}")(found)) for one in _SIZED_BY)
             total += map_bytes(kind, key, value, many, cpus)
         return total
 

@@ -42,20 +42,20 @@ class RunStats:
 class StatsChild:
     """As RunStats, by a child process (stats_child.py), so that this one can give up the right."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None]) -> None:
         """Start the child process; it counts nothing yet. Raises OSError: it cannot be started.
 
-        `tell`: called with a message for the user once the child turns out to have ended.
+        `report`: called with a message for the user once the child turns out to have ended.
         """
-        self._tell = tell
+        self._report = report
         self._on = False
         self._process = helpers.begin(_CHILD, answers=False)
 
     def switch(self, on: bool) -> None:
         """Have the child switch the counting of runs on or off; nothing if it is so already.
 
-        That the child has ended shows when it is written to: then `tell` is called, once, and later
-        calls do nothing. Whether the kernel counts is not reported back.
+        A write to a child that has ended fails: then `report` is called, once, and later calls do
+        nothing. Whether the kernel counts is not known.
         """
         if on == self._on or self._process.stdin is None:
             return
@@ -64,7 +64,7 @@ class StatsChild:
             self._process.stdin.write(b"1" if on else b"0")
         except OSError:
             self._process.stdin = None
-            self._tell("run time of programs: not known, the process that switches it has ended")
+            self._report("run time of programs: not known, the process that switches it has ended")
 
     def close(self) -> None:
         """End the child and the counting: by the end of its input, after a second by SIGKILL.

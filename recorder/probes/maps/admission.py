@@ -12,7 +12,7 @@ from pathlib import Path
 from biotrail.recorder.filters.filters import Filters, is_stacked, masks
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.host.own_io import pid_namespace
-from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
+from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared
@@ -120,10 +120,7 @@ def _comm(name: str) -> _Comm:
 
 
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
-    """Return a mask with bit N set for each name that `number_of` gives a number N of 0 to 63.
-
-    A name that `number_of` lacks, as this kernel does, or with a larger number adds no bit.
-    """
+    """Return a mask of the numbers of `names`; one that this kernel lacks adds no bit."""
     numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 

@@ -11,14 +11,15 @@ from functools import cache
 import numpy as np
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes import drivers, journal_probes
+from biotrail.recorder.probes import drivers
 from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
-from biotrail.recorder.probes.maps import uring_maps
+from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
+from biotrail.recorder.symbols.kallsyms import addresses_of
 
 _NEEDS = {"fs": "wait"}
 """A part that says nothing without another: the stacks are those of waits."""
@@ -129,13 +130,27 @@ _OLD = {"writeback_dirty_folio": OLD_DIRTY, "io_uring_submit_req": OLD_SUBMIT}
 """The probe that takes a missing tracepoint's place, by its name."""
 
 
+# Commits of jbd2's journals (bpf/journal.h), in the kernel or a module. The part fs does without.
+COMMITS = "fs (commits of jbd2)"
+"""By this name the log's header says why commits are not recorded."""
+JOURNAL_PROGRAMS = {
+    "jbd2_end_commit": "bt_jbd_end",
+    "jbd2_commit_logging": "bt_jbd_log",
+    "jbd2_commit_flushing": "bt_jbd_flush",
+    "jbd2_commit_locking": "bt_jbd_lock",
+    "jbd2_start_commit": "bt_jbd_start",
+}
+"""Program by tracepoint, in the order of attaching: the end first, so that no end is missed of a
+commit whose beginning was seen."""
+
+
 @dataclass(frozen=True)
 class PathChoice:
     """What of the path is recorded on this kernel.
 
     parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
     PROBES. lacking: why a part that was asked for, or something of it
-    (`journal_probes.COMMITS`), is not recorded, by part. drivers: which drivers' steps are
+    (COMMITS), is not recorded, by part. drivers: which drivers' steps are
     recorded, if the part driver was asked for.
     """
 
@@ -225,36 +240,49 @@ def choose_path(
             lacking.setdefault(probe.part, reason)
         else:
             programs.append((probe.part, program + ("_p" if probe.in_task and preemptible else "")))
-    if "call" in wanted and not _has_regs(btf):
+    if "call" in wanted and "BPF_FUNC_task_pt_regs" not in (btf.enum("bpf_func_id") or {}):
         lacking["call"] = _NO_REGISTERS
     for part, needed in _NEEDS.items():
         if part in wanted and (needed not in wanted or needed in lacking):
             lacking.setdefault(part, f"it needs the part {needed}")
-    if journal_probes.PART in wanted and journal_probes.PART not in lacking:
-        commits, reason = journal_probes.journal_programs(btf, preemptible)
+    if "fs" in wanted and "fs" not in lacking:
+        commits, reason = _journal_programs(btf, preemptible)
         programs += commits
-        lacking.update({journal_probes.COMMITS: reason} if reason else {})
+        lacking.update({COMMITS: reason} if reason else {})
     known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
     programs += [(drivers.PART, program) for program in known.programs]
     if drivers.PART in wanted and known.reason:
         lacking[drivers.PART] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
-    return PathChoice(parts, chosen, lacking, known, _frozen_flag(btf) if "wait" in parts else 0)
+    # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
+    # something else; these have the function frozen().
+    has_flag = "wait" in parts and not btf.has_function("frozen")
+    return PathChoice(parts, chosen, lacking, known, _PF_FROZEN if has_flag else 0)
 
 
-def _frozen_flag(btf: KernelBtf) -> int:
-    """Return the bit of a task's flags that is set while it is in the freezer; 0: there is none.
+def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
+    """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
 
-    PF_FROZEN, with which a task sleeps in state D. Since 6.1 it has a state of its own
-    (TASK_FROZEN, told by the function frozen()), and later kernels use the bit for something else.
+    All of the tracepoints or none: each must have a type (the kernel's or the module's) with two
+    arguments. preemptible: take the programs that disable preemption, whose names end in _p. Where
+    jbd2 is a module, its types are there since 5.11 while it is loaded, and CAP_SYS_ADMIN is
+    needed: libbpf finds modules only with it.
     """
-    return 0 if btf.has_function("frozen") else _PF_FROZEN
-
-
-def _has_regs(btf: KernelBtf) -> bool:
-    """Return whether programs may call bpf_task_pt_regs(), by its number in enum bpf_func_id."""
-    return "BPF_FUNC_task_pt_regs" in (btf.enum("bpf_func_id") or {})
+    for tracepoint in JOURNAL_PROGRAMS:
+        count = btf.parameters(tracepoint)
+        if count is None:
+            count = btf.module_parameters(tracepoint, "jbd2")
+            if count is None:
+                return [], (
+                    "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
+                    "module, of which the kernel has types since 5.11"
+                )
+            if not capabilities.holds("CAP_SYS_ADMIN"):
+                return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
+        if count != 2:
+            return [], f"{tracepoint} has {count} arguments: there is no program for that"
+    return [("fs", name + "_p" * preemptible) for name in JOURNAL_PROGRAMS.values()], ""
 
 
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
@@ -287,7 +315,10 @@ def tracepoint_of(program: str) -> str:
 def _tracepoints() -> dict[str, str]:
     """Return the tracepoint of each program of the path but the variants that end in _p."""
     found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
-    return found | journal_probes.tracepoints() | drivers.tracepoints()
+    found |= {name: tracepoint for tracepoint, name in JOURNAL_PROGRAMS.items()}
+    for driver in drivers.DRIVERS:
+        found |= {name: tracepoint for tracepoint, name in driver.programs.items()}
+    return found
 
 
 def all_path_programs() -> list[str]:
@@ -295,8 +326,10 @@ def all_path_programs() -> list[str]:
     probes = (*PROBES, *_OLD.values())
     plain = [(probe, name) for probe in probes for name in probe.programs.values()]
     held = [f"{name}_p" for probe, name in plain if probe.in_task]
-    others = journal_probes.all_journal_programs() + drivers.driver_programs()
-    return [name for _, name in plain] + held + others
+    others = [*JOURNAL_PROGRAMS.values()]
+    others += [name for driver in drivers.DRIVERS for name in driver.programs.values()]
+    both = [name + suffix for name in others for suffix in ("", "_p")]
+    return [name for _, name in plain] + held + both
 
 
 class PathMaps:
@@ -317,14 +350,15 @@ class PathMaps:
             bpf.set_autoload(program, program in chosen)
         constants = _constants(choice.parts, over_ns)
         constants.frozen = choice.frozen
-        drivers.set_size(bpf, drivers.PART in choice.parts)
+        steps = drivers.SLOTS if drivers.PART in choice.parts else 1
+        bpf.set_map_entries("bt_driver_steps", steps)
         calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
         bpf.set_map_entries("bt_call_slots", calls)
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""
         self.size_dirty(DIRTY_BYTES)
-        uring_maps.prepare(bpf, "uring" in choice.parts)
+        _prepare_uring(bpf, "uring" in choice.parts)
 
     def size_dirty(self, size: int) -> None:
         """Set the size of the table of who dirtied pages, before loading; without it, nothing.
@@ -408,3 +442,37 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     path.ioctl = next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL)
     syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
     return path
+
+
+_RING_SETS, _RING_SET_BYTES = 1 << 14, 8 * 32
+_RING_THREADS, _RING_THREAD_BYTES = 1 << 16, 16
+_URING_FUNCTIONS = {
+    "iomap_end_io": "iomap_dio_bio_end_io",
+    "blkdev_end_io": "blkdev_bio_end_io",
+    "blkdev_end_io_async": "blkdev_bio_end_io_async",
+    "ring_complete": "io_complete_rw",
+    "ring_complete_polled": "io_complete_rw_iopoll",
+    "aio_complete": "aio_complete_rw",
+}
+"""Kernel function by its member of `struct bt_uring`."""
+
+
+class _Uring(ctypes.Structure):
+    """`struct bt_uring`, the section .rodata.uring."""
+
+    _fields_ = shared.fields(shared.URING)
+
+
+def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
+    """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
+
+    recorded: whether the part is. If it is not, the maps have one entry and addresses are 0.
+    Addresses of functions that the kernel lacks or hides are 0, too: bios of direct I/O are then
+    joined to their request by the thread or worker that queues them, and those of aio are not
+    joined. Raises RefusedError.
+    """
+    addresses = addresses_of(_URING_FUNCTIONS.values()) if recorded else {}
+    section = _Uring(**{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()})
+    bpf.set_initial_value(".rodata.uring", section)
+    bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if recorded else 1)
+    bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if recorded else 1)

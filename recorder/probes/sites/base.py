@@ -18,10 +18,9 @@ from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.base import BaseProbes
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.kernel.bpf_calls import program_info
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo, program_info
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.kernel.program_info import ProgInfo
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
 from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
@@ -91,13 +90,13 @@ def set_filters(
     devices: Sequence[tuple[int, int]],
     *,
     hold_irqs: bool,
-    tells_made: bool,
+    new_cgroups: bool,
     record: bool = False,
     count: bool = False,
 ) -> CgroupMaps:
     """Set the sections and map sizes of the filters, before `bpf` is loaded.
 
-    hold_irqs: the kernel has bpf_local_irq_save(). tells_made: it tells of cgroups that are made.
+    hold_irqs: the kernel has bpf_local_irq_save(). new_cgroups: it has a tracepoint for them.
     record, count: what becomes of pairs of events, records or histograms. Returns the maps of
     cgroups, to be opened once loaded. Raises ProbeError.
     """
@@ -116,7 +115,7 @@ def set_filters(
     )
     bpf.set_initial_value(".rodata.sites", made)
     bpf.set_map_size("bt_ids", 8, max(1, len(_ids(filters))))
-    return CgroupMaps(bpf, filters, reports=bool(filters.named), made=tells_made)
+    return CgroupMaps(bpf, filters, reports=bool(filters.named), made=new_cgroups)
 
 
 def fill_ids(bpf: BpfObject, filters: Filters) -> None:
@@ -196,7 +195,7 @@ class SiteProbes(BaseProbes):
         super().__init__()
         self.enums: KernelEnums = {}
         self.counts_skips = False
-        self._hold_irqs = self._tells_made = False
+        self._hold_irqs = self._reports_cgroups = False
         self._object: BpfObject | None = None
         self._ring: SiteRing | None = None
         self._wanted_bytes = 0
@@ -209,7 +208,7 @@ class SiteProbes(BaseProbes):
         return None
 
     def short_of_memory(self) -> str:
-        """Return a message if the ring was made smaller for want of memory; "" if it was not."""
+        """Return a message if the ring was made smaller as memory was short; "" if it was not."""
         if self._ring is None or self._ring.size >= self._wanted_bytes:
             return ""
         return (
@@ -232,7 +231,7 @@ class SiteProbes(BaseProbes):
             self.enums = kernel_enums(btf)
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._tells_made = btf.parameters(TRACEPOINT) is not None
+            self._reports_cgroups = btf.parameters(TRACEPOINT) is not None
             return is_preemptible(btf)
 
     def _load(
@@ -258,7 +257,7 @@ class SiteProbes(BaseProbes):
             filters,
             devices,
             hold_irqs=self._hold_irqs,
-            tells_made=self._tells_made,
+            new_cgroups=self._reports_cgroups,
             record=record,
             count=count,
         )

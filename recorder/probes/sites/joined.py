@@ -120,7 +120,7 @@ class JoinedProbes:
         return self._block.fresh_stacks()._replace(site=self._follow.fresh_stacks().site)
 
     def short_of_memory(self) -> str:
-        """Return a message if the ring of lives is smaller for want of memory; "" if it is not."""
+        """Return a message if the ring of lives is smaller as memory was short; "" if it is not."""
         found = (self._block.short_of_memory(), self._follow.short_of_memory())
         return "; ".join(message for message in found if message)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from biotrail.recorder.probes.capability import require_rights
-from biotrail.recorder.probes.kernel import debugfs, tracefs
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.sites.attaching import FUNCTION_WAYS, Way, all_ways
 from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS
 from biotrail.recorder.schema.errors import ProbeError, SiteError
@@ -49,7 +49,7 @@ def _lists(way: Way) -> KernelFunctions:
     Raises ProbeError: what may be traced cannot be read, and the kernel would not refuse by itself
     what must not be touched, as it does for kprobes.
     """
-    with debugfs.place() as place:
+    with tracefs.debugfs() as place:
         lists = KernelFunctions.read(tracefs.find(), blacklist=place / "kprobes" / "blacklist")
     if lists.traceable is None and way.name != "kprobe":
         raise ProbeError(

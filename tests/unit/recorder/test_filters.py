@@ -368,7 +368,7 @@ def test_what_is_no_file_or_directory(host: Host, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     wrong = {
         "--file .*place: it is a directory: use --dir": {"files": (tmp_path / "place",)},
-        "--dir .*file: it is no directory: use --file": {"dirs": (tmp_path / "file",)},
+        "--dir .*file: it is not a directory: use --file": {"dirs": (tmp_path / "file",)},
         "--file .*pipe: it is no regular file": {"files": (tmp_path / "pipe",)},
         "--file .*none: No such file or directory$": {"files": (tmp_path / "none",)},
         r"--dir .*n\*e: No such file or directory; it takes a path": {"dirs": (tmp_path / "n*e",)},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host import clocks, host, memory_limit
-from biotrail.recorder.host.arm_parts import processors
+from biotrail.recorder.host.host import processors
 
 
 def test_a_reading_lies_between_two_looks_at_the_clocks() -> None:

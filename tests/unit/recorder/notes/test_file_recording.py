@@ -18,7 +18,7 @@ from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.maps.file_maps import Files, files_of
+from biotrail.recorder.probes.file_ways import Files, files_of
 from biotrail.recorder.probes.maps.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
@@ -42,7 +42,7 @@ def segment(*records: bytes) -> Segment:
 def learned(*records: bytes) -> list[bytes]:
     """Components of the names that a later file begins with."""
     kept = FileNames()
-    kept.learn(name_records([segment(*records)]).files)
+    kept.update(name_records([segment(*records)]).files)
     return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
 
 
@@ -197,7 +197,7 @@ class OtherBtf:
 
 def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN kernels with all members, without one, and without iomap's direct I/O
-    monkeypatch.setattr("biotrail.recorder.probes.maps.file_maps.address_of", lambda name: 4096)
+    monkeypatch.setattr("biotrail.recorder.probes.file_ways.address_of", lambda name: 4096)
     whole, without = OtherBtf(), OtherBtf(("page", "mapping"))
     # WHEN they are asked  THEN what is missing is named, or only direct I/O is left out
     assert files_of(whole) == Files(True, 4096)  # type: ignore[arg-type]

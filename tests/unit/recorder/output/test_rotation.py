@@ -168,11 +168,11 @@ def test_only_files_of_this_run_are_deleted(tmp_path: Path) -> None:
 def test_names_keep_the_newest_of_each_slot() -> None:
     # GIVEN chunks whose rings were drained one after the other
     names = Names()
-    names.learn(name_records([Segment(0, 0, 0, task(10, 1, b"old") + task(30, 1, b"new"))]))
+    names.update(name_records([Segment(0, 0, 0, task(10, 1, b"old") + task(30, 1, b"new"))]))
     # WHEN an older name of the thread comes later, and another thread takes a slot
     late = task(20, 1, b"late") + queue(21) + task(22, 2, b"two")
-    names.learn(name_records([Segment(1, 0, 0, late)]))
-    names.learn(name_records([Segment(1, 0, len(late), task(40, 2 + 16384, b"other"))]))
+    names.update(name_records([Segment(1, 0, 0, late)]))
+    names.update(name_records([Segment(1, 0, len(late), task(40, 2 + 16384, b"other"))]))
     # THEN the newest is kept, given the time that was asked for
     (segment,) = names.segments(99)
     rows = name_records([segment]).tasks

@@ -14,8 +14,8 @@ import pytest
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import OwnFile
-from biotrail.recorder.probes import choice
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
+from biotrail.recorder.probes import capability
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, make_probes
 from biotrail.recorder.probes.bcc import capability as bcc_capability
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import filters as bcc_filters
@@ -25,9 +25,9 @@ from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.bcc.headers import Headers
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.probes.file_ways import NO_FILES
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.maps.admission import DeviceFilter
-from biotrail.recorder.probes.maps.file_maps import NO_FILES
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.programs import PROBES
 from biotrail.recorder.probes.rings.ring import RingSizes
@@ -55,19 +55,19 @@ def test_auto_goes_by_the_kernels_types(
     path = tmp_path / "vmlinux"
     if btf:
         path.touch()
-    monkeypatch.setattr(choice, "BTF_PATH", path)
+    monkeypatch.setattr(capability, "BTF_PATH", path)
     # WHEN a backend is chosen THEN it is the one that fits, or the one asked for
-    assert isinstance(choice.make_probes(backend, ProbeConfig()), expected)
+    assert isinstance(make_probes(backend, ProbeConfig()), expected)
 
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
-        choice.make_probes("kprobe", ProbeConfig())
+        make_probes("kprobe", ProbeConfig())
 
 
 def test_what_a_backend_cannot_do_finds_nothing() -> None:
     # GIVEN the bcc backend, which declares neither stacks, files, triggers nor own files
-    probes = choice.make_probes("bcc", ProbeConfig())
+    probes = make_probes("bcc", ProbeConfig())
     assert probes.capabilities == Capabilities("bcc")
     # WHEN a session calls what belongs to them THEN there is nothing, and no error
     assert probes.files == NO_FILES
@@ -75,7 +75,7 @@ def test_what_a_backend_cannot_do_finds_nothing() -> None:
     assert probes.fresh_stacks() == FreshStacks({}, {}, {})
     probes.own_file(OwnFile(1, 1, None))
     # AND core declares them all
-    core = choice.make_probes("core", ProbeConfig()).capabilities
+    core = make_probes("core", ProbeConfig()).capabilities
     assert all(core._replace(site_stacks=True))  # these are of `follow` alone
 
 

@@ -9,7 +9,6 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted
 from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.file_ways import NO_CHOICE, FileChoice, Ways, choose, ways_of
-from biotrail.recorder.probes.maps import file_maps
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS
 
@@ -158,7 +157,7 @@ def test_nothing_is_told_where_nothing_is_asked(monkeypatch: pytest.MonkeyPatch)
 def test_a_filter_works_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a filter by a file and a directory, and no --files
     ways(monkeypatch, Kernel(OFFSETS))
-    monkeypatch.setattr(file_maps, "address_of", lambda name: 4096)
+    monkeypatch.setattr(file_ways, "address_of", lambda name: 4096)
     wanted = [Wanted(12, 34, False, 5), Wanted(13, 34, True, None)]
     monkeypatch.setattr(file_ways, "wanted_files", lambda filters, subvolumes: wanted)
     filters = Filters(files=("/a",), dirs=("/b",))
@@ -187,7 +186,7 @@ def test_a_filter_on_a_kernel_without_files_is_refused(monkeypatch: pytest.Monke
 
 def test_old_kernels_must_not_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN kernels that crash at a fault in the first function of several, and those that do not
-    monkeypatch.setattr(file_maps, "address_of", lambda name: 0)
+    monkeypatch.setattr(file_ways, "address_of", lambda name: 0)
     for mended in (False, True):
         kernel = Kernel(OFFSETS)
         kernel.mended = mended

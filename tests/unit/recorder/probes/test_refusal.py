@@ -11,9 +11,9 @@ from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.probes import capability, light
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers, driver_programs
+from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers
 from biotrail.recorder.probes.kernel import bpf_calls
-from biotrail.recorder.probes.maps.path_maps import choose_path
+from biotrail.recorder.probes.maps.path_maps import all_path_programs, choose_path
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS, PROBES, essential_letters
 from biotrail.recorder.rights import capabilities
@@ -159,7 +159,7 @@ def test_programs_that_disable_preemption_are_taken_where_tracepoints_do_not() -
     programs = choose_drivers(True, of(*DRIVERS) + END).programs
     # THEN all are variants that the object has
     assert all(name.endswith("_p") for name in programs)
-    assert set(programs) <= set(driver_programs())
+    assert set(programs) <= set(all_path_programs())
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import journal_probes, programs
+from biotrail.recorder.probes import programs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
+from biotrail.recorder.probes.maps.path_maps import JOURNAL_PROGRAMS
 from biotrail.recorder.probes.programs import (
     PROBES,
     choose,
@@ -225,7 +226,7 @@ def test_the_table_names_the_programs_of_the_object():
         for name in tracepoint_probe.programs.values():
             assert written.pop(name) == tracepoint_probe.tracepoint
             assert (name in dict(both)) == tracepoint_probe.in_task
-    for tracepoint, name in journal_probes.PROGRAMS.items():
+    for tracepoint, name in JOURNAL_PROGRAMS.items():
         assert written.pop(name) == tracepoint
         assert name in dict(both)
     known = {name: probe.tracepoint for probe in PROBES for name in probe.programs.values()}

@@ -19,13 +19,13 @@ from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.drivers import DRIVERS
-from biotrail.recorder.probes.journal_probes import COMMITS
-from biotrail.recorder.probes.kernel.map_sizes import MapType, map_bytes
-from biotrail.recorder.probes.maps import uring_maps
+from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
+from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
 from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
 from biotrail.recorder.probes.maps.own_files import OwnFiles, Section, section
 from biotrail.recorder.probes.maps.path_maps import (
+    COMMITS,
     NO_PATH,
     PROBES,
     PathChoice,
@@ -394,13 +394,13 @@ class UringObject:
 
 def prepared(recorded: bool) -> UringObject:
     bpf = UringObject()
-    uring_maps.prepare(bpf, recorded)  # type: ignore[arg-type]
+    path_maps._prepare_uring(bpf, recorded)  # type: ignore[arg-type]
     return bpf
 
 
 def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that shows its symbols WHEN the part is not recorded
-    monkeypatch.setattr(uring_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
+    monkeypatch.setattr(path_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
     bpf = prepared(False)
     # THEN its maps have one entry, and no function is known
     assert {entries for _, entries in bpf.sizes.values()} == {1}
@@ -411,7 +411,7 @@ def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyP
 def test_functions_that_the_kernel_hides_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that lacks a function WHEN the part is recorded
     names = {"io_complete_rw": 0xFFFFFFFF81000010, "aio_complete_rw": 0xFFFFFFFF81000020}
-    monkeypatch.setattr(uring_maps, "addresses_of", lambda _: names)
+    monkeypatch.setattr(path_maps, "addresses_of", lambda _: names)
     bpf = prepared(True)
     # THEN programs have the addresses of the others, and the maps their sizes
     section = bpf.sections[".rodata.uring"]
