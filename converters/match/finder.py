@@ -57,6 +57,7 @@ from biotrail.converters.match.numbers import (
     RQ_REMAP,
     SENT_BY_REMAP,
     SENT_ON_WITHOUT_QUEUE,
+    SEVERAL_ARE_AMBIGUOUS,
     START,
     UNSERVED_FRONTS,
     WAITING,
@@ -146,7 +147,7 @@ def choose(m: Machine, start: int64, is_open: bint) -> Flight:
     """
     if m.found == start:
         return NULL
-    if m.found - start > 1:
+    if m.found - start > 1 and m.on[SEVERAL_ARE_AMBIGUOUS]:
         share(m, start, is_open)
         merge_tags(m, start, True)
         merge_tags(m, start, False)

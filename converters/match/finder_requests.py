@@ -45,11 +45,13 @@ from biotrail.converters.match.numbers import (
     DISCARDS_FROM_ANYWHERE,
     DISCARDS_THAT_GREW,
     FLUSHES_MERGE_NOT,
+    FUA_IS_A_SEQUENCE,
     GUESSES,
     GUESSES_BLUR,
     HELD,
     ISSUED,
     MERGES_NAMED_AS_JOINS,
+    MERGES_WIDEN,
     OWN_PLUG,
     PARTIALS,
     PARTS_BLUR,
@@ -218,7 +220,7 @@ def find_merged(m: Machine) -> None:
     inherit(taker, m.doubt, m.exchange)
     if m.from_sector < taker.sector:
         taker.head = bio.identity
-    move(m, taker, min(taker.sector, m.from_sector), max(taker.end, m.to_sector))
+    widen(m, taker, m.from_sector, m.to_sector)
 
 
 def find_takers(m: Machine) -> None:
@@ -292,7 +294,13 @@ def find_absorption(m: Machine) -> None:
     inherit(taker, m.doubt, m.exchange)
     if merged.sector < taker.sector:
         taker.head = merged.head
-    move(m, taker, min(taker.sector, merged.sector), max(taker.end, merged.end))
+    widen(m, taker, merged.sector, merged.end)
+
+
+def widen(m: Machine, r: Flight, sector: uint64, end: uint64) -> None:
+    """A request has taken in what lies beside it."""
+    if m.on[MERGES_WIDEN]:
+        move(m, r, min(r.sector, sector), max(r.end, end))
 
 
 def doubt_range(m: Machine, r: Flight) -> None:
@@ -472,7 +480,9 @@ def find_issued(m: Machine) -> None:
     set_request(m, r)
     # blk_insert_flush clears REQ_FUA where it emulates FUA by a flush after the data. A flush
     # before is a request of its own on every device.
-    r.sequence = (r.flags & m.preflush) != 0 or (r.flags & m.fua & ~kept) != 0
+    r.sequence = (r.flags & m.preflush) != 0
+    if m.on[FUA_IS_A_SEQUENCE]:
+        r.sequence = r.sequence or (r.flags & m.fua & ~kept) != 0
     r.issue_ts = m.ts
     put_in(r, ISSUED)
     if m.to_sector > m.from_sector:

@@ -868,6 +868,24 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "blk_flush_complete_seq goes on with a flush, to which it may lend the tag",
             "by intervals 919404",
         ),
+        Rule(
+            "several-are-ambiguous",
+            "of several candidates, all are in doubt from then on",
+            "any of them may be the one, and what happens to one may have happened to another",
+            "by intervals 1",
+        ),
+        Rule(
+            "merges-widen",
+            "`M` `F` `m`: the request that takes it in has its sectors, too",
+            "bio_attempt_back_merge, bio_attempt_front_merge and attempt_merge add its bytes",
+            "by intervals 1",
+        ),
+        Rule(
+            "fua-is-a-sequence",
+            "`D` without the FUA of its bios: a flush follows the data, and a `C` of no bytes",
+            "blk_insert_flush clears REQ_FUA where the device has no FUA",
+            "by intervals 3",
+        ),
     ),
 }
 """The tables. Those of `finder` say who an event without pointers is about."""

@@ -67,4 +67,7 @@ MUTANTS = (
     ),
     Mutant("what is held cannot fail", ("finder/fails-before-issue",)),
     Mutant("the thread's own plug is not looked at first", ("finder/own-plug",)),
+    Mutant("of several candidates the first is sure", ("finder/several-are-ambiguous",)),
+    Mutant("a request's range does not grow by merges", ("finder/merges-widen",)),
+    Mutant("FUA is the device's business alone", ("finder/fua-is-a-sequence",)),
 )
