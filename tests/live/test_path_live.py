@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import PATH_PARTS, Q_TURN_SHIFT, Kind

@@ -5,7 +5,8 @@ import numpy as np
 import pyarrow as pa
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import NO_CALL, BioPaths
+from biotrail.converters.events.path_column import NO_CALL
+from biotrail.converters.events.path_tables import BioPaths
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, HELD_NAMES, PATH_NAMES
 from biotrail.converters.lifecycles.arrow.named import named, nullable

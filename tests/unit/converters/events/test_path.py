@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import full_time
-from biotrail.converters.events.path_tables import NO_CALL, NO_PATH
+from biotrail.converters.events.path_column import NO_CALL, NO_PATH
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter, Segment

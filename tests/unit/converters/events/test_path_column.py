@@ -3,8 +3,7 @@
 
 import numpy as np
 
-from biotrail.converters.events.path_column import PathColumn, unknown
-from biotrail.converters.events.path_tables import NO_CALL, NO_PATH
+from biotrail.converters.events.path_column import NO_CALL, NO_PATH, PathColumn, unknown
 
 
 def column(*calls: int) -> PathColumn:

@@ -8,7 +8,7 @@ import pytest
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import attach_path
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
