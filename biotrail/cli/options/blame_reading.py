@@ -9,8 +9,8 @@ from biotrail.cli.options.cuts import Cut
 from biotrail.converters.analysis.blame.blame import Asked, Course, First, Second
 from biotrail.converters.analysis.blame.closing import by_slot, close
 from biotrail.converters.analysis.blame.tree import Blamed
-from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
 from biotrail.converters.analysis.distributions.keys import check_recorded
+from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.text.progress import progress

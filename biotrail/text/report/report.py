@@ -28,6 +28,7 @@ from biotrail.text.report.cells import (
     cgroup_words,
     doubtful_lines,
     group_cells,
+    in_order,
     name_cells,
     operation_rows,
     ranges_text,
@@ -39,7 +40,6 @@ from biotrail.text.report.cells import (
     work,
 )
 from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report.rows import in_order
 from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15

@@ -3,13 +3,11 @@
 
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.report.calls.callers import Callers
-from biotrail.converters.analysis.report.calls.calls import CallsByName
-from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
+from biotrail.converters.analysis.report.calls.calls import OF_CALLS, CallsByGroup, CallsByName
 from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
-from biotrail.converters.analysis.report.devices.drivers import Drivers
+from biotrail.converters.analysis.report.devices.completions import Completions, Drivers
 from biotrail.converters.analysis.report.devices.held import HeldByLimit
-from biotrail.converters.analysis.report.devices.interrupts import Completions
 from biotrail.converters.analysis.report.devices.ready import Ready
 from biotrail.converters.analysis.report.tree import CompletionReport, DriverReport, Report
 from biotrail.converters.events.context import Context
