@@ -3,6 +3,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import HeldBios
 from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles, Tasks
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import HeldBios
 
 
 @dataclass
@@ -167,7 +170,7 @@ class HeldByLimit:
             rows = np.flatnonzero(at.reshape(-1) == place)
             self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
 
-    def _add(self, one: _Held, held: HeldBios, tasks: Tasks) -> None:
+    def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
         """Add held bios of one key. The limit shown is the last one, as it may be changed."""
         one.bios += len(held)
         one.several += int((held.limits > 1).sum())
