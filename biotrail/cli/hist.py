@@ -158,7 +158,7 @@ def _read(
 ) -> tuple[Trace, Distribution, str]:
     source = one.opened(cut)
     question, name = asked(source)
-    found = distribution(source.trace, question, source.selection.choice)
+    found = distribution(source.trace, question, cut.choice(source.trace.context))
     return source.trace, found, name
 
 

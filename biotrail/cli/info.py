@@ -10,14 +10,13 @@ from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text
-from biotrail.converters.sites.tables import Following
+from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
 from biotrail.text.call_timing import timing_text
 from biotrail.text.printing import say_all, say_json
 from biotrail.text.record.left_out import filters_text, left_out_text, let_pass_text, read_left_out
-from biotrail.text.sites.facts import following_lines
 
 _SCHEMA_KEYS = ("schema",)
 _WIDTH = 14
@@ -156,6 +155,10 @@ def _pair_lines(trace: Trace) -> list[str]:
 
 
 def _followed_lines(trace: Trace) -> list[str]:
+    if not follows(trace.context.header):
+        return []
+    from biotrail.text.sites.facts import following_lines
+
     found = following_lines(trace.context.header, trace.reader.end)
     counts, kind = trace.account.followed, Following(trace.context.header).type
     if counts.lives and any(trace.account.bios.values()):

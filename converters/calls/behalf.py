@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.calls.keys import rows_of
-from biotrail.converters.events.path_tables import HeldBios
 from biotrail.converters.events.tables import I32, NEVER, Bios
 
 if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import HeldBios
     from biotrail.converters.lifecycles.result import Result
 
 
@@ -42,7 +42,7 @@ def set_whom(window: "Result") -> None:
         table.whom[below[other]] = top[other]
 
 
-def _by_limits(bios: Bios, held: HeldBios) -> None:
+def _by_limits(bios: Bios, held: "HeldBios") -> None:
     """Set `whom` of bios that a limit held for a thread that is known. held: of these bios."""
     row, there = rows_of(bios.number, held.number)
     told = np.flatnonzero(there & (held.task >= 0))

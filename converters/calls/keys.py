@@ -2,12 +2,11 @@
 """Which call a bio or wait belongs to: a call is known by its thread and the time of its entry."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from biotrail.converters.events import distinct_loops as loops
-from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -17,6 +16,9 @@ from biotrail.converters.events.tables import (
     Bool,
     Table,
 )
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 
 
 @dataclass
@@ -35,7 +37,7 @@ class CallBios(Table):
     """Whether it is the recording's own I/O."""
 
     @classmethod
-    def held(cls, bios: Bios, held: HeldBios) -> Self:
+    def held(cls, bios: Bios, held: "HeldBios") -> Self:
         """Return a row for each held bio that a timed call waited for, as if that had queued it.
 
         With the beginning of the hold for Q. bios, held: as for `held_with_entry`.
@@ -51,7 +53,7 @@ class CallBios(Table):
         )
 
     @classmethod
-    def of(cls, bios: Bios, paths: BioPaths) -> Self:
+    def of(cls, bios: Bios, paths: "BioPaths") -> Self:
         """Return a row for each of the `bios` that has an entry time in `paths`, in their order.
 
         paths: of these bios, and others or fewer; both sorted by number. Bios without a Q are left
@@ -68,7 +70,7 @@ class CallBios(Table):
         )
 
 
-def held_with_entry(bios: Bios, held: HeldBios) -> tuple[I64, HeldBios]:
+def held_with_entry(bios: Bios, held: "HeldBios") -> "tuple[I64, HeldBios]":
     """Return (rows, held): held bios that a timed call waited for, and what is known of each.
 
     rows: of `bios`, as `held`. held: of these bios, and others or fewer; both sorted by number.
@@ -78,7 +80,7 @@ def held_with_entry(bios: Bios, held: HeldBios) -> tuple[I64, HeldBios]:
     return row[known], held.take(known)
 
 
-def rows_with_entry(bios: Bios, paths: BioPaths) -> tuple[I64, I64]:
+def rows_with_entry(bios: Bios, paths: "BioPaths") -> tuple[I64, I64]:
     """Return (rows, entry): the bios of timed calls, and the entry time (ns) of each one's call.
 
     rows: of `bios`, ascending; bios without a Q are left out. paths: of these bios, and others or
@@ -100,7 +102,7 @@ def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
     return rows, known.view(np.bool_)
 
 
-def rows_dirtied(paths: BioPaths, bios: Bios) -> tuple[I64, I64]:
+def rows_dirtied(paths: "BioPaths", bios: Bios) -> tuple[I64, I64]:
     """Return the rows of bios whose page's writer is known, in `paths` and in `bios`: (k,) each."""
     row, known = rows_of(paths.number, bios.number)
     known[known] = paths.dirtied[row[known]] != NEVER
@@ -162,12 +164,12 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
     return found[len(key) :]
 
 
-def rows_of_calls(table: Calls, waits: Waits) -> I64:
+def rows_of_calls(table: "Calls", waits: "Waits") -> I64:
     """Return per wait the row of its call in `table`: int64 (n,), as `rows_by_key`."""
     return rows_by_key(table, waits.tid, waits.entry)
 
 
-def rows_by_key(table: Calls, wanted: U32 | I64, begun: I64) -> I64:
+def rows_by_key(table: "Calls", wanted: U32 | I64, begun: I64) -> I64:
     """Return the rows in `table` of calls of threads `wanted` by entry time; int64 (n,), -1: none.
 
     Entries must be known: NEVER would match NEVER, and of several calls of one thread with the same

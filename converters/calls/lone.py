@@ -13,7 +13,8 @@ import numpy as np
 
 from biotrail.converters.calls.keys import CallBios, rows_of
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import NO_CALL, BioPaths, Calls, PathTables, Waits
+from biotrail.converters.events.path_column import NO_CALL
+from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, U64, Bios, WaitCause
 
 _NEAR_NS = 10_000

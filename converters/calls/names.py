@@ -3,12 +3,15 @@
 
 import errno
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables
 from biotrail.converters.events.tables import I32, I64, U32, U64
 from biotrail.recorder.schema.syscalls import numbers, shown_name, with_command
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables
 
 LARGEST_ERRNO = 4095
 """MAX_ERRNO (include/linux/err.h): results from -4095 to -1 are errors."""
@@ -56,7 +59,7 @@ def name_of_error(result: int) -> str | None:
     return _KERNEL_ERRNO.get(-result) or errno.errorcode.get(-result, f"errno {-result}")
 
 
-def with_ioctl_commands(path: PathTables | None, machine: str) -> PathTables | None:
+def with_ioctl_commands(path: "PathTables | None", machine: str) -> "PathTables | None":
     """Return the tables with commands of ioctl in the numbers of calls: `ioctl FITRIM`.
 
     machine: uname's, as in the log's header. Logs in which a RETURN record of ioctl has another
@@ -66,11 +69,11 @@ def with_ioctl_commands(path: PathTables | None, machine: str) -> PathTables | N
     if path is None or ioctl is None:
         return path
 
-    def calls(table: Calls) -> Calls:
+    def calls(table: "Calls") -> "Calls":
         rows = np.flatnonzero((table.number == ioctl) & ~table.foreign)
         return replace(table, number=_numbered(table.number, rows, table.arg2[rows], ioctl))
 
-    def bios(table: BioPaths) -> BioPaths:
+    def bios(table: "BioPaths") -> "BioPaths":
         rows = np.flatnonzero((table.call == ioctl) & ~table.foreign)
         return replace(table, call=_numbered(table.call, rows, table.args[rows, 1], ioctl))
 

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_column import PathColumn, unknown
-from biotrail.converters.events.path_tables import PATH
+from biotrail.converters.events.path_column import PATH, REQUEST, PathColumn, unknown
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.running_calls import RunningCalls
-from biotrail.converters.events.submission_tables import REQUEST
 from biotrail.converters.events.tables import I32, I64, NEVER
 from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 

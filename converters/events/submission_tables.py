@@ -17,27 +17,9 @@ NO_OFFSET = (1 << 64) - 1
 NO_FD = 0xFFFFFFFF
 """File descriptor of a SUBMISSION record that has none."""
 
-REQUEST = np.dtype(
-    [
-        ("req", "<u8"),
-        ("user_data", "<u8"),
-        ("submitted", "<u8"),
-        ("offset", "<u8"),
-        ("length", "<u4"),
-        ("fd", "<u4"),
-        ("tid", "<u4"),
-        ("opcode", "u1"),
-        ("runner", "u1"),
-        ("joined", "u1"),
-        ("flags", "u1"),
-    ]
-)
-"""What a SUBMISSION record says of a bio's request: its fields of the same names. `req` 0: the bio
-has none."""
-
 
 class Flag(IntFlag):
-    """Bits of REQUEST's `flags`."""
+    """Bits of `flags` of path_column.REQUEST."""
 
     FIXED_FILE = 1
     """`fd` is an index of the ring's registered files."""
@@ -84,7 +66,7 @@ class BioRequests(Table):
     submitted: I64
     """Time of the submission or, if it was not seen, the first Q: with `req` the request's key."""
     request: NDArray[np.void]
-    """REQUEST, as recorded."""
+    """path_column.REQUEST, as recorded."""
 
 
 @dataclass

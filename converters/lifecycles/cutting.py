@@ -8,14 +8,12 @@ beginning on, marked by `cut` and as INCOMPLETE, with their submitter, place and
 """
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -28,6 +26,10 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.windows import T, first_seen, last_seen, restricted
 from biotrail.recorder.schema.errors import ConversionError
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import PathTables
+    from biotrail.converters.events.site_tables import SiteTables
 
 MARGIN_NS = 5_000_000_000
 """Time that is read before a cut, so that I/O in flight at its beginning is known. Of I/O queued
@@ -115,7 +117,7 @@ def clipped(window: T, begin: int) -> T:
     )
 
 
-def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
+def _calls_from(path: "PathTables | None", begin: int) -> "PathTables | None":
     """Return a copy of the tables with the calls entered at `begin` (ns) or later, and their waits.
 
     Calls and waits without a known entry are left out, too. A recording that began then would not
@@ -134,7 +136,7 @@ def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
     )
 
 
-def _sites_from(sites: SiteTables | None, begin: int) -> SiteTables | None:
+def _sites_from(sites: "SiteTables | None", begin: int) -> "SiteTables | None":
     """Return a copy with the pairs that began at `begin` (ns) or later, and the hits since then.
 
     A recording that began then would not have the others. None for None.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -21,6 +20,7 @@ from biotrail.converters.events.tables import (
 from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import PathTables
     from biotrail.converters.lifecycles.result import Result
 
 
@@ -61,7 +61,7 @@ def own_of(result: "Result") -> OwnIo | None:
     return OwnIo(bios.take(bios.own), requests.take(requests.own), edges.take(ours))
 
 
-def _path_without(result: "Result") -> PathTables | None:
+def _path_without(result: "Result") -> "PathTables | None":
     """Return the result's `path` without own calls, waits, bios (ended or open) and ended requests.
 
     None if it has none. A copy.

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import ROWS, full_time
-from biotrail.converters.events.path_column import PathColumn, unknown
+from biotrail.converters.events.path_column import NO_CALL, PathColumn, unknown
 from biotrail.converters.events.path_tables import (
-    NO_CALL,
     NO_STACK,
     BioPaths,
     Calls,
@@ -22,11 +21,13 @@ from biotrail.converters.events.path_tables import (
     PathTables,
     Waits,
 )
+from biotrail.converters.events.submission_tables import Flag, Runner
 from biotrail.converters.events.tables import (
     I32,
     I64,
     NEVER,
     U32,
+    EventRows,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.submissions import bio_requests, no_submissions, request_ends
@@ -355,3 +356,23 @@ def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> Dri
         sq_head=rows.field("sq_head"),
         sq_tail=rows.field("sq_tail"),
     )
+
+
+def waiter_rows(events: Events, queued: EventRows, queue_time: I64, tasks: TaskNames) -> I32:
+    """Return the row in the trace's tasks of who waits for each Q's bio; -1: nobody is known.
+
+    Or of who submitted the request of io_uring or aio for which a kernel thread queued it.
+
+    queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns).
+    """
+    found = np.full(len(queued), -1, dtype=np.int32)
+    if events.path is None or not len(events):
+        return found
+    path = events.path.take(np.maximum(queued, 0))
+    waiter, runner = path.field("waiter"), path.field("request", "runner")
+    submitted = (path.field("request", "req") != 0) & (runner == Runner.KERNEL)
+    submitted &= (path.field("request", "flags") & Flag.LATE) == 0
+    waiter = np.where((waiter == 0) & submitted, path.field("request", "tid"), waiter)
+    known = np.flatnonzero((waiter != 0) & (queued >= 0))
+    found[known] = tasks.rows(waiter[known], queue_time[known])
+    return found

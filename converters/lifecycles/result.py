@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.site_tables import SiteTables
 from biotrail.converters.events.tables import (
     I64,
     U64,
@@ -19,6 +17,8 @@ from biotrail.converters.events.tables import (
 )
 
 if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import PathTables
+    from biotrail.converters.events.site_tables import SiteTables
     from biotrail.converters.lifecycles.account import Account
 
 
@@ -67,9 +67,9 @@ class Result(ABC):
     """Stages of `bios`, in the order of its rows."""
     request_stages: Stages
     """Stages of `requests`, in the order of its rows."""
-    path: PathTables | None = None
+    path: "PathTables | None" = None
     """As `Lifecycles.path`."""
-    sites: SiteTables | None = None
+    sites: "SiteTables | None" = None
     """As `Lifecycles.sites`; set by the pipeline."""
 
     @property

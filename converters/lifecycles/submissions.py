@@ -7,7 +7,7 @@ import numpy as np
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import full_time
-from biotrail.converters.events.path_tables import PATH
+from biotrail.converters.events.path_column import PATH
 from biotrail.converters.events.submission_tables import BioRequests, RequestEnds, Submissions
 from biotrail.converters.events.tables import I64
 from biotrail.recorder.schema.records import Kind

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -20,6 +19,7 @@ from biotrail.converters.events.tables import (
 )
 
 if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import PathTables
     from biotrail.converters.lifecycles.result import Result
 
 T = TypeVar("T", "Lifecycles", "Result")
@@ -52,8 +52,8 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
 
 
 def _path_of(
-    path: PathTables | None, bios: I64, requests: I64, open_bios: I64
-) -> PathTables | None:
+    path: "PathTables | None", bios: I64, requests: I64, open_bios: I64
+) -> "PathTables | None":
     """Return a copy of the tables with the bios, requests and open bios of these numbers alone.
 
     All calls and waits stay. None for None.

@@ -6,31 +6,24 @@ when their life is over: the records of the path beside a Q or C, and those of c
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.path import ROWS
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, NEVER, Bios
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.account import Account, Pairing, kind_counts
-from biotrail.converters.lifecycles.path import (
-    bio_paths,
-    driver_steps,
-    held_bios,
-    interrupts,
-    no_tables,
-    rows_of_path,
-)
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED, Histories, Owners, Result
-from biotrail.converters.lifecycles.submissions import bio_requests
-from biotrail.converters.lifecycles.submitters import waiter_rows
 from biotrail.converters.match.tables import Matcher, Rows
 from biotrail.recorder.schema.records import Kind
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import PathTables
 
 LATE = int(np.iinfo(np.int64).max)
 
@@ -227,31 +220,32 @@ class MatchingBuilder:
         """As `Matcher.pairing`."""
         return self._matcher.pairing
 
-    def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> PathTables | None:
+    def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> "PathTables | None":
         """Return the window's tables of the path; sets `whom` of its bios. None: it has none."""
-        path = rows_of_path(fresh, self._tasks)
-        if path is None:
-            if self._kept.path is None:
-                return None
-            path = no_tables(self._tasks)
+        if fresh.path is None and self._kept.path is None and not len(fresh.rows(*ROWS)):
+            return None
+        from biotrail.converters.lifecycles import path as of_path
+        from biotrail.converters.lifecycles.submissions import bio_requests
+
+        path = of_path.rows_of_path(fresh, self._tasks) or of_path.no_tables(self._tasks)
         asked = [_asked(rows), _asked(still)]
         events = behind.at(np.concatenate(asked))
         if events.path is None:
             return path
         ended, flying = _places(events, rows.queued_at), _places(events, still.queued_at)
-        rows.bios.whom[:] = waiter_rows(events, ended, rows.bios.queue, self._tasks)
-        still.bios.whom[:] = waiter_rows(events, flying, still.bios.queue, self._tasks)
+        rows.bios.whom[:] = of_path.waiter_rows(events, ended, rows.bios.queue, self._tasks)
+        still.bios.whom[:] = of_path.waiter_rows(events, flying, still.bios.queue, self._tasks)
         number, request = rows.bios.number, rows.requests.number
         completed = _places(events, rows.completed_at)
         return replace(
             path,
-            bios=bio_paths(events, number, ended),
-            interrupts=interrupts(events, request, completed),
-            steps=driver_steps(events, request, completed, rows.requests.start),
-            open_bios=bio_paths(events, still.bios.number, flying),
+            bios=of_path.bio_paths(events, number, ended),
+            interrupts=of_path.interrupts(events, request, completed),
+            steps=of_path.driver_steps(events, request, completed, rows.requests.start),
+            open_bios=of_path.bio_paths(events, still.bios.number, flying),
             bio_requests=bio_requests(events, (number, ended), (still.bios.number, flying)),
-            held=held_bios(events, self._tasks, number, ended),
-            open_held=held_bios(events, self._tasks, still.bios.number, flying),
+            held=of_path.held_bios(events, self._tasks, number, ended),
+            open_held=of_path.held_bios(events, self._tasks, still.bios.number, flying),
         )
 
     def _keep(self, behind: Behind, still: Rows, has_path: bool) -> None:

@@ -11,14 +11,37 @@ import numpy as np
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I64, NEVER, U8, Bios, Bool, Edges, Requests, Stages
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    U8,
+    Bios,
+    Bool,
+    Edges,
+    PageKind,
+    Requests,
+    Stages,
+)
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.lifecycles.operations import request_kinds
-from biotrail.converters.lifecycles.submitters import PAGE_KINDS
 from biotrail.converters.match import rules
 from biotrail.converters.sites.tables import follows
-from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID
+from biotrail.recorder.schema.records import (
+    FIRST_UNKNOWN_TID,
+    Q_FLAG_DEVICE,
+    Q_FLAG_FILE,
+    Q_FLAG_SWAP,
+)
+
+PAGE_KINDS = np.zeros(256, dtype=np.uint8)
+"""PageKind by the flags of a Q; these have one of the three at most."""
+for _flag, _kind in (
+    (Q_FLAG_FILE, PageKind.FILE),
+    (Q_FLAG_DEVICE, PageKind.DEVICE),
+    (Q_FLAG_SWAP, PageKind.SWAP),
+):
+    PAGE_KINDS[(np.arange(256) & _flag) != 0] = _kind
 
 machine = import_module("biotrail.converters.match.compiled")  # a module without a source
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.tables import NEVER, PageKind
 from biotrail.converters.lifecycles.purposes import Purpose, purposes
 from biotrail.recorder.host import cgroups

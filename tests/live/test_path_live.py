@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader

@@ -16,7 +16,6 @@ from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace,
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import Choice, Who
 from biotrail.converters.analysis.choosing.outcomes import ANY, Finder, Outcome, Wish
-from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
@@ -75,7 +74,9 @@ def _ns(text: str) -> int:
         raise ValueError(text) from error
 
 
-if TYPE_CHECKING:  # generic in click 8.2 and later only
+if TYPE_CHECKING:  # ParamType is generic in click 8.2 and later only
+    from biotrail.converters.analysis.choosing.select import Selection
+
     _MomentType = click.ParamType[Moment]
 else:
     _MomentType = click.ParamType
@@ -272,12 +273,13 @@ class Opened:
     """A trace of the chosen time, and the choice of I/Os in it."""
 
     trace: Trace
-    selection: Selection
+    selection: "Selection | None"
+    """None: I/Os are chosen by time alone."""
     cut: Cut = field(default_factory=Cut)
 
     def chosen(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield the trace's windows with the chosen I/Os only; counts them in `selection`."""
-        return self.selection.of(windows) if self.cut.chooses else iter(windows)
+        return iter(windows) if self.selection is None else self.selection.of(windows)
 
     def lines(self) -> list[str]:
         """Return lines that say what was chosen and how much of the log was read for it.
@@ -291,9 +293,9 @@ class Opened:
 
         It also says how many were left out because their thread or process is not known.
         """
-        counts = self.selection.counts
-        if not self.cut.chooses:
+        if self.selection is None:
             return []
+        counts = self.selection.counts
         chosen = f"{units.count(counts.chosen)} of {units.plural(counts.bios, 'bio')}"
         pairs = f"{units.count(counts.chosen_pairs)} of {units.plural(counts.pairs, 'pair')}"
         shown = [pairs] if counts.pairs else []
@@ -350,7 +352,11 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     if cut.wish != ANYHOW:
         outcome = _find(cut, limited())
     trace = limited()
-    return Opened(trace, Selection(cut.choice(trace.context), outcome), cut)
+    if not cut.chooses:
+        return Opened(trace, None, cut)
+    from biotrail.converters.analysis.choosing import select
+
+    return Opened(trace, select.Selection(cut.choice(trace.context), outcome), cut)
 
 
 def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:

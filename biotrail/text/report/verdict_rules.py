@@ -13,6 +13,7 @@ from typing import Any
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tails import Tail
 from biotrail.converters.analysis.report.tree import OperationReport, Report
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.titles import called
 from biotrail.text import tallies, units
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
@@ -66,6 +67,7 @@ PURPOSES = {
     ),
 }
 """Purposes that are spoken of: words, and what to look at next."""
+CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
 
 
 def _no_io(report: Report) -> Found | None:
@@ -125,19 +127,10 @@ def _hangs(report: Report) -> Found | None:
     return text, next_ + "What is missing, if it was only not seen to complete", figures
 
 
-def _waits(report: Report) -> Found | None:
-    """As `verdict_waits.waits`, of a recording with calls that waited."""
-    if not report.callers:
-        return None
-
-    return waits(report)
-
-
 def _held(report: Report) -> Found | None:
     """Limits have HELD_SHARE of what calls waited; without waits: HELD_SHARE of the bios."""
     if not report.held:
         return None
-    from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
     from biotrail.text.report.path import length_text
 
     one = report.held[0]
@@ -149,8 +142,7 @@ def _held(report: Report) -> Found | None:
         if device.device == one.device and operation_name(each) == one.operation
     )
     waited = sum(wait.time.sum for wait in report.waits)
-    limit = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
-    ns = sum(wait.time.sum for wait in report.waits if wait.reason == limit)
+    ns = sum(wait.time.sum for wait in report.waits if wait.reason == CGROUP_LIMIT)
     share = ns / waited if waited else one.bios / max(of, 1)
     if share < HELD_SHARE:
         return None
@@ -560,7 +552,7 @@ class Rule:
 RULES = (
     Rule("no-io", _no_io),
     Rule("hangs", _hangs),
-    Rule("waits", _waits),
+    Rule("waits", waits),
     Rule("blame", _blamed),
     Rule("held", _held),
     Rule("purpose", _purpose),

@@ -193,8 +193,9 @@ def weights(bases: Bases, served: Served) -> I64:
     """Return how heavy each request's time weighs, by the base of its class: (n,)."""
     slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
     unit = max(slowest / _MOST_WEIGHT, 1.0)
-    scaled = [one[DEVICE][0] / unit for one in bases.of_log.values()]
-    usual = max(int(np.median(scaled)) if scaled else 1, 1)
+    scaled = sorted(one[DEVICE][0] / unit for one in bases.of_log.values()) or [1.0]
+    # The median; np.median would import numpy.ma.
+    usual = max(int((scaled[(len(scaled) - 1) // 2] + scaled[len(scaled) // 2]) / 2), 1)
     of = {kind: max(round(one[DEVICE][0] / unit), 1) for kind, one in bases.of_log.items()}
     return looked_up(of, served.kind, usual)
 

@@ -4,12 +4,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.path_tables import Calls, Waits
-from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     U32,
     Bios,
@@ -20,6 +19,10 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.lifecycles.operations import asks_flush, operations
 from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
 from biotrail.recorder.schema.errors import ConversionError
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import Calls, Waits
+    from biotrail.converters.events.site_tables import Pairs
 
 __all__ = ["Choice", "asks_flush", "device_named", "operations"]
 NO_FILES = "this log does not say which files I/O is of: record again with biotrail record --files"
@@ -79,7 +82,7 @@ class Who:
             chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
         return chosen
 
-    def of_threads(self, table: Bios | Calls | Waits, tasks: Tasks) -> Bool:
+    def of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
         """Mark the rows whose thread matches `pids` and `comms`: bool (n,), by row of `table`.
 
         Both have to match if both are set, by the rules of `mask`; cgroups are not looked at.
@@ -93,7 +96,7 @@ class Who:
             chosen[queued] |= self._of_threads(theirs, tasks)
         return chosen
 
-    def _of_threads(self, table: Bios | Calls | Waits, tasks: Tasks) -> Bool:
+    def _of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
         """As `of_threads`, by the threads of `table.task` alone."""
         chosen = np.ones(len(table), dtype=np.bool_)
         if self.pids:
@@ -104,7 +107,7 @@ class Who:
             chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
         return chosen
 
-    def of_processes(self, table: Bios | Calls | Waits | Pairs, tasks: Tasks) -> Bool:
+    def of_processes(self, table: "Bios | Calls | Waits | Pairs", tasks: Tasks) -> Bool:
         """Mark the rows whose thread is of a process of `pids`: bool (n,), by row of `table`.
 
         Where the thread's process is not known (`table.task` is -1), its own id has to match.
@@ -156,7 +159,7 @@ class Who:
 ANYBODY = Who()
 
 
-def _of_tasks(chosen: Bool, table: Bios | Calls | Waits | Pairs) -> Bool:
+def _of_tasks(chosen: Bool, table: "Bios | Calls | Waits | Pairs") -> Bool:
     """Mark the rows (n,) whose `task` is an index that `chosen` (m,) marks; -1 is never marked."""
     if not len(chosen):
         return np.zeros(len(table), dtype=np.bool_)

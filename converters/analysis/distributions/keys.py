@@ -17,7 +17,7 @@ from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.files import OTHER_DEV, File
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.tables import (
     I64,
     NO_CPU,

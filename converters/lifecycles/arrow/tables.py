@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.drivers import DRIVERS
-from biotrail.converters.events.path_tables import NO_CALL, BioPaths, Calls, DriverSteps, Waits
+from biotrail.converters.events.path_column import NO_CALL
+from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, Waits
 from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.events.tables import (
     I64,

@@ -408,3 +408,18 @@ def test_an_ignored_signal_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_report_of_the_block_layer_imports_neither_paths_nor_what_was_not_asked_for() -> None:
+    # GIVEN a log of the block layer alone WHEN it is reported
+    modules = imported_by("report", str(LOG))
+    # THEN neither the tables of other logs nor other options' modules were imported
+    converters = "biotrail.converters"
+    others = (
+        *(f"{converters}.analysis.{name}" for name in ("blame.blame", "slow", "guests", "diff")),
+        *(f"{converters}.{name}" for name in ("calls.division", "submissions", "sites.joining")),
+        *(f"{converters}.analysis.report.{name}" for name in ("calls", "path", "pairs")),
+        *(f"{converters}.inputs.{name}" for name in ("blktrace", "blkparse", "ftrace", "lttng")),
+        *(f"{converters}.{name}" for name in ("events.path_tables", "clocks.alignment")),
+    )
+    assert below(modules, (*others, "numpy.ma")) == []

@@ -94,7 +94,7 @@ class Completions:
             # An interrupt raised for an earlier request can be all that the CPU still knows.
             ordered = (times != NEVER).all(axis=0) & (np.diff(times, axis=0) >= 0).all(axis=0)
             divided = ordered & (requests.requeues == 0)
-            for dev in np.unique(requests.dev[way == code]).tolist():
+            for dev in names_of(requests.dev[way == code]).tolist():
                 rows = np.flatnonzero((way == code) & (requests.dev == dev))
                 found = self._ways.setdefault((dev, code), Way())
                 found.add(code, times[:, rows], np.flatnonzero(divided[rows]))

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +15,13 @@ from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import HeldBios
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles, Tasks
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import HeldBios
 
 
 @dataclass
@@ -55,7 +59,7 @@ class Hanging:
         self._names.take(window.tasks)
         bios = window.bios
         ended = np.flatnonzero(bios.complete != NEVER)
-        for dev in np.unique(bios.dev[ended]).tolist():
+        for dev in names_of(bios.dev[ended]).tolist():
             last = int(bios.complete[ended[bios.dev[ended] == dev]].max())
             self._done[dev] = max(last, self._done.get(dev, NEVER))
         rows = np.flatnonzero(under_way(bios) & ~bios.own)
@@ -166,7 +170,7 @@ class HeldByLimit:
             rows = np.flatnonzero(at.reshape(-1) == place)
             self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
 
-    def _add(self, one: _Held, held: HeldBios, tasks: Tasks) -> None:
+    def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
         """Add held bios of one key. The limit shown is the last one, as it may be changed."""
         one.bios += len(held)
         one.several += int((held.limits > 1).sum())

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import (
-    NO_CALL,
     BioPaths,
     DriverSteps,
     HeldBios,

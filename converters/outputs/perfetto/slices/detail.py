@@ -8,7 +8,7 @@ import numpy as np
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.tables import (
     I64,
     NEVER,

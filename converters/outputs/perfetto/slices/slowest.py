@@ -10,7 +10,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.tables import (
     I64,
     STAGE_NAMES,

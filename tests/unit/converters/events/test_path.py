@@ -9,8 +9,7 @@ import pytest
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import attach_path, full_time
-from biotrail.converters.events.path_column import PathColumn, unknown
-from biotrail.converters.events.path_tables import NO_CALL, NO_PATH
+from biotrail.converters.events.path_column import NO_CALL, NO_PATH, PathColumn, unknown
 from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace

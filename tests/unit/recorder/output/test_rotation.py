@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
