@@ -61,8 +61,8 @@ class Source:
             end = self._stream.seek(0, os.SEEK_END)
         except OSError as error:  # a file of /proc
             raise LogFormatError(
-                f"{self.name}: is no log: its size cannot be found ({error.strerror}); give a "
-                "file that `biotrail record` wrote"
+                f"{self.name}: not a biotrail log: its size cannot be found ({error.strerror}); "
+                "give a file that `biotrail record` wrote"
             ) from error
         return max(0, end - self._base)
 

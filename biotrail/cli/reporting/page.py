@@ -60,7 +60,7 @@ def write(
 def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]:
     """Return the page's data, from two passes: the second looks around the slowest I/Os.
 
-    again: opens the whole trace from its beginning. cut: without a choice by outcome (`wish`).
+    again: opens the whole trace from its beginning. cut: without a choice by outcome (`wanted`).
     """
     limited = limiting(again, cut)
     trace = limited()

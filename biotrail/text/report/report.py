@@ -41,7 +41,7 @@ from biotrail.text.report.cells import (
     work,
 )
 from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report.pairs import pair_parts
+from biotrail.text.report.pair_tables import pair_parts
 from biotrail.text.report.path import (
     call_groups,
     calls,
@@ -169,8 +169,8 @@ def _head(report: Report) -> list[str]:
         )
     if tries := total.counters["tries"]:
         found.append(
-            f"{tallies.tries_text(tries)}, of {units.size(total.counters['tried_bytes'])}: beside "
-            "the bios, not among them"
+            f"{tallies.failed_nowait_text(tries)}, of {units.size(total.counters['tried_bytes'])}: "
+            "beside the bios, not among them"
         )
     known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
     if known:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from biotrail.converters.analysis.guests.sides import Side
+from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
 from biotrail.converters.analysis.slow.surroundings import Group, Moment, Surroundings
@@ -504,7 +504,7 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
         held = units.plural(counts.held, "I/O was", "I/Os were")
         yield f"{held} held by a cgroup's limit before being queued: that is no part of these times"
     if counts.tries:
-        yield f"{tallies.tries_text(counts.tries)} left out"
+        yield f"{tallies.failed_nowait_text(counts.tries)} left out"
     longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)
     if shown > 1 and longest:
         stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())

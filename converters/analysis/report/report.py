@@ -47,7 +47,7 @@ from biotrail.converters.analysis.report.devices.held import Hanging, HeldByLimi
 from biotrail.converters.analysis.report.devices.purposes import Purposes
 from biotrail.converters.analysis.report.devices.ready import Ready
 from biotrail.converters.analysis.report.devices.stacked import Stacked
-from biotrail.converters.analysis.report.pairs import PairFigures
+from biotrail.converters.analysis.report.pair_figures import PairFigures
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,

@@ -51,9 +51,9 @@ class SlowestEach:
         """Add the I/Os of one window to the slowest of all, and of each device and operation.
 
         Of each device and operation the OF_EACH slowest chosen bios are kept, also those too fast
-        or not failed for `wanted`; NOWAIT tries and bios of unknown duration never are. Of a new
-        device and operation nothing is kept if there are MOST_EACH already. result: what the
-        window's tables were made from, with the events.
+        or not failed for `wanted`; failed NOWAIT attempts and bios of unknown duration never are.
+        Of a new device and operation nothing is kept if there are MOST_EACH already. result: what
+        the window's tables were made from, with the events.
         """
         self.all.watch(result, window)
         bios = window.bios

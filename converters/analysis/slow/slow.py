@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.outcomes import tries
-from biotrail.converters.analysis.guests.sides import Side
+from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import (
     HANGS_NS,
     IO,
@@ -63,7 +63,7 @@ class Counts:
     held: int = 0
     """I/Os of these that a cgroup's limit held before their Q, which is no part of a duration."""
     tries: int = 0
-    """NOWAIT tries that failed at once; not counted in the other numbers."""
+    """Failed NOWAIT attempts; not counted in the other numbers."""
 
 
 MOST_LIVES = 20
@@ -233,8 +233,8 @@ class Slowest:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         An I/O is looked at if `choice` has it and, with `whole_families`, if it has no parent (bio
-        of an upper device that it works for); NOWAIT tries are only counted. It matches if its
-        duration is known (Q to C; in flight when the log ends: until then) or, with
+        of an upper device that it works for); failed NOWAIT attempts are only counted. It matches
+        if its duration is known (Q to C; in flight when the log ends: until then) or, with
         `wanted.failed`, if it failed instead (a duration not known is then 0), and took
         `wanted.over` ns or more; not with its completion in doubt. Of those the `wanted.top`
         longest so far are kept, among equals the least numbers. Changes counts, found and devices.
@@ -247,7 +247,7 @@ class Slowest:
         chosen = self.choice.mask(bios, window.tasks)
         if self.whole_families:
             chosen &= bios.parent == NEVER
-        tried = chosen & tries(self._context, bios)
+        tried = chosen & failed_nowait(self._context, bios)
         self.counts.tries += int(tried.sum())
         chosen &= ~tried
         waited, known = _waits(bios, self._end)

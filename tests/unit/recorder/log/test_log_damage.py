@@ -247,5 +247,5 @@ def test_damaged_windows_end_with_the_log() -> None:
 def test_a_file_whose_end_cannot_be_found_is_no_log() -> None:
     # GIVEN a file of /proc, which has no size
     # WHEN it is read as a log  THEN the message names it
-    with pytest.raises(LogFormatError, match=r"^/proc/version: is no log: .* give a file"):
+    with pytest.raises(LogFormatError, match=r"^/proc/version: not a biotrail log: .* give a file"):
         LogReader("/proc/version")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.bases import Bases
-from biotrail.converters.analysis.blame.blame import Asked, First
+from biotrail.converters.analysis.blame.blame import BlameOptions, First
 from biotrail.converters.analysis.blame.online import Online, Row, Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Kind, Part
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -31,7 +31,7 @@ QUICK = settings(
 def bases_of(path: Path, window: int) -> Bases:
     """The bases of the whole log, which `blame` uses; windows give classes their numbers."""
     trace = Trace(path)
-    first = First(trace.context, Choice(trace.context), Asked(("process", "process")))
+    first = First(trace.context, Choice(trace.context), BlameOptions(("process", "process")))
     for one in trace.lifecycles(window, small=True):
         first.add(one)
     first.finish()

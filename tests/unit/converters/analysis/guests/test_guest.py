@@ -41,7 +41,7 @@ def joined(
 def stages(found: Guest) -> list[list[int]]:
     """In the order of the transfers."""
     (disk,) = found.disks
-    return disk.links.stages[np.argsort(disk.asked.issue)].tolist()
+    return disk.links.stages[np.argsort(disk.requests.issue)].tolist()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_requests_and_stages_are_those_of_the_truth(tmp_path: Path, clock: Clock
     assert (disk.links.unlinked == Unlinked.LINKED).all()
     assert (disk.links.certainty == Certainty.EXACT).all()
     edges = disk.links.edges
-    assert (disk.asked.sector[edges.request] == disk.served.sector[edges.bio]).all()
+    assert (disk.requests.sector[edges.request] == disk.served.sector[edges.bio]).all()
     # AND the stages are the truth's, as far as the clocks' bound
     line = found.agreement.fit.line
     assert 0 < line.within < 30 * MICROSECOND
@@ -91,7 +91,7 @@ def test_a_request_that_the_host_splits_has_several_bios(tmp_path: Path) -> None
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, moved).disks
     # THEN it is linked to both, and its host stage is from the first Q to the last C
-    row = int(np.flatnonzero(disk.asked.sectors == 64)[0])
+    row = int(np.flatnonzero(disk.requests.sectors == 64)[0])
     edges = disk.links.edges.take(disk.links.edges.request == row)
     assert sorted(edges.sectors.tolist()) == [24, 40]
     assert disk.links.certainty[row] == Certainty.EXACT
@@ -107,7 +107,7 @@ def test_neighbours_that_the_hypervisor_merges_share_a_bio(tmp_path: Path) -> No
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, moved).disks
     # THEN both are linked to it, each with its sectors
-    rows = np.flatnonzero(disk.asked.sector >= 1 << 21)
+    rows = np.flatnonzero(disk.requests.sector >= 1 << 21)
     edges = disk.links.edges.take(np.isin(disk.links.edges.request, rows))
     assert len(rows) == 2
     assert len(set(edges.bio.tolist())) == 1
@@ -135,7 +135,7 @@ def test_requests_outside_of_the_hosts_recording_are_named(tmp_path: Path) -> No
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, [*transfers(50), *late]).disks
     # THEN these are said to be outside of it
-    assert (disk.links.unlinked[disk.asked.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
+    assert (disk.links.unlinked[disk.requests.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
 
 
 def test_requests_in_a_loss_of_the_host_are_named(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_two_requests_for_one_sector_at_once_are_ambiguous(tmp_path: Path) -> No
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, moved).disks
     # THEN which bio is whose is said to be open
-    rows = disk.asked.sector == 1 << 21
+    rows = disk.requests.sector == 1 << 21
     assert (disk.links.certainty[rows] == Certainty.AMBIGUOUS).any()
     assert (disk.links.certainty[~rows] == Certainty.EXACT).all()
 
@@ -273,5 +273,5 @@ def test_bios_of_workers_in_other_cgroups_are_no_guests(tmp_path: Path, cgroup: 
     moved[7] = replace(moved[7], cgroup=cgroup, **WORKER)
     # WHEN they are joined  THEN the worker's bio is not the process's
     (disk,) = joined(tmp_path, moved).disks
-    unlinked = disk.links.unlinked[np.argsort(disk.asked.issue)]
+    unlinked = disk.links.unlinked[np.argsort(disk.requests.issue)]
     assert np.flatnonzero(unlinked != Unlinked.LINKED).tolist() == [7]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biotrail.converters.analysis.guests.disk_requests import READ, HostBios
 from biotrail.converters.analysis.guests.image import read_mapping
-from biotrail.converters.analysis.guests.sides import READ, Served
 from biotrail.recorder.schema.errors import ConversionError
 
 QCOW2 = """[{ "start": 0, "length": 1048576, "depth": 0, "present": false, "zero": true, "data": false},
@@ -23,13 +23,13 @@ disk.img: 2 extents found
 """
 
 
-def bios(*places: tuple[int, int]) -> Served:
+def bios(*places: tuple[int, int]) -> HostBios:
     """Bios at these (sector, sectors) of the device, numbered from 0."""
     table = np.array(places, dtype=np.int64).reshape(-1, 2)
     number = np.arange(len(table))
     zero = np.zeros(len(table), dtype=np.int64)
     dev = zero.astype(np.uint32)
-    return Served(
+    return HostBios(
         number,
         dev,
         dev,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.slow.pairs import SlowestPairs, SlowPair
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs, SlowPair
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table
