@@ -107,7 +107,6 @@ def _place(context: Context, found: Distribution, code: int, text: str) -> tuple
 
 
 def _head(context: Context, found: Distribution, code: int, text: str) -> str:
-    """Return the line above a group's histogram."""
     if found.question.measure == Measure.PAIRS:
         names = found.pair_names
         by = f", {names.fact(code, 'by')} = {text}" if text else ""

@@ -32,7 +32,6 @@ def parts_of_all(found: Sequence[Found], top: int, width: int) -> Iterator[Rende
 
 
 def _table(rows: Sequence[tuple[str, Trace, SlowPair]], width: int) -> RenderableType:
-    """Return the table of pairs."""
     several = any(label for label, _, _ in rows)
     columns = [
         *([Column("recording", left=True)] if several else []),

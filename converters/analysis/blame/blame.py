@@ -576,7 +576,6 @@ class Second(_Pass):
 
 
 def _none() -> Served:
-    """Return a table of requests without rows."""
     none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
     return Served(none, none, none, none, none, none, none, no, none)
 

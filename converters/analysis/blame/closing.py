@@ -85,7 +85,6 @@ class _Culprit:
 
 
 def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
-    """Return the victim of a row of the sums."""
     names, cells = second.learned.names, second.sums.cells[row]
     slots = len(names.slots)
     own = names.own[row].astype(bool)

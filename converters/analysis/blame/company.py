@@ -53,7 +53,6 @@ class Classes:
     """Numbers of classes of I/O: device, operation, size rounded up to a power of 2, flushes."""
 
     def __init__(self, context: Context, most: int = MOST_CLASSES) -> None:
-        """Start without classes. context: the log's."""
         self.numbers: dict[int, int] = {}
         self._most = most
         self._preflush = np.uint32(context.flag_mask("PREFLUSH"))

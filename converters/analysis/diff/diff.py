@@ -227,7 +227,6 @@ def _stage_name(of: str, stage: Stage | None) -> str:
 
 
 def _both(a: Named, b: Named) -> Iterator[tuple[str, Estimate, Estimate]]:
-    """Yield (name, A's estimate, B's estimate) for each name; both have the same names."""
     for name in a:
         yield name, a[name], b[name]
 

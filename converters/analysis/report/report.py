@@ -41,12 +41,10 @@ from biotrail.converters.analysis.report.calls.calls import OF_CALLS, CallsByGro
 from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
 from biotrail.converters.analysis.report.devices.completions import Completions, Drivers
-from biotrail.converters.analysis.report.devices.devices import Device, Devices
+from biotrail.converters.analysis.report.devices.devices import Device, Devices, Purposes, Stacked
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
 from biotrail.converters.analysis.report.devices.held import Hanging, HeldByLimit
-from biotrail.converters.analysis.report.devices.purposes import Purposes
 from biotrail.converters.analysis.report.devices.ready import Ready
-from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.pair_figures import PairFigures
 from biotrail.converters.analysis.report.summaries import (
     device_report,

@@ -127,10 +127,10 @@ def _in_flight(begin: I64, end: I64, size: I64, times: I64) -> I64:
 
     begin, end: ns (n,) of each I/O; size: its bytes (n,). times: ns (m,), as the result.
     """
-    return _until(begin, size, times) - _until(end, size, times)
+    return bytes_until(begin, size, times) - bytes_until(end, size, times)
 
 
-def _until(at: I64, size: I64, times: I64) -> I64:
+def bytes_until(at: I64, size: I64, times: I64) -> I64:
     """Return, at each time (m,), the sum of the sizes with `at` (n,) not after that time."""
     order = np.argsort(at)
     sums = np.concatenate([[0], np.cumsum(size[order])])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.devices.devices import Stacked
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
