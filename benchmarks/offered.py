@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0 or min(arguments.rates) <= 0:
-        parser.error("--rounds, --seconds and --rates are to be more than 0")
+        parser.error("--rounds, --seconds and --rates are to be greater than 0")
     if arguments.directory is None and SHM.is_dir():
         arguments.directory = SHM
     return arguments

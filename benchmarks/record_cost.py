@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"there is no load {', '.join(sorted(unknown))}: choose of {', '.join(names)}")
     if arguments.slices < 1 or arguments.seconds <= 0:
-        parser.error("--slices and --seconds are to be more than 0")
+        parser.error("--slices and --seconds are to be greater than 0")
     if arguments.quick:
         vars(arguments).update(QUICK)
     return arguments

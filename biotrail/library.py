@@ -206,5 +206,4 @@ class Recording:
 
 
 def _joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return the tables as one, in their order, with dictionaries unified."""
     return cast(pa.Table, pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries())

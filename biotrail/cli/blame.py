@@ -11,7 +11,7 @@ from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import logs_argument, of_each, recordings
-from biotrail.converters.analysis.blame.blame import Asked
+from biotrail.converters.analysis.blame.blame import BlameOptions
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.figures import as_json
@@ -87,14 +87,14 @@ def command(
     biotrail blame --from 10s --to 20s --by cgroup disk.biotrail
     biotrail blame --json disk.biotrail | jq '.victims[] | [.name, .parts]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    asked = Asked(
+    options = BlameOptions(
         (victim_by or by, culprit_by or by),
         tuple(map(values.as_read, victims)),
         tuple(map(values.as_read, culprits)),
     )
     with recordings(logs, reading, twice=True) as given:
         several = len(given) > 1
-        found = of_each(given, lambda one: Blaming(one.again, cut, asked).finish())
+        found = of_each(given, lambda one: Blaming(one.again, cut, options).finish())
     if as_json:
         each = [one.marked(_facts(*blamed, cut)) for one, blamed in found]
         whole = {"format": FORMAT, "recordings": each}

@@ -174,7 +174,7 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
     """Write the windows as an OTF2 archive, the directory `target`, with OTF2_ANCHOR in it.
 
     force: replace a directory that is such an archive. The result's `notes` says how many
-    operations were cancelled for want of a completion, and times moved into order.
+    operations were cancelled because their completion was not recorded, and times moved into order.
     Raises TraceError; the directory then stays as it was.
     """
     from biotrail.converters.outputs.otf2 import convert as otf2

@@ -25,7 +25,7 @@ from biotrail.cli.options.recordings import (
     recordings,
     timeline_lines,
 )
-from biotrail.converters.analysis.choosing.outcomes import Wish
+from biotrail.converters.analysis.choosing.outcomes import OutcomeFilter
 from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import FORMAT, Report
@@ -100,7 +100,7 @@ class ReportOptions:
             raise click.UsageError("--json and --csv: give one of them")
         if self.as_csv and self.blame is not None:
             raise click.UsageError("--blame has no lines in CSV: use --json")
-        if self.blame is not None and self.cut.wish != Wish():
+        if self.blame is not None and self.cut.wanted != OutcomeFilter():
             raise click.UsageError(
                 "--blame tells of all I/O, however it went: leave out --slower-than, --slowest, "
                 "--failed"
@@ -111,7 +111,7 @@ class ReportOptions:
     def _check_page(self) -> None:
         """Raise click.UsageError for options that --html cannot have, or a choice by outcome.
 
-        Outcomes are how long an I/O took and whether it failed (`cut.wish`).
+        Outcomes are how long an I/O took and whether it failed (`cut.wanted`).
         """
         if (
             self.by
@@ -125,7 +125,7 @@ class ReportOptions:
                 "--html has all groups, and intervals of its own: leave out --by, --interval, "
                 "--sort, --limit, --json and --csv"
             )
-        if self.cut.wish != Wish():
+        if self.cut.wanted != OutcomeFilter():
             raise click.UsageError(
                 "--html reports all I/O, however it went: leave out --slower-than, --slowest, "
                 "--failed"

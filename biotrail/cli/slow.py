@@ -40,8 +40,8 @@ from biotrail.text.columns import console
 from biotrail.text.printing import say, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import calls as slow_calls_text
-from biotrail.text.slow import pairs as slow_pairs_text
 from biotrail.text.slow import slow as slow_text
+from biotrail.text.slow import slow_pairs as slow_pairs_text
 from biotrail.text.slow.slow import MOST, Detail
 
 USUAL = 20

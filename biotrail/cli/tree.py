@@ -198,7 +198,7 @@ class _Number(_IntType):
         except ValueError:
             number = -1
         if not 0 <= number < 1 << 64:
-            self.fail(f"{value!r} is no number: write 2048, or 0xffff9b6f83a40000", param, ctx)
+            self.fail(f"{value!r} is not a number: write 2048, or 0xffff9b6f83a40000", param, ctx)
         return number
 
 

@@ -209,13 +209,11 @@ def _sentences(victims: Sequence[Victim], of_operations: bool) -> list[str]:
 
 
 def _is_unknown(victim: Victim) -> bool:
-    """Return whether a tenth or more of a victim's time is UNKNOWN."""
     unknown = sum(part.wait_ns for part in victim.parts if part.kind == Kind.UNKNOWN)
     return unknown >= _TOLD * victim.wait_ns > 0
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -250,7 +248,6 @@ def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
 
 
 def _ios(operation: str) -> str:
-    """Return an operation's plural."""
     return {"flush": "flushes", "I/O": "I/O", "discard": "discards"}.get(operation, operation + "s")
 
 
@@ -310,7 +307,6 @@ def _call_sentences(calls: Sequence[CallVictim]) -> list[str]:
 
 
 def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
-    """Return what the figures rest on, and what they lack."""
     found = []
     based = blamed.based
     if total := sum(based.values()):

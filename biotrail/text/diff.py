@@ -137,7 +137,6 @@ def _remarks(side: SideReport, by_runs: bool) -> list[str]:
 
 
 def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
-    """Return the table of one device's figures."""
     rows = [
         _row("(all)", figure)
         for figure in device.figures
@@ -151,7 +150,6 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
 
 
 def _doubtful(device: DeviceDiff) -> list[str]:
-    """Return a line for each operation and side of which latencies are in doubt."""
     return [
         f"{side}: {tallies.doubtful_line(count, every.count, f'of {one.operation}', figures)}"
         for one in device.operations
@@ -266,7 +264,6 @@ def _shown(figure: Figure) -> bool:
 
 
 def _row(operation: str, figure: Figure) -> list[str]:
-    """Return the cells of _COLUMNS."""
     return [
         operation,
         _of(figure),
@@ -319,7 +316,6 @@ def _change(figure: Figure) -> str:
 
 
 def _interval(figure: Figure) -> str:
-    """Return the confidence interval of the change, or why there is none."""
     if figure.differs is None:
         return figure.why or "-"
     if figure.relative_low is not None and figure.relative_high is not None:

@@ -85,7 +85,6 @@ def head(report: FleetReport) -> list[str]:
 
 
 def _operations(report: FleetReport, width: int) -> RenderableType:
-    """Return the table of operations with their latencies."""
     rows = [
         [
             str(one.bios.name["operation"]),
@@ -100,7 +99,6 @@ def _operations(report: FleetReport, width: int) -> RenderableType:
 
 
 def _stages(total: FleetGroup, width: int) -> RenderableType:
-    """Return the table of stages of each operation."""
     rows = [
         row
         for one in total.operations
@@ -231,7 +229,6 @@ def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[Renderabl
 
 
 def _row(one: Deviation) -> list[str]:
-    """Return the cells of an outlier."""
     figure = one.figure
     interval = ""
     if figure.relative_low is not None and figure.relative_high is not None:

@@ -107,7 +107,6 @@ def _place(context: Context, found: Distribution, code: int, text: str) -> tuple
 
 
 def _head(context: Context, found: Distribution, code: int, text: str) -> str:
-    """Return the line above a group's histogram."""
     if found.question.measure == Measure.PAIRS:
         names = found.pair_names
         by = f", {names.fact(code, 'by')} = {text}" if text else ""
@@ -127,7 +126,7 @@ def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
         left = units.plural(found.left_out, "I/O")
         yield f"{left} left out: their queueing or their completion is not in the log"
     if found.tries:
-        yield f"{tallies.tries_text(found.tries)} left out"
+        yield f"{tallies.failed_nowait_text(found.tries)} left out"
     if found.without and found.groups:
         yield f"{units.plural(found.without, 'I/O')} without a stage {found.question.stage}"
     yield from (f"missing: {line}" for line in tallies.loss_lines(trace))

@@ -220,9 +220,9 @@ def own_lines(trace: Trace) -> list[str]:
     return [f"the recorder's own I/O: {what}, {how}"]
 
 
-def tries_text(count: int) -> str:
-    """Return `3 NOWAIT tries that failed at once (AGAIN)`, which tries.py separates from I/Os."""
-    return f"{units.plural(count, 'NOWAIT try', 'NOWAIT tries')} that failed at once (AGAIN)"
+def failed_nowait_text(count: int) -> str:
+    """Return `3 failed NOWAIT attempts (AGAIN)`, as reports and the choice of I/Os count them."""
+    return f"{units.plural(count, 'failed NOWAIT attempt')} (AGAIN)"
 
 
 def as_dict(trace: Trace) -> dict[str, Any]:

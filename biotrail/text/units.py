@@ -74,7 +74,7 @@ class Duration(_FloatType):
             return float(value)
         match = _NUMBER.fullmatch(str(value))
         if match is None or match[2] not in _NS:
-            self.fail(f"{value!r} is no duration: write 10s, 250ms, 5min or 2h", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 10s, 250ms, 5min or 2h", param, ctx)
         seconds = float(Decimal(match[1]) * _NS[match[2]] / 10**9)
         if not self.least <= seconds <= LONGEST:
             least = as_option(self.least) if self.least else "0"
@@ -113,7 +113,7 @@ class Size(_IntType):
         match = _NUMBER.fullmatch(str(value))
         unit = "" if match is None else match[2].upper().removesuffix("IB")
         if match is None or unit not in _BYTES:
-            self.fail(f"{value!r} is no size: write 65536, 512K or 8M", param, ctx)
+            self.fail(f"{value!r} is not a size: write 65536, 512K or 8M", param, ctx)
         exact = Decimal(match[1]) * _BYTES[unit]
         if not self.least <= exact <= self.most:
             self.fail(f"{value!r} is not between {self.least} B and {size(self.most)}", param, ctx)

@@ -76,7 +76,7 @@ class Percent(_FloatType):
         try:
             found = float(str(value).removesuffix("%"))
         except ValueError:
-            self.fail(f"{value!r} is no percentage: write 5 or 2.5%", param, ctx)
+            self.fail(f"{value!r} is not a percentage: write 5 or 2.5%", param, ctx)
         if not self.least <= found <= self.most:  # nor nan, which is not less or more
             self.fail(f"{value!r} is not between {self.least:g} and {self.most:g}", param, ctx)
         return found

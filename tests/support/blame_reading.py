@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from biotrail.converters.analysis.blame import company
-from biotrail.converters.analysis.blame.blame import Asked, First, Second
+from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
 from biotrail.converters.analysis.blame.closing import close
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.blame.tree import Blamed, Kind, Victim
@@ -21,11 +21,11 @@ BY_PROCESS = ("process", "process")
 def blamed(
     path: Path, window: int = WINDOW_EVENTS, by: tuple[str, str] = BY_PROCESS, **more: Any
 ) -> Blamed:
-    asked = Asked(by, **more)
+    options = BlameOptions(by, **more)
 
     def learn(paused: Sequence[dict[str, Any]] = ()) -> First:
         trace = Trace(path)
-        found = First(trace.context, Choice(trace.context), asked, paused)
+        found = First(trace.context, Choice(trace.context), options, paused)
         for one in trace.lifecycles(window, small=True):
             found.add(one)
         found.finish()
@@ -35,7 +35,7 @@ def blamed(
     if (paused := first.again) is not None:
         first = learn(paused)
     trace = Trace(path)
-    second = Second(trace.context, Choice(trace.context), asked, first.close())
+    second = Second(trace.context, Choice(trace.context), options, first.close())
     for one in trace.lifecycles(window, small=True):
         second.add(one)
     second.finish()

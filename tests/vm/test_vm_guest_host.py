@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biotrail.converters.analysis.guests.disk_requests import FLUSHES, READ, WRITE
 from biotrail.converters.analysis.guests.guest import Disk, Guest, join
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.analysis.guests.links import Unlinked
-from biotrail.converters.analysis.guests.sides import FLUSHES, READ, WRITE
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import devices
@@ -176,7 +176,7 @@ def both(
 def test_each_request_of_the_guest_has_its_bios(both: Both) -> None:
     # GIVEN both logs of the loads
     disk = both.disk
-    links, moves = disk.links, np.isin(disk.asked.op, (READ, WRITE, FLUSHES))
+    links, moves = disk.links, np.isin(disk.requests.op, (READ, WRITE, FLUSHES))
     # WHEN the guest's requests are linked
     linked = links.unlinked == Unlinked.LINKED
     # THEN each that moves data, and each flush, has its bios, for certain
@@ -184,7 +184,7 @@ def test_each_request_of_the_guest_has_its_bios(both: Both) -> None:
     assert (links.certainty[linked] == Certainty.EXACT).all()
     # AND they are as many bytes as fio wrote and read
     for op, name in ((READ, "read"), (WRITE, "write")):
-        moved = links.edges.sectors[disk.asked.op[links.edges.request] == op].sum() * 512
+        moved = links.edges.sectors[disk.requests.op[links.edges.request] == op].sum() * 512
         assert moved == sum(load[name]["io_bytes"] for load in both.loads.values())
 
 
@@ -193,7 +193,7 @@ def test_sectors_of_the_guest_are_those_of_the_device(both: Both) -> None:
     disk = both.disk
     edges = disk.links.edges
     edges = edges.take(edges.sectors > 0)
-    asked, served = disk.asked.take(edges.request), disk.served.take(edges.bio)
+    asked, served = disk.requests.take(edges.request), disk.served.take(edges.bio)
     # THEN a raw image's sectors are the virtual disk's: each range lies in both
     begin = np.maximum(asked.sector, served.sector)
     assert (begin + edges.sectors <= asked.sector + asked.sectors).all()
@@ -216,7 +216,7 @@ def test_the_clocks_are_within_a_stated_bound(both: Both) -> None:
 def test_a_delay_of_the_host_is_in_the_hosts_stage(both: Both) -> None:
     # GIVEN a write that waited for the frozen file system below the host's device
     disk = both.disk
-    stages = disk.links.stages[disk.links.timed & (disk.asked.op == WRITE)]
+    stages = disk.links.stages[disk.links.timed & (disk.requests.op == WRITE)]
     # WHEN the slowest write of the guest is looked at
     slowest = stages[stages.sum(axis=1).argmax()]
     # THEN it is as slow as that, and its time is with the host's device
@@ -230,7 +230,7 @@ def test_a_limit_of_the_host_is_in_the_way_to_it(both: Both) -> None:
         pytest.skip("virtual machine: the host has no cgroups that limit I/O")
     # GIVEN reads, one at a time, that a limit of the process's cgroup held on the host
     disk = both.disk
-    stages = disk.links.stages[disk.links.timed & (disk.asked.op == READ)]
+    stages = disk.links.stages[disk.links.timed & (disk.requests.op == READ)]
     # WHEN those with a long way to the host are looked at
     slow = stages[stages[:, 0] > 1_000_000_000 // A_SECOND // 2]
     # THEN they are about as many as were let through at that rate, and their time is on that way:

@@ -93,7 +93,7 @@ class Shipper:
         source = trace.reader
         log_id = str(source.header.get("log_id", ""))
         if not isinstance(source, LogSource) or not log_id:
-            raise NotShippedError(f"{log.path}: is no log of biotrail: not shipped")
+            raise NotShippedError(f"{log.path}: not a biotrail log: not shipped")
         stem = log.name.removesuffix(SUFFIX)
         digits = quote(log_id[:_ID_DIGITS], safe="")
         name = f"{folder_of(trace)}/{stem}-{digits}.parquet"

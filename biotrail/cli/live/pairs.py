@@ -22,7 +22,7 @@ from biotrail.recorder.session.stop import Every, StopRequests
 from biotrail.text import units
 from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.record import closing
-from biotrail.text.sites import pairs as text
+from biotrail.text.sites import pair_latencies as text
 
 _LOOK_NS = 100_000_000
 """Where the kernel does not tell of the command's end (before 5.3): time between two looks."""

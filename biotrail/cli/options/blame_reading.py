@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from biotrail.cli.options.cuts import Cut
-from biotrail.converters.analysis.blame.blame import Asked, Course, First, Second
+from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second
 from biotrail.converters.analysis.blame.closing import by_slot, close
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.distributions.keys import check_recorded
@@ -23,19 +23,19 @@ class Blaming:
     """
 
     def __init__(
-        self, again: Callable[[], Trace], cut: Cut, asked: Asked, *, shown: bool = True
+        self, again: Callable[[], Trace], cut: Cut, options: BlameOptions, *, shown: bool = True
     ) -> None:
         """again: opens the trace from its beginning. cut: chooses victims' I/O; without outcomes.
 
         shown: whether a terminal sees how far reading has come.
         """
-        self._again, self._cut, self._asked, self._shown = again, cut, asked, shown
+        self._again, self._cut, self._options, self._shown = again, cut, options, shown
         self._first: First | None = None
 
     @classmethod
     def by(cls, again: Callable[[], Trace], cut: Cut, by: str, *, shown: bool = True) -> "Blaming":
         """Return one whose victims and culprits are what --blame says."""
-        return cls(again, cut, Asked((by, by)), shown=shown)
+        return cls(again, cut, BlameOptions((by, by)), shown=shown)
 
     def learn(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield all windows of a reading of `trace`, after each was learned of."""
@@ -71,7 +71,7 @@ class Blaming:
         learned = first.close()
         trace = self._cut.limited(self._again())
         second = Second(
-            trace.context, self._cut.choice(trace.context), self._asked, learned, course
+            trace.context, self._cut.choice(trace.context), self._options, learned, course
         )
         with self._reading(trace, "blaming") as windows:
             every = second.watch(windows)
@@ -95,9 +95,9 @@ class Blaming:
 
     def _begun(self, trace: Trace, paused: Sequence[Mapping[str, Any]] = ()) -> First:
         """Return a first pass without windows. Raises ConversionError: the log lacks parties."""
-        for by in self._asked.by:
+        for by in self._options.by:
             check_recorded(by, trace.context)
-        return First(trace.context, self._cut.choice(trace.context), self._asked, paused)
+        return First(trace.context, self._cut.choice(trace.context), self._options, paused)
 
     def _reading(self, trace: Trace, what: str) -> AbstractContextManager[Iterator[Lifecycles]]:
         return progress(trace, what) if self._shown else nullcontext(trace.lifecycles())

@@ -15,7 +15,7 @@ from biotrail.cli.options.gathering import Command, Decorator, with_options
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import Choice, Who
-from biotrail.converters.analysis.choosing.outcomes import ANY, Finder, Outcome, Wish
+from biotrail.converters.analysis.choosing.outcomes import ANY, Finder, Outcome, OutcomeFilter
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
@@ -194,7 +194,7 @@ def _monotonic(trace: Trace, realtime: int) -> int:
     return int(reading["monotonic"]) + realtime - int(reading["realtime"])
 
 
-EVERYBODY, ANYHOW, ALWAYS = Who(), Wish(), Times()
+EVERYBODY, ANYHOW, ALWAYS = Who(), OutcomeFilter(), Times()
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Cut:
     devices: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     who: Who = EVERYBODY
-    wish: Wish = ANYHOW
+    wanted: OutcomeFilter = ANYHOW
     files: tuple[str, ...] = ()
 
     @property
@@ -214,12 +214,12 @@ class Cut:
         return (
             bool(self.devices or self.ops or self.files)
             or self.who != EVERYBODY
-            or self.wish != ANYHOW
+            or self.wanted != ANYHOW
         )
 
     def words(self) -> str:
         """Return the choice of I/Os as options: `--device=sda --op=read`; empty if all are."""
-        who, wish = self.who, self.wish
+        who, wanted = self.who, self.wanted
         given = {
             "device": self.devices,
             "op": self.ops,
@@ -230,14 +230,14 @@ class Cut:
             "unit": who.named.units,
             "container": who.named.containers,
             "pod": who.named.pods,
-            "slower-than": [units.duration(wish.slower_than)] if wish.slower_than else [],
-            "slowest": [wish.slowest] if wish.slowest else [],
+            "slower-than": [units.duration(wanted.slower_than)] if wanted.slower_than else [],
+            "slowest": [wanted.slowest] if wanted.slowest else [],
         }
         found = [f"--{option}={one}" for option, values in given.items() for one in values]
-        return " ".join([*found, *(["--failed"] if wish.failed else [])])
+        return " ".join([*found, *(["--failed"] if wanted.failed else [])])
 
     def choice(self, context: Context) -> Choice:
-        """Return the choice of I/Os by what is known when they are queued: all but `wish`.
+        """Return the choice of I/Os by what is known when they are queued: all but `wanted`.
 
         Raises ConversionError if files are chosen and the log has none.
         """
@@ -265,7 +265,7 @@ class Cut:
 
         So with cgroups: a pipe's log names them behind their first I/O.
         """
-        return self.wish != ANYHOW or self.times.by_end or bool(self.files) or self.who.by_cgroup
+        return self.wanted != ANYHOW or self.times.by_end or bool(self.files) or self.who.by_cgroup
 
 
 @dataclass
@@ -349,7 +349,7 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     """
     limited = limiting(open_new, cut)
     outcome = ANY
-    if cut.wish != ANYHOW:
+    if cut.wanted != ANYHOW:
         outcome = _find(cut, limited())
     trace = limited()
     if not cut.chooses:
@@ -382,7 +382,7 @@ def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
 
 
 def _find(cut: Cut, trace: Trace) -> Outcome:
-    finder = Finder(cut.choice(trace.context), cut.wish)
+    finder = Finder(cut.choice(trace.context), cut.wanted)
     with progress(trace, "choosing", finder.watch) as windows:
         for _ in windows:
             pass
@@ -545,7 +545,7 @@ def _cut(given: dict[str, Any]) -> Cut:
             frozenset(_read(given, "cut_cgroups")),
             NamedCgroups(*(_read(given, f"cut_{one}") for one in ("unit", "container", "pod"))),
         ),
-        Wish(
+        OutcomeFilter(
             nanoseconds(given.get("cut_slower") or 0),
             given.get("cut_slowest") or 0,
             bool(given.get("cut_failed")),

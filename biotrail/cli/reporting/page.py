@@ -19,8 +19,7 @@ from biotrail.converters.analysis.page.data import ROOM, bounded, page_data, sho
 from biotrail.converters.analysis.page.html import page
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.analysis.report.timeline import Timeline
-from biotrail.converters.analysis.slow.each import SlowestEach
-from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.converters.analysis.slow.slow import SlowestEach, Wanted
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.lifecycles.meanings import MEANINGS
 from biotrail.converters.pipeline import Trace
@@ -60,7 +59,7 @@ def write(
 def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]:
     """Return the page's data, from two passes: the second looks around the slowest I/Os.
 
-    again: opens the whole trace from its beginning. cut: without a choice by outcome (`wish`).
+    again: opens the whole trace from its beginning. cut: without a choice by outcome (`wanted`).
     """
     limited = limiting(again, cut)
     trace = limited()

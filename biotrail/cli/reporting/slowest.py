@@ -11,9 +11,9 @@ from biotrail.cli.options.cuts import Opened
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls, check_timed
-from biotrail.converters.analysis.slow.pairs import SlowestPairs
 from biotrail.converters.analysis.slow.slow import Slowest
 from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace

@@ -57,7 +57,6 @@ def arranged(report: Report, order: Order | None) -> Report:
 
 
 def _sorted_device(device: DeviceReport, order: Order) -> DeviceReport:
-    """Return the device with its operations sorted."""
     operations = sorted(device.operations, key=lambda one: -weight(one.bios, order))
     return replace(device, operations=operations)
 

@@ -97,7 +97,6 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 
 def _active(one: DepthReport) -> str:
-    """Return the share of time with anything in flight, or "-"."""
     span = one.active_ns + one.idle_ns
     return f"{100 * one.active_ns / span:.1f} %" if span else NONE
 

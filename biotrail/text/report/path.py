@@ -289,7 +289,6 @@ def submissions(report: Report, width: int) -> RenderableType:
 
 
 def _rows(one: SubmissionReport) -> list[list[str]]:
-    """Return the rows of an operation: one for the whole time, one for each step."""
     modes = ", ".join(f"{name} {units.count(count)}" for name, count in one.modes.items())
     errors = ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE
     head = [one.operation, modes, errors, units.size(one.bytes) if one.bytes else _NONE]

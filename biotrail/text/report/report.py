@@ -67,7 +67,7 @@ def parts(
     first, *others = _head(report)
     yield block([first, *words, *others])
     if report.pairs:
-        from biotrail.text.report.pairs import pair_parts
+        from biotrail.text.report.pair_tables import pair_parts
 
         yield from pair_parts(report, width, limit, most)
     if report.blamed is not None:
@@ -156,8 +156,8 @@ def _head(report: Report) -> list[str]:
         )
     if tries := total.counters["tries"]:
         found.append(
-            f"{tallies.tries_text(tries)}, of {units.size(total.counters['tried_bytes'])}: beside "
-            "the bios, not among them"
+            f"{tallies.failed_nowait_text(tries)}, of {units.size(total.counters['tried_bytes'])}: "
+            "beside the bios, not among them"
         )
     known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
     if known:

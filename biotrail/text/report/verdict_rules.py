@@ -488,13 +488,13 @@ def _beside(tail: Tail) -> str:
 
 
 def _tries(report: Report) -> Found | None:
-    """NOWAIT tries failed, TRIES_SHARE or more of the number of bios."""
+    """NOWAIT attempts failed, TRIES_SHARE or more of the number of bios."""
     bios = report.total.bios
     count, of = bios.counters["tries"], bios.ios
     if not count or count < TRIES_SHARE * of:
         return None
     text = (
-        f"{units.plural(count, 'NOWAIT try', 'NOWAIT tries')} failed at once (AGAIN) beside "
+        f"{units.plural(count, 'NOWAIT attempt')} failed at once (AGAIN) beside "
         f"{units.plural(of, 'I/O')}"
     )
     figures = {"count": count, "of": of}

@@ -19,7 +19,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import PARTS
-from biotrail.text.slow.slow import BAR, MOST, Detail, other_lines, percent, took_text
+from biotrail.text.slow.slow import BAR, Detail, all_shown_by, other_lines, percent, took_text
 
 SHOWN_REASONS = 3
 """Most reasons of the waits of a part that the sentence names."""
@@ -100,7 +100,8 @@ def _summary(each: Sequence[SlowestCalls], wanted: WantedCalls) -> Iterator[str]
         yield f"no {kind}{over} among {_among(each)}"
     elif shown < matching:
         waits = f", among {_among(each)}" if any(one.counts.waits for one in each) else ""
-        yield f"the slowest {shown} of {units.plural(matching, kind)}{over}{waits} ({_more(shown)})"
+        what = f"the slowest {shown} of {units.plural(matching, kind)}{over}{waits}"
+        yield f"{what} ({all_shown_by(shown)})"
     else:
         yield f"{units.plural(shown, kind)}{over} among {_among(each)}"
     if without := sum(one.counts.without_entry for one in each):
@@ -121,13 +122,6 @@ def _among(each: Sequence[SlowestCalls]) -> str:
     waits = sum(one.counts.waits for one in each)
     timed = units.plural(sum(one.counts.calls for one in each) - waits, "timed call")
     return f"{timed} and {units.plural(waits, 'wait')} outside of such calls" if waits else timed
-
-
-def _more(shown: int) -> str:
-    """Return how to see the calls that are not shown. shown: number of those that are."""
-    if shown < MOST:
-        return "--limit 0 shows all"
-    return f"{MOST:,} at most: choose a part, docs/cuts.md"
 
 
 def _brief(place: int, call: CallFacts, above: str) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from biotrail.converters.analysis.guests.sides import Side
+from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
 from biotrail.converters.analysis.slow.surroundings import Group, Moment, Surroundings
@@ -62,7 +62,6 @@ def _flushes(around: Surroundings) -> str:
 
 
 def _order_lines(around: Surroundings) -> Iterator[str]:
-    """Yield which I/Os were ahead of the I/O, overtook it, or were overtaken."""
     for name, group in (
         ("ahead of it", around.ahead),
         ("overtook it", around.overtook_it),
@@ -138,7 +137,6 @@ def pause_lines(slow: SlowIO) -> Iterator[str]:
 
 
 def _named(step: Step, slow: SlowIO) -> str:
-    """Return an event's letter, request and time since Q."""
     about = "" if step.request is None else f" of {request_names(slow)[step.request]}"
     return f"{step.letter}{about} (+{units.duration(step.offset_ns)})"
 
@@ -484,7 +482,7 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
         chosen = wanted.failed or wanted.over
         among = f", among {units.plural(counts.ios, 'I/O')}" if chosen else ""
         of = units.plural(counts.matching, kind)
-        yield f"the slowest {shown} of {of}{over}{among} ({_all_shown_by(shown)})"
+        yield f"the slowest {shown} of {of}{over}{among} ({all_shown_by(shown)})"
     elif shown == counts.ios:
         yield f"all of {units.plural(shown, kind)}{over}, the slowest first"
     else:
@@ -504,7 +502,7 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
         held = units.plural(counts.held, "I/O was", "I/Os were")
         yield f"{held} held by a cgroup's limit before being queued: that is no part of these times"
     if counts.tries:
-        yield f"{tallies.tries_text(counts.tries)} left out"
+        yield f"{tallies.failed_nowait_text(counts.tries)} left out"
     longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)
     if shown > 1 and longest:
         stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())
@@ -512,22 +510,20 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
 
 
 def _added(each: Sequence[Counts]) -> Counts:
-    """Return the sums of all counts."""
     sums = Counts()
     for name in vars(sums):
         setattr(sums, name, sum(getattr(one, name) for one in each))
     return sums
 
 
-def _all_shown_by(shown: int) -> str:
-    """Return how to see the I/Os that are not shown. shown: number of those that are."""
+def all_shown_by(shown: int) -> str:
+    """Return how to see what is not shown. shown: number of I/Os or calls that are."""
     if shown < MOST:
         return "--limit 0 shows all"
     return f"{MOST:,} at most: choose a part, docs/cuts.md"
 
 
 def _brief(place: int, slow: SlowIO, above: str) -> str:
-    """Return an I/O's line. place: in the list; above: the recording's label."""
     io = slow.io
     longest = io.longest
     stage = f"{longest.stage} {percent(longest.share)}" if longest else "stages unknown"

@@ -214,7 +214,6 @@ def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
 
 
 def _sorted(stretch: Stretch, order: Order) -> Stretch:
-    """Return the stretch with its operations and processes sorted."""
     operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
     return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
 
@@ -314,12 +313,10 @@ def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
 
 
 def _cells(one: OperationReport) -> list[str]:
-    """Return the cells for device and operation."""
     return name_cells(one.bios, ("device", "operation"))
 
 
 def _operations(snapshot: Snapshot) -> Table:
-    """Return the table of operations, of the last minute and now."""
     now = _named(snapshot.now)
     rows = []
     some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.ios]
@@ -332,7 +329,6 @@ def _operations(snapshot: Snapshot) -> Table:
 
 
 def _stages(snapshot: Snapshot) -> Table:
-    """Return the table of stages, of the last minute and now."""
     now = _named(snapshot.now)
     rows = []
     for name, one in _named(snapshot.minute).items():
@@ -353,7 +349,6 @@ def _stages(snapshot: Snapshot) -> Table:
 
 
 def _processes(snapshot: Snapshot) -> Table:
-    """Return the table of processes, of the last minute and now."""
     fields = ("process", "pid")
     now = {tuple(g.name.values()): g for g in snapshot.now.processes}
     rows = []
@@ -366,7 +361,6 @@ def _processes(snapshot: Snapshot) -> Table:
 
 
 def _slowest(snapshot: Snapshot) -> Table:
-    """Return the table of the slowest I/Os."""
     rows = [
         [
             units.duration(one.latency_ns),

@@ -60,8 +60,8 @@ _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which matrix is asked for."""
+class BlameOptions:
+    """Which victims and culprits the matrix shows."""
 
     by: tuple[str, str]
     """Words of DIMENSIONS, of victims and of culprits."""
@@ -109,7 +109,7 @@ class Tally:
         _count_up(self.had, (victim, culprit), ns)
 
     def names(
-        self, by: tuple[Parties, Parties], asked: Asked, suspects: tuple[str, ...] = ()
+        self, by: tuple[Parties, Parties], options: BlameOptions, suspects: tuple[str, ...] = ()
     ) -> Names:
         """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
 
@@ -120,23 +120,23 @@ class Tally:
         for code, ns in self.waited.items():
             waited[name_of[code]] += ns
         ranked = sorted(waited, key=lambda name: (-waited[name], name))
-        if asked.victims:
-            _check(asked.victims, ranked, "waited", asked.by[0])
-            ranked = [name for name in ranked if matches(name, asked.victims)]
+        if options.victims:
+            _check(options.victims, ranked, "waited", options.by[0])
+            ranked = [name for name in ranked if matches(name, options.victims)]
         victims = [*ranked[:MOST_VICTIMS], OTHERS]
         wanted = set(ranked)
         at = {name: row for row, name in enumerate(victims)}
         row_of = {
             code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
         }
-        return self._with_slots(victims, row_of, by, asked, suspects)
+        return self._with_slots(victims, row_of, by, options, suspects)
 
     def _with_slots(
         self,
         victims: list[str],
         row_of: dict[int, int],
         by: tuple[Parties, Parties],
-        asked: Asked,
+        options: BlameOptions,
         suspects: tuple[str, ...],
     ) -> Names:
         """Return the names with the slots of culprits, the suspects' first."""
@@ -147,11 +147,11 @@ class Tally:
             of_code[victim, culprit] = pair
             had[pair] += ns
         found = sorted({name for _, name in had})
-        _check(asked.culprits, found, "had a device", asked.by[1])
+        _check(options.culprits, found, "had a device", options.by[1])
         order = sorted(
             had,
             key=lambda pair: (
-                not (pair[1] in suspects or matches(pair[1], asked.culprits)),
+                not (pair[1] in suspects or matches(pair[1], options.culprits)),
                 -had[pair],
                 pair,
             ),
@@ -229,14 +229,14 @@ class _Pass(ABC):
         self,
         context: Context,
         choice: Choice,
-        asked: Asked,
+        options: BlameOptions,
         long: Served | None = None,
-        commits: journals.Asked | None = None,
+        commits: journals.AwaitedCommits | None = None,
     ) -> None:
-        self.context, self.choice, self.asked = context, choice, asked
-        victims = parties(asked.by[0], context)
-        same = asked.by[0] == asked.by[1]
-        self.by = (victims, victims if same else parties(asked.by[1], context))
+        self.context, self.choice, self.options = context, choice, options
+        victims = parties(options.by[0], context)
+        same = options.by[0] == options.by[1]
+        self.by = (victims, victims if same else parties(options.by[1], context))
         self.company = Company(context, choice, self.by, long, commits)
         self.periods: Periods | None = None
         """Of the experiment, whose running periods alone are blamed; None: there was none."""
@@ -279,11 +279,11 @@ class First(_Pass):
         self,
         context: Context,
         choice: Choice,
-        asked: Asked,
+        options: BlameOptions,
         paused: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """paused: the notes of an experiment, which stand behind what they speak of."""
-        super().__init__(context, choice, asked)
+        super().__init__(context, choice, options)
         self._paused = list(paused)
         self.periods = Periods(paused) if paused else None
         self.learner = Learner()
@@ -325,7 +325,7 @@ class First(_Pass):
         long = Served.concatenate(self.company.long) if self.company.long else None
         bases = self.learner.close()
         suspect = self._suspect() if self.periods is not None else None
-        names = self.tally.names(self.by, self.asked, suspect.parties if suspect else ())
+        names = self.tally.names(self.by, self.options, suspect.parties if suspect else ())
         rows = Counter[tuple[int, int]]()
         for (victim, kind), ns in self.of_class.items():
             row = names.row_of.get(victim, NEVER)
@@ -387,7 +387,7 @@ class Learned:
     blocks: Steps
     doing: dict[str, Counter[int]]
     """Name of the culprit → class → ns of its I/Os with a device."""
-    commits: journals.Asked
+    commits: journals.AwaitedCommits
     """Who waited for each commit of a journal."""
     periods: Periods | None
     suspect: Suspect | None
@@ -449,13 +449,13 @@ class Second(_Pass):
         self,
         context: Context,
         choice: Choice,
-        asked: Asked,
+        options: BlameOptions,
         learned: Learned,
         course: Course | None = None,
     ) -> None:
         """course: gets sums by slot of time, too."""
         long = _none() if learned.long is None else learned.long
-        super().__init__(context, choice, asked, long, learned.commits)
+        super().__init__(context, choice, options, long, learned.commits)
         self.learned = learned
         self.periods = learned.periods
         bases, names = learned.bases, learned.names
@@ -577,7 +577,6 @@ class Second(_Pass):
 
 
 def _none() -> Served:
-    """Return a table of requests without rows."""
     none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
     return Served(none, none, none, none, none, none, none, no, none)
 

@@ -44,7 +44,7 @@ def close(second: Second) -> Blamed:
     order = np.argsort(-sums.cells.sum(axis=1)[:others], kind="stable").tolist()
     rows = [row for row in [*order, others] if sums.ios[row]]
     victims = [_victim(second, drawn, row) for row in rows]
-    wanted = second.asked.victims
+    wanted = second.options.victims
     calls: list[CallVictim] = []
     if second.calls is not None:
         second.calls.settle(FAR, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -58,8 +58,8 @@ def close(second: Second) -> Blamed:
         experiment = second.trial.close(learned.suspect, of_rows, calls, name_of, second.left_out)
     context = second.context
     return Blamed(
-        victim_by=second.asked.by[0],
-        culprit_by=second.asked.by[1],
+        victim_by=second.options.by[0],
+        culprit_by=second.options.by[1],
         victims=victims,
         calls=calls,
         ios=counts.ios,
@@ -85,7 +85,6 @@ class _Culprit:
 
 
 def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
-    """Return the victim of a row of the sums."""
     names, cells = second.learned.names, second.sums.cells[row]
     slots = len(names.slots)
     own = names.own[row].astype(bool)
@@ -141,7 +140,7 @@ def by_slot(second: Second, course: Course) -> BlameSlots:
     So a part whose sum is negative is the device's, or own service, in each slot.
     """
     names = second.learned.names
-    found = BlameSlots(second.asked.by[0])
+    found = BlameSlots(second.options.by[0])
     for row, victim in enumerate(names.victims):
         cells, ios = course.cells[:, row], course.ios[:, row]
         if not ios.any():

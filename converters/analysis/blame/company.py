@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.journals import Asked, named
+from biotrail.converters.analysis.blame.journals import AwaitedCommits, named
 from biotrail.converters.analysis.blame.parties import Parties, Writers
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.samples import of_bios
@@ -53,7 +53,6 @@ class Classes:
     """Numbers of classes of I/O: device, operation, size rounded up to a power of 2, flushes."""
 
     def __init__(self, context: Context, most: int = MOST_CLASSES) -> None:
-        """Start without classes. context: the log's."""
         self.numbers: dict[int, int] = {}
         self._most = most
         self._preflush = np.uint32(context.flag_mask("PREFLUSH"))
@@ -187,10 +186,10 @@ class Company:
         choice: Choice,
         by: tuple[Parties, Parties],
         long: Served | None,
-        asked: Asked | None,
+        commits: AwaitedCommits | None,
         most: int = MOST_CLASSES,
     ) -> None:
-        """by: parties of victims and of culprits. long, asked: of an earlier pass; None: first.
+        """by: parties of victims and of culprits. long, commits: of an earlier pass; None: first.
 
         most: classes of I/O.
         """
@@ -203,7 +202,7 @@ class Company:
         self.devices: set[int] = set()
         """dev_t of all devices with bios."""
         self._context, self._choice, self._by = context, choice, by
-        self._given, self._asked = long, asked
+        self._given, self._commits = long, commits
         self._submitting = numbers(_SUBMITTING, context.machine)
         self._ios: list[Ios] = []
         self._served: list[Served] = [] if long is None else [long]
@@ -236,12 +235,12 @@ class Company:
         culprit = victim if self._by[1] is self._by[0] else self._by[1].codes(window, samples)
         jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in window.tasks.comm.tolist()]
         journal = np.append(np.array(jbd2, np.bool_), False)[bios.task]
-        if self._asked is not None and journal.any():
+        if self._commits is not None and journal.any():
             own = journal & (bios.page != PageKind.FILE)
             if culprit is victim:
                 culprit = victim.copy()
             named(
-                self._asked,
+                self._commits,
                 bios.number,
                 bios.tid.astype(np.int64),
                 bios.queue,
@@ -324,7 +323,7 @@ class Company:
         bios = window.bios
         entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
         submitted = np.zeros(len(bios), np.bool_)
-        if window.path is not None and self._asked is not None:  # the first pass has no calls
+        if window.path is not None and self._commits is not None:  # the first pass has no calls
             row, there = rows_of(window.path.bios.number, bios.number)
             entry[there] = window.path.bios.entry[row[there]]
             for number in self._submitting:

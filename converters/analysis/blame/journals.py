@@ -17,7 +17,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass
-class Asked:
+class AwaitedCommits:
     """The commits that somebody waited for, and their waiters' parties.
 
     A commit's bios are dealt out to the parties in proportion to their waits.
@@ -86,7 +86,7 @@ class Waiters:
                 found[:, side] = looked_up(by.code_of_task, tasks, NEVER)
         return found
 
-    def close(self) -> Asked:
+    def close(self) -> AwaitedCommits:
         """Return who asked for each commit, after the last window."""
         every = np.concatenate([np.zeros((0, 4), np.int64), *self._commits])
         every = every[every[:, 1] != NEVER]
@@ -109,7 +109,7 @@ class Waiters:
         before = (ns - waited[:, 3])[first]
         whole = ns[stop - 1] - before
         until = commit + (ns[at] - before[commit]) / whole[commit]
-        return Asked(
+        return AwaitedCommits(
             every[:, 0].copy(),
             every[:, 1].copy(),
             every[:, 2].copy(),
@@ -137,7 +137,7 @@ def _added_up(rows: I64) -> I64:
 
 
 def named(
-    asked: Asked, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]
+    commits: AwaitedCommits, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]
 ) -> None:
     """Give the journals' bios the parties that waited for their commits, in place.
 
@@ -146,12 +146,12 @@ def named(
     """
     mine = np.flatnonzero(rows)
     for one in np.unique(tid[mine]).tolist():
-        first, last = np.searchsorted(asked.tid, [one, one + 1])
+        first, last = np.searchsorted(commits.tid, [one, one + 1])
         bios = mine[tid[mine] == one]
-        at = first + np.searchsorted(asked.end[first:last], queue[bios])
+        at = first + np.searchsorted(commits.end[first:last], queue[bios])
         there = at < last
         bios, at = bios[there], at[there]
-        began = asked.begin[at] <= queue[bios]
+        began = commits.begin[at] <= queue[bios]
         bios, at = bios[began], at[began]
-        for code, given in zip(codes, asked.parties(at, numbers[bios]), strict=True):
+        for code, given in zip(codes, commits.parties(at, numbers[bios]), strict=True):
             code[bios[given != NEVER]] = given[given != NEVER]

@@ -14,7 +14,7 @@ import numpy as np
 from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.bases import CALM, DEVICE, QUEUE, Bases, Learner
 from biotrail.converters.analysis.blame.blame import (
-    Asked,
+    BlameOptions,
     Names,
     Tally,
     learn,
@@ -162,7 +162,7 @@ class Online:
 
     def __init__(self, context: Context, by: str) -> None:
         """context: of the log. by: what victims and culprits are, of parties.DIMENSIONS."""
-        self._context, self._asked = context, Asked((by, by))
+        self._context, self._options = context, BlameOptions((by, by))
         self._by = (parties(by, context),) * 2
         self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
         self._long = 0
@@ -191,7 +191,7 @@ class Online:
         tally = Tally()
         tally.add(ios.take(asked))
         tally.add_had(known.victim, known.culprit, known.end - known.issue)
-        sums = _Sums(tally.names(self._by, self._asked))
+        sums = _Sums(tally.names(self._by, self._options))
         slot, weight = slots_of(sums.names, batch.served), weights(bases, batch.served)
         row = looked_up(sums.names.row_of, ios.victim, NEVER)
         each = []

@@ -66,7 +66,6 @@ class Writers(Parties):
         """Row of the thread in the log's tasks → code of the I/O that it queued last."""
 
     def _codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Parties."""
         return self.of_bios(window)
 
     def of_bios(self, window: Lifecycles) -> I64:
@@ -103,7 +102,6 @@ class Writers(Parties):
         return self._named(self._context, comm, 0) if code is None or row < 0 else self.name(code)
 
     def _name(self, code: int) -> str:
-        """See Parties."""
         return self._named(self._context, *self._parties[code])
 
     def suspects(self, tasks: Tasks, pids: set[int], cgroup: str) -> tuple[set[int], set[int]]:
@@ -138,11 +136,9 @@ class Keyed(Parties):
         self._key = key
 
     def _codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Parties."""
         return self._key.codes(window, samples)
 
     def _name(self, code: int) -> str:
-        """See Parties."""
         return _words(self._key.name(canonical(self._key, code)))
 
 

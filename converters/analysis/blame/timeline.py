@@ -32,7 +32,6 @@ class Timeline:
     """Takes in windows while they are drawn; `finish` before the rest is asked for."""
 
     def __init__(self, context: Context) -> None:
-        """context: of the log."""
         self._online = Online(context, OWNER)
         self._slow: dict[int, tuple[int, list[tuple[str, int]]]] = {}
         """Number of a bio → Q2C, (who, ns)."""

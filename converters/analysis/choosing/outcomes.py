@@ -30,10 +30,10 @@ _AGAIN = np.array(
 """BLK_STS_AGAIN, and -EAGAIN for kernels that report an errno."""
 
 
-def tries(context: Context, table: Bios | Requests) -> Bool:
-    """Mark bios (requests) that were NOWAIT tries: bool (n,), by row of the table.
+def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
+    """Mark bios (requests) that are failed NOWAIT attempts: bool (n,), by row of the table.
 
-    A try has REQ_NOWAIT and ended with BLK_STS_AGAIN, or -EAGAIN on kernels that report an errno.
+    One has REQ_NOWAIT and ended with BLK_STS_AGAIN, or -EAGAIN on kernels that report an errno.
     The kernel ends a REQ_NOWAIT bio so (bio_wouldblock_error) if it cannot get a request or room in
     the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
     False if the recording kernel has no REQ_NOWAIT.
@@ -45,7 +45,7 @@ def tries(context: Context, table: Bios | Requests) -> Bool:
 
 
 @dataclass(frozen=True)
-class Wish:
+class OutcomeFilter:
     """The outcome that I/Os are chosen by; all conditions have to hold."""
 
     slower_than: int = 0
@@ -62,7 +62,7 @@ class Outcome:
 
     numbers: I64 | None = None
     """Numbers of the chosen bios, ascending; None: all bios and requests are chosen."""
-    wish: Wish = Wish()
+    wanted: OutcomeFilter = OutcomeFilter()
     """What requests that serve no bio are chosen by."""
 
     def bios(self, bios: Bios) -> Bool:
@@ -75,18 +75,18 @@ class Outcome:
         """Mark the requests with the wanted outcome: bool (n,), by row of `requests`.
 
         For requests that serve no known bio; all others are chosen by their bios. All True if
-        `numbers` is None, because then everything is chosen. All False if `wish.slowest` is set,
-        because the slowest are chosen among bios. Else a request has to take `wish.slower_than` ns
-        or more from start to completion (0 ns if either was not recorded or is in doubt) and, with
-        `wish.failed`, to have a status other than 0.
+        `numbers` is None, because then everything is chosen. All False if `wanted.slowest` is set,
+        because the slowest are chosen among bios. Else a request has to take `wanted.slower_than`
+        ns or more from start to completion (0 ns if either was not recorded or is in doubt) and,
+        with `wanted.failed`, to have a status other than 0.
         """
         if self.numbers is None:
             return np.ones(len(requests), dtype=np.bool_)
-        if self.wish.slowest:
+        if self.wanted.slowest:
             return np.zeros(len(requests), dtype=np.bool_)
         known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
         waited = np.where(known, requests.complete - requests.start, 0)
-        return _as_wished(self.wish, waited, requests)
+        return _matches(self.wanted, waited, requests)
 
 
 ANY = Outcome()
@@ -110,24 +110,24 @@ def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
     return np.where((start == NEVER) | bios.doubtful, 0, np.maximum(until - start, 0))
 
 
-def _as_wished(wish: Wish, waited: I64, table: Bios | Requests) -> Bool:
-    """Mark rows (n,) that took long enough (waited: ns, (n,)) and failed, if that is wished."""
-    chosen = waited >= wish.slower_than
-    if wish.failed:
+def _matches(wanted: OutcomeFilter, waited: I64, table: Bios | Requests) -> Bool:
+    """Mark rows (n,) that took long enough (waited: ns, (n,)) and, if that is wanted, failed."""
+    chosen = waited >= wanted.slower_than
+    if wanted.failed:
         chosen &= table.status != 0
     return chosen
 
 
 @dataclass
 class Finder:
-    """Finds the bios of a choice that have the wished outcome, in a first pass over the log.
+    """Finds the bios of a choice that have the wanted outcome, in a first pass over the log.
 
     Pass `watch` to `Trace.lifecycles(on_window=...)`. A second pass over the same part of the log
     gives bios the same numbers, and so can choose by `found`.
     """
 
     choice: Choice
-    wish: Wish
+    wanted: OutcomeFilter
     _numbers: list[I64] = field(default_factory=list)
     _waited: list[I64] = field(default_factory=list)
     _held: int = 0
@@ -135,45 +135,45 @@ class Finder:
     def found(self) -> Outcome:
         """Return the outcome by which the second pass chooses, once all windows were read."""
         numbers, _ = self._best()
-        return Outcome(np.sort(numbers), self.wish)
+        return Outcome(np.sort(numbers), self.wanted)
 
     def watch(self, result: Result, window: Lifecycles) -> None:
         """Add a window's bios that have the wanted outcome to those found so far.
 
-        A bio counts if `choice` has it, if it took `wish.slower_than` ns or more (from its first
-        known time to its completion; without one as _waited), and, with `wish.failed`, if it ended
-        with an error and was no NOWAIT try (REQ_NOWAIT ended by BLK_STS_AGAIN). Appends to
-        `_numbers` and `_waited`, and counts in `_held`. When more than twice `wish.slowest` are
-        held, all but the `wish.slowest` slowest are dropped (never if it is 0).
+        A bio counts if `choice` has it, if it took `wanted.slower_than` ns or more (from its first
+        known time to its completion; without one as _waited), and, with `wanted.failed`, if it
+        ended with an error and is no failed NOWAIT attempt. Appends to `_numbers` and `_waited`,
+        and counts in `_held`. When more than twice `wanted.slowest` are held, all but the
+        `wanted.slowest` slowest are dropped (never if it is 0).
 
         result: the window's bios as they were before a cut of the log's time, whose time outside
         the cut counts, too. window: the same bios within the cut.
         """
         bios = window.bios
         took = _waited(result.bios, bios.number, window.end)
-        chosen = _as_wished(self.wish, took, bios) & self.choice.mask(bios, window.tasks)
-        if self.wish.failed:  # as reports count failures
-            chosen &= ~tries(self.choice.context, bios)
+        chosen = _matches(self.wanted, took, bios) & self.choice.mask(bios, window.tasks)
+        if self.wanted.failed:  # as reports count failures
+            chosen &= ~failed_nowait(self.choice.context, bios)
         rows = np.flatnonzero(chosen)
         self._numbers.append(bios.number[rows])
         self._waited.append(took[rows])
         self._held += len(rows)
-        if self.wish.slowest and self._held > 2 * self.wish.slowest:
+        if self.wanted.slowest and self._held > 2 * self.wanted.slowest:
             numbers, took = self._best()
             self._numbers, self._waited, self._held = [numbers], [took], len(numbers)
 
     def _best(self) -> tuple[I64, I64]:
         """Return (numbers, ns) of the bios found so far: int64 (n,) each, number and duration.
 
-        With `wish.slowest` only that many, the slowest first, equal ones by number. Without it all,
-        in the order in which they were found.
+        With `wanted.slowest` only that many, the slowest first, equal ones by number. Without it
+        all, in the order in which they were found.
         """
         none = np.zeros(0, dtype=np.int64)
         numbers = np.concatenate([none, *self._numbers])
         took = np.concatenate([none, *self._waited])
-        if not self.wish.slowest:
+        if not self.wanted.slowest:
             return numbers, took
-        order = np.lexsort((numbers, -took))[: self.wish.slowest]
+        order = np.lexsort((numbers, -took))[: self.wanted.slowest]
         return numbers[order], took[order]
 
 
@@ -189,10 +189,10 @@ def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -
     tasks: the threads that `pairs.task` is the row of.
     """
     who = choice.who
-    wish = outcome.wish
-    if choice.by_what_is_done or who.by_cgroup or wish.slowest or wish.failed:
+    wanted = outcome.wanted
+    if choice.by_what_is_done or who.by_cgroup or wanted.slowest or wanted.failed:
         return np.zeros(len(pairs), dtype=np.bool_)
-    chosen = np.asarray(pairs.latency >= wish.slower_than)
+    chosen = np.asarray(pairs.latency >= wanted.slower_than)
     if who.pids:
         chosen &= who.of_processes(pairs, tasks)
     if who.comms:

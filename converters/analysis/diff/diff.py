@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of two recordings: every figure with its difference and a confidence interval."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from biotrail.converters.analysis.diff.blame import blame_diffs
-from biotrail.converters.analysis.diff.calls import call_diffs
-from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
-from biotrail.converters.analysis.diff.pairs import pair_diffs
-from biotrail.converters.analysis.diff.recorder import own_times, set_aside, tell
+from biotrail.converters.analysis.blame.tree import OTHERS
+from biotrail.converters.analysis.diff.figures import Estimate, compare, ratio
 from biotrail.converters.analysis.diff.runs import EQUAL, A, B, Design, Key, Run, mark
 from biotrail.converters.analysis.diff.side import Named, Side, per_second, runs_of
 from biotrail.converters.analysis.diff.tree import (
+    BlameDiff,
+    CallDiff,
     DeviceDiff,
     Diff,
     Figure,
     OperationDiff,
+    PairDiff,
 )
+from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, CallFigures
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
-from biotrail.converters.analysis.distributions.slots import WHOLE, Recording
+from biotrail.converters.analysis.distributions.slots import WHOLE, LatencySlots, Recording
 from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.analysis.report.summaries import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
@@ -166,7 +168,8 @@ class Comparison:
             for figure, one, two in _both(first, second)
         ]
         first, second = (merged(of["bios"].values()) for of in (groups_a, groups_b))
-        tell(figures, own_times(first, self._a.recorder), own_times(second, self._b.recorder))
+        own_a, own_b = own_times(first, self._a.recorder), own_times(second, self._b.recorder)
+        set_recorder_means(figures, own_a, own_b)
         return OperationDiff(
             name,
             first["ios"],
@@ -224,7 +227,6 @@ def _stage_name(of: str, stage: Stage | None) -> str:
 
 
 def _both(a: Named, b: Named) -> Iterator[tuple[str, Estimate, Estimate]]:
-    """Yield (name, A's estimate, B's estimate) for each name; both have the same names."""
     for name in a:
         yield name, a[name], b[name]
 
@@ -274,8 +276,7 @@ def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
         for slot, group in groups.items()
         if stage is None or stage in group.stages
     }
-    found = times(by_slot, len(side.seconds), side.drawn)
-    return dict(zip(("mean", *PERCENTILES), found, strict=True))
+    return side.times(by_slot)
 
 
 def _depth(side: Side, dev: int, which: str) -> Named:
@@ -299,3 +300,275 @@ def _depth(side: Side, dev: int, which: str) -> Named:
         "in_flight": ratio(weighted, time, side.drawn),
         "active": ratio(busy, time, side.drawn),
     }
+
+
+CallsBySlot = Mapping[int, CallFigures]
+"""Slot → figures of the calls of one name that returned in it."""
+
+
+def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
+    """Return the calls of each name compared, with their figures and numbers of calls.
+
+    In order: names of calls that did I/O, then of calls that did none (a name can be in both, as in
+    a report); in each, those with most time (on the longer side) first, equal ones by name. A name
+    that one side does not have is compared, too. Empty if either recording timed no calls at all.
+    confidence: of the intervals, 0 to 1.
+    """
+    if not a.recording.call_times().any() or not b.recording.call_times().any():
+        return []
+    in_a, in_b = a.recording.slots.calls.by_name, b.recording.slots.calls.by_name
+    found = []
+    for name in dict.fromkeys([*in_a, *in_b]):
+        one, two = in_a.get(name, {}), in_b.get(name, {})
+        figures = list(_call_figures((a, one), (b, two), confidence))
+        counts = [sum(figures.count for figures in slots.values()) for slots in (one, two)]
+        whole = max(sum(f.time.sum for f in slots.values()) for slots in (one, two))
+        found.append((whole, CallDiff(name[0], name[1], counts[0], counts[1], figures)))
+    found.sort(key=lambda item: (not item[1].io, -item[0], item[1].call))
+    return [one for _, one in found]
+
+
+def _call_figures(
+    a: tuple[Side, CallsBySlot], b: tuple[Side, CallsBySlot], confidence: float
+) -> Iterator[Figure]:
+    """Yield the figures of the calls of one name, each with both values and its interval.
+
+    a, b: of each side, the calls of that name by slot; empty: it has none. `of` is "calls". Rates
+    and ratios come first (stage None), then the whole time (stage "all"): mean and percentiles.
+    Then come, for each part of the time that either side has (stage: the part's name, as in
+    CALL_PARTS), "mean" (ns per call, 0 for calls without it) and "share" (of all calls' time).
+    """
+    for stage, unit, first, second in (
+        *_units(None, _call_counts(*a), _call_counts(*b)),
+        ("all", "ns", _call_times(*a), _call_times(*b)),
+        *(
+            pair
+            for part in CALL_PARTS
+            if any(part in figures.parts for _, slots in (a, b) for figures in slots.values())
+            for pair in _units(part, _call_part(*a, part), _call_part(*b, part))
+        ),
+    ):
+        for name in first:
+            what = ("calls", stage, name, unit)
+            yield compare(what, first[name], second[name], confidence)
+
+
+_Units = dict[str, tuple[str, Estimate]]
+"""Name of a figure → (its unit, estimate)."""
+
+
+def _units(
+    stage: str | None, a: _Units, b: _Units
+) -> Iterator[tuple[str | None, str, Named, Named]]:
+    """Yield (stage, unit, A's estimate by name, B's) for each figure; both have the same names."""
+    for name, (unit, estimate) in a.items():
+        yield stage, unit, {name: estimate}, {name: b[name][1]}
+
+
+def _call_counts(side: Side, slots: CallsBySlot) -> _Units:
+    """Return the rates and ratios of one side's calls of a name: name → (unit, estimate).
+
+    calls_per_s ("1/s") and bytes_per_s ("bytes/s") are per the time in which calls were timed;
+    failed_per_call is a "share", bios_per_call a number (unit ""). Without such calls, estimates
+    have no value. slots: slot → figures of the calls that returned in it; a slot below the side's
+    number of slots.
+    """
+    seconds = side.recording.call_times()
+    count = side.column({slot: figures.count for slot, figures in slots.items()})
+    size = side.column({slot: figures.bytes for slot, figures in slots.items()})
+    failed = side.column({slot: figures.errors.total() for slot, figures in slots.items()})
+    bios = side.column({slot: figures.bios for slot, figures in slots.items()})
+    return {
+        "calls_per_s": ("1/s", per_second(ratio(count, seconds, side.drawn), count)),
+        "bytes_per_s": ("bytes/s", per_second(ratio(size, seconds, side.drawn), count)),
+        "failed_per_call": ("share", ratio(failed, count, side.drawn)),
+        "bios_per_call": ("", ratio(bios, count, side.drawn)),
+    }
+
+
+def _call_times(side: Side, slots: CallsBySlot) -> Named:
+    return side.times({slot: figures.time for slot, figures in slots.items()})
+
+
+def _call_part(side: Side, slots: CallsBySlot, part: str) -> _Units:
+    """Return a part of the time of one side's calls: "mean" (ns per call), "share" (of all time).
+
+    Each as (unit, estimate), without a value where there are no calls (share: or no time). Calls
+    without such a part count with 0 ns. part: one of CALL_PARTS.
+    """
+    whole = side.column({slot: figures.time.sum for slot, figures in slots.items()})
+    count = side.column({slot: figures.time.count for slot, figures in slots.items()})
+    there = {
+        slot: figures.parts[part].sum for slot, figures in slots.items() if part in figures.parts
+    }
+    ns = side.column(there)
+    return {
+        "mean": ("ns", ratio(ns, count, side.drawn)),
+        "share": ("share", ratio(ns, whole, side.drawn)),
+    }
+
+
+def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
+    """Return the pairs of each name compared, with their rates and latencies.
+
+    In order: by name, those with most time (on the longer side) first; of each name all pairs, then
+    each value of --by, those with most time first. A value that one side does not have is compared,
+    too; a name that one side does not have is left out. confidence: of the intervals, 0 to 1.
+    """
+    in_a, in_b = a.recording.slots.pairs.by_name, b.recording.slots.pairs.by_name
+    both = {name for name, by in in_a if not by} & {name for name, by in in_b if not by}
+    whole: dict[str, int] = {}
+    found = []
+    for name, by in dict.fromkeys([*in_a, *in_b]):
+        if name not in both:
+            continue
+        slots = in_a.get((name, by), {}), in_b.get((name, by), {})
+        most = max(sum(one.sum for one in side.values()) for side in slots)
+        counts = [sum(one.count for one in side.values()) for side in slots]
+        if not by:
+            whole[name] = most
+        figures = list(_pair_figures((a, slots[0]), (b, slots[1]), confidence))
+        found.append((most, PairDiff(name, by, counts[0], counts[1], figures)))
+    found.sort(key=lambda row: (-whole[row[1].pair], row[1].pair, row[1].by != "", -row[0]))
+    return [one for _, one in found]
+
+
+def _pair_figures(
+    a: tuple[Side, LatencySlots], b: tuple[Side, LatencySlots], confidence: float
+) -> Iterator[Figure]:
+    """Yield the rate of pairs, then mean and percentiles of their latency (stage "all").
+
+    a, b: of each side, the latencies by slot; empty: it has none. `of` is "pairs".
+    """
+    for stage, unit, first, second in (
+        (None, "1/s", _pair_rate(*a), _pair_rate(*b)),
+        ("all", "ns", a[0].times(a[1]), b[0].times(b[1])),
+    ):
+        for name in first:
+            yield compare(("pairs", stage, name, unit), first[name], second[name], confidence)
+
+
+def _pair_rate(side: Side, slots: LatencySlots) -> Named:
+    """Return "pairs_per_s" of one side; without a value where there are no pairs."""
+    count = side.column({slot: latencies.count for slot, latencies in slots.items()})
+    return {"pairs_per_s": per_second(ratio(count, side.seconds, side.drawn), count)}
+
+
+MOST_VICTIMS = 8
+MOST_PARTS = 8
+"""Parts of a victim's time, on the side where each is longer; the rest is counted."""
+
+
+def blame_diffs(a: Side, b: Side, confidence: float, *, every: bool = False) -> list[BlameDiff]:
+    """Return the victims of both recordings compared, those with most time first.
+
+    Empty unless both were blamed by the same. A culprit that is on one side alone costs nothing on
+    the other. every: all victims and parts; else the first MOST_VICTIMS and MOST_PARTS. confidence:
+    of the intervals, 0 to 1.
+    """
+    one, two = a.recording.slots.blame, b.recording.slots.blame
+    if not one.by or one.by != two.by:
+        return []
+    time = {
+        victim: max(sum(side.parts(victim).values()) for side in (one, two))
+        for victim in one.ios
+        if victim in two.ios and victim != OTHERS
+    }
+    ranked = sorted(time, key=lambda victim: (-time[victim], victim))
+    found = []
+    for victim in ranked if every else ranked[:MOST_VICTIMS]:
+        counts = [sum(side.ios[victim].values()) for side in (one, two)]
+        means = [
+            {part: ns / max(count, 1) for part, ns in side.parts(victim).items()}
+            for side, count in zip((one, two), counts, strict=True)
+        ]
+        most = {part: max(of.get(part, 0.0) for of in means) for of in means for part in of}
+        parts = sorted(most, key=lambda part: (-most[part], part))
+        shown = parts if every else parts[:MOST_PARTS]
+        figures = list(_blame_figures(a, b, victim, shown, confidence))
+        share = time[victim] / max(sum(time.values()), 1)
+        left = len(parts) - len(shown)
+        found.append(BlameDiff(victim, counts[0], counts[1], share, figures, left))
+    return found
+
+
+def _blame_figures(
+    a: Side, b: Side, victim: str, parts: list[str], confidence: float
+) -> Iterator[Figure]:
+    """Yield the mean of a victim's I/Os, then what each part adds to it."""
+    for part in (WHOLE, *parts):
+        one, two = _blame_mean(a, victim, part), _blame_mean(b, victim, part)
+        yield compare(("blame", part, "mean", "ns"), one, two, confidence)
+
+
+def _blame_mean(side: Side, victim: str, part: str) -> Estimate:
+    ios = side.column(side.recording.slots.blame.ios[victim])
+    return ratio(_blame_ns(side, victim, part), ios, side.drawn)
+
+
+def _blame_ns(side: Side, victim: str, part: str) -> I64:
+    """Return the ns of a part in each slot, (slots,); of WHOLE all parts."""
+    waits = side.recording.slots.blame.waits
+    if part != WHOLE:
+        return side.column(waits.get((victim, part), Counter()))
+    whole = Counter[int]()
+    for (name, _), slots in waits.items():
+        if name == victim:
+            for slot, ns in slots.items():
+                whole[slot] += ns
+    return side.column(whole)
+
+
+# Differences that the recorder's own programs make: a stack walk at Q is in Q2G.
+#
+# They are set aside, and subtracted from nothing: the mean of a program's runs is known, not how
+# long those were that a percentile is made of.
+
+UNLIKE = 0.25
+"""Share of the larger by which the programs' times differ if the sides were recorded unlike."""
+SLACK = 0.25
+"""Share by which the programs may cost more than they are timed: entry, exit, caches."""
+
+
+def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
+    """Return stage, or WHOLE → mean ns of it that the recorder's programs took.
+
+    bios: all of an operation of one side. own: of `recorder_ns`.
+    """
+    known = {stage: own[stage] for stage in map(Stage, bios.stages) if stage in own}
+    found = {STAGE_NAMES[stage]: ns for stage, ns in known.items()}
+    if known and bios.latency.count:
+        spent = sum(ns * bios.stages[stage].count for stage, ns in known.items())
+        found[WHOLE] = spent / bios.latency.count
+    return found
+
+
+def set_recorder_means(
+    figures: Iterable[Figure], a: Mapping[str, float], b: Mapping[str, float]
+) -> None:
+    """Set `recorder_a` and `recorder_b` of the means of stages. a, b: of `own_times`."""
+    for one in figures:
+        if one.unit == "ns" and one.name == "mean" and one.of in ("bios", "requests"):
+            one.recorder_a, one.recorder_b = a.get(one.stage or ""), b.get(one.stage or "")
+
+
+def set_aside(figures: Iterable[Figure]) -> None:
+    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained.
+
+    figures: of one operation.
+    """
+    figures = list(figures)
+    stages = {(one.of, one.stage) for one in figures if _explained(one)}
+    for one in figures:
+        if one.unit == "ns" and (one.of, one.stage) in stages:
+            one.by_recorder, one.p = True, None
+
+
+def _explained(mean: Figure) -> bool:
+    """Return whether the recorder's programs differ by as much as this mean, or by more."""
+    if mean.recorder_a is None or mean.recorder_b is None or mean.difference is None:
+        return False
+    added = mean.recorder_b - mean.recorder_a
+    if abs(added) <= UNLIKE * max(mean.recorder_a, mean.recorder_b):
+        return False
+    return 0 <= mean.difference / added <= 1 + SLACK

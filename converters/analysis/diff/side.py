@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One side of a comparison: a recording, or several, with its slots of time and random draws."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
-from biotrail.converters.analysis.diff.figures import Estimate, Resampling
+from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Resampling, times
 from biotrail.converters.analysis.diff.options import options_of
 from biotrail.converters.analysis.diff.tree import SideReport
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
+from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.slots import Recording, Slots
 from biotrail.converters.events.tables import I64, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
@@ -189,10 +190,22 @@ class Side:
 
         groups: slot → group; each slot below the recording's number of slots. name: of COUNTERS.
         """
-        values = np.zeros(len(self.seconds), dtype=np.int64)
-        for slot, group in groups.items():
-            values[slot] = group[name]
-        return values
+        return self.column({slot: group[name] for slot, group in groups.items()})
+
+    def column(self, values: Mapping[int, int]) -> I64:
+        """Return the values of slots as int64 (slots,); 0 for other slots."""
+        column = np.zeros(len(self.seconds), dtype=np.int64)
+        for slot, value in values.items():
+            column[min(slot, len(column) - 1)] += value
+        return column
+
+    def times(self, by_slot: Mapping[int, Distribution]) -> Named:
+        """Return mean and PERCENTILES of times in ns: "mean", "p50", … → estimate.
+
+        by_slot: slot → times of what ended in it. Estimates have no value without times.
+        """
+        found = times(by_slot, len(self.seconds), self.drawn)
+        return dict(zip(("mean", *PERCENTILES), found, strict=True))
 
     def report(self) -> SideReport:
         """Return the facts about this side's recording and about the blocks of its draws.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import Choice, operations
-from biotrail.converters.analysis.choosing.outcomes import ANY, chosen_pairs, tries
+from biotrail.converters.analysis.choosing.outcomes import ANY, chosen_pairs, failed_nowait
 from biotrail.converters.analysis.distributions.sketch import Distribution as Values
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
@@ -227,7 +227,7 @@ class Distribution:
     without: int = 0
     """Chosen bios that do not have the stage."""
     tries: int = 0
-    """NOWAIT tries that failed at once, left out of latencies and sizes."""
+    """Failed NOWAIT attempts, left out of latencies and sizes."""
     devices: set[int] = field(default_factory=set)
     """dev_t of all devices with bios, chosen or not."""
     columns: Columns | None = None
@@ -239,12 +239,12 @@ class Distribution:
         The value is the latency, a stage's time or the size of bios that ended in this window, or
         (Measure.DEPTH) for each bio queued in it the number of bios then in flight on its device,
         chosen or not, itself included. A heat map's column is that of the completion, for sizes and
-        depths of Q (the first one for sizes without Q). NOWAIT tries are only counted in `tries`,
-        except for depths, to which they belong. Bios whose value is not known (for latencies and
-        stages Q or C, for depths Q; sizes always are) are only counted in `left_out`, those with Q
-        and C but without the stage in `without`. Latencies and stages of bios whose C is in doubt
-        are in their group's `doubtful` alone. Changes also `groups`, `devices` (all with bios
-        that ended) and `columns` (made by the first window).
+        depths of Q (the first one for sizes without Q). Failed NOWAIT attempts are only counted in
+        `tries`, except for depths, to which they belong. Bios whose value is not known (for
+        latencies and stages Q or C, for depths Q; sizes always are) are only counted in `left_out`,
+        those with Q and C but without the stage in `without`. Latencies and stages of bios whose C
+        is in doubt are in their group's `doubtful` alone. Changes also `groups`, `devices` (all
+        with bios that ended) and `columns` (made by the first window).
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
@@ -257,7 +257,7 @@ class Distribution:
             return
         bios = window.bios
         chosen = self.choice.mask(bios, window.tasks)
-        tried = chosen & tries(self.context, bios)
+        tried = chosen & failed_nowait(self.context, bios)
         self.tries += int(tried.sum())
         chosen &= ~tried
         if self.question.measure == Measure.SIZE:

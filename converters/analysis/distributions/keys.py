@@ -57,7 +57,6 @@ class ByCall:
     """Key: name of the system call that queued the bio, or a page fault."""
 
     def __init__(self, context: Context) -> None:
-        """Start without calls. context: the log's, for its machine's names of calls."""
         self._context = context
         self._names: list[str | None] = [None]
         self._known: dict[str | None, int] = {None: 0}
@@ -146,7 +145,6 @@ class ByProcess:
     """Key: the process of the thread whose I/O it is, which need not have queued it."""
 
     def __init__(self, context: Context) -> None:
-        """Start without processes. context: the log's, for the paths of cgroups."""
         self._context = context
         self._names = ProcessNames()
         self._known: dict[tuple[int, str, int], int] = {(-1, "", 0): 0}
@@ -384,7 +382,6 @@ class ByWriter:
     """Key: the task that dirtied the page which is written back; else who queued for itself."""
 
     def __init__(self, context: Context) -> None:
-        """Start without writers. context: the log's, for the paths of cgroups."""
         self._context = context
         self._names = ProcessNames()
         self._known: dict[_Writer, int] = {}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import asks_flush
-from biotrail.converters.analysis.choosing.outcomes import tries
+from biotrail.converters.analysis.choosing.outcomes import failed_nowait
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -56,7 +56,7 @@ NOT_COUNTED = -1
 class Samples:
     """The rows of a window's `bios` or `requests`, (n,), and their stages, (m,), as samples.
 
-    Rows are those of the table. A NOWAIT try has a row, too, but no size, status,
+    Rows are those of the table. A failed NOWAIT attempt has a row, too, but no size, status,
     latency or stages; one whose latency is in doubt has neither a latency nor stages.
     """
 
@@ -116,8 +116,9 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
 
     A bio has ended, and has a latency, if both Q and C are in the log. `end` of a bio without a
     completion is its Q; without either -1. Counters of bios: `merged` is 1 for a bio that was
-    merged into a request, `split` for one with several fragments. NOWAIT tries (REQ_NOWAIT ended by
-    BLK_STS_AGAIN) count only as tries. stages: `Lifecycles.bio_stages`, of these bios.
+    merged into a request, `split` for one with several fragments. Failed NOWAIT attempts
+    (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries. stages: `Lifecycles.bio_stages`, of
+    these bios.
     """
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
     rows = {
@@ -140,7 +141,7 @@ def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples
     A request has ended, and has a latency, if both its start and its completion are in the log. Its
     `end` without a completion is its start, without either -1. Counters of requests: `merged` is 1
     for a request that was merged into another request, which is not `unfinished`; `fragments` is
-    the number of its bios; `split` is 0. NOWAIT tries count only as tries. stages:
+    the number of its bios; `split` is 0. Failed NOWAIT attempts count only as `tries`. stages:
     `Lifecycles.request_stages`.
     """
     ended = (requests.start != NEVER) & (requests.complete != NEVER)
@@ -169,7 +170,7 @@ def _samples(
     stages: of these rows. rows: counter's name → value of each row (n,), for the counters in which
     bios and requests differ; changed: gets the counters that they share. Counters that are not in
     it are 0. start: ns (n,) from which latency counts, NEVER if not known; a completion before it
-    gives latency 0. begin: ns (n,), the `end` of rows without a completion. NOWAIT tries
+    gives latency 0. begin: ns (n,), the `end` of rows without a completion. Failed NOWAIT attempts
     (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
@@ -200,7 +201,7 @@ def _samples(
     doubtful = table.doubtful & ended
     if doubtful.any():
         samples = _with_doubtful(samples, doubtful)
-    tried = tries(context, table)
+    tried = failed_nowait(context, table)
     return _with_tries(samples, tried) if tried.any() else samples
 
 

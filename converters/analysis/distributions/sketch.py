@@ -84,7 +84,6 @@ class Distribution:
     __slots__ = ("_base", "_counts", "count", "max", "min", "sum")
 
     def __init__(self) -> None:
-        """Start without values."""
         self.count = 0
         self.sum = 0
         self.min = 0

@@ -256,7 +256,6 @@ def fleet_group(name: str, sums: Sums) -> FleetGroup:
 
 
 def _total(sums: Sums) -> Both:
-    """Return the sum of all operations, as new groups."""
     every = list(sums.operations.values())
     return Both(
         merged_groups(both.bios for both in every), merged_groups(both.requests for both in every)

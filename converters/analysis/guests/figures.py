@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from biotrail.converters.analysis.guests.disk_requests import GUEST, HOST, OPERATIONS, Side
 from biotrail.converters.analysis.guests.guest import Disk, Guest
 from biotrail.converters.analysis.guests.links import REASONS, STAGES, Unlinked
-from biotrail.converters.analysis.guests.sides import GUEST, HOST, OPERATIONS, Side
 from biotrail.converters.events.tables import I64, Certainty
 
 _METHOD: Literal["inverted_cdf"] = "inverted_cdf"
@@ -115,9 +115,9 @@ def figures(found: Guest) -> Figures:
 def _rows(found: Guest, disk: Disk) -> list[Row]:
     """Return a row for each operation of the disk."""
     links, rows = disk.links, []
-    bios = np.bincount(links.edges.request, minlength=len(disk.asked))
+    bios = np.bincount(links.edges.request, minlength=len(disk.requests))
     for code, name in enumerate(OPERATIONS):
-        mine = disk.asked.op == code
+        mine = disk.requests.op == code
         if mine.any():
             rows.append(
                 Row(
@@ -157,7 +157,7 @@ def sides(found: Guest) -> dict[int, tuple[Disk, int]]:
     return {
         number: (disk, row)
         for disk in found.disks
-        for row, number in enumerate(disk.asked.number.tolist())
+        for row, number in enumerate(disk.requests.number.tolist())
     }
 
 
@@ -169,7 +169,7 @@ def side_of(found: Guest, disk: Disk, row: int) -> Side:
     bios = disk.served.number[links.edges.bio[links.edges.request == row]]
     linked = links.unlinked[row] == Unlinked.LINKED
     return Side(
-        request=int(disk.asked.number[row]),
+        request=int(disk.requests.number[row]),
         disk=found.guest.device_name(disk.dev),
         behind=found.host.device_name(disk.part),
         stages_ns=dict(zip(STAGES, times, strict=False)),

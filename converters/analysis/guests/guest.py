@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.guests.image import Mapping
-from biotrail.converters.analysis.guests.links import Links, Recorded, link
-from biotrail.converters.analysis.guests.sides import (
+from biotrail.converters.analysis.guests.disk_requests import (
     READ,
     WRITE,
-    Asked,
+    GuestRequests,
+    HostBios,
     Process,
-    Served,
     guest_side,
     host_side,
 )
+from biotrail.converters.analysis.guests.image import Mapping
+from biotrail.converters.analysis.guests.links import Links, Recorded, link
 from biotrail.converters.clocks.corridor import MOST_DRIFT, Fit, fit
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import Context
@@ -46,7 +46,7 @@ class Pairs:
     """Candidates: a request and a bio each, with the offsets (host minus guest) that they allow."""
 
     request: I64
-    """Row of `Asked` (n,), ascending."""
+    """Row of `GuestRequests` (n,), ascending."""
     at: I64
     """Its issue, ns of the guest's clock."""
     low: I64
@@ -73,9 +73,9 @@ class Agreement:
     """Pairs that were left out because they contradict the others."""
 
 
-def agree(asked: Asked, served: Served) -> Agreement | None:
+def agree(requests: GuestRequests, served: HostBios) -> Agreement | None:
     """Return the line of the host's clock by the guest's; None: too few requests agree on one."""
-    pairs = candidates(asked, served)
+    pairs = candidates(requests, served)
     if len(pairs) < LEAST:
         return None
     chosen = _unmistakable(pairs.take(_agreeing(pairs)))
@@ -93,11 +93,11 @@ def agree(asked: Asked, served: Served) -> Agreement | None:
     return Agreement(found, len(chosen) - left, left)
 
 
-def candidates(asked: Asked, served: Served) -> Pairs:
+def candidates(requests: GuestRequests, served: HostBios) -> Pairs:
     """Return pairs of requests and bios of one operation that begin at one sector."""
-    mine = np.flatnonzero(_usable(asked) & (asked.issue != NEVER))
+    mine = np.flatnonzero(_usable(requests) & (requests.issue != NEVER))
     theirs = np.flatnonzero(_usable(served) & (served.queue != NEVER))
-    keys = asked.sector[mine] * 2 + asked.op[mine]
+    keys = requests.sector[mine] * 2 + requests.op[mine]
     others = served.sector[theirs] * 2 + served.op[theirs]
     order = np.argsort(others, kind="stable")
     first = np.searchsorted(others[order], keys, side="left")
@@ -108,14 +108,14 @@ def candidates(asked: Asked, served: Served) -> Pairs:
     row = np.repeat(np.arange(len(mine)), count)
     bio = theirs[order[spread(first, count)]]
     request = mine[row]
-    low = served.complete[bio] - asked.complete[request]
-    high = served.queue[bio] - asked.issue[request]
+    low = served.complete[bio] - requests.complete[request]
+    high = served.queue[bio] - requests.issue[request]
     # A bio takes no longer than the request that it serves.
-    pairs = Pairs(request, asked.issue[request], low, high)
+    pairs = Pairs(request, requests.issue[request], low, high)
     return pairs.take(low <= high)
 
 
-def _usable(table: Asked | Served) -> Bool:
+def _usable(table: GuestRequests | HostBios) -> Bool:
     """Mark reads and writes with data whose completion is known, and not in doubt."""
     moves = (table.op == READ) | (table.op == WRITE)
     return np.asarray(moves & (table.sectors > 0) & (table.complete != NEVER) & ~table.doubtful)
@@ -194,8 +194,8 @@ class Disk:
     """dev_t in the guest."""
     part: int
     """dev_t on the host of the device, or partition, with the image."""
-    asked: Asked
-    served: Served
+    requests: GuestRequests
+    served: HostBios
     links: Links
     agreement: Agreement
 
@@ -220,12 +220,12 @@ def join(guest: Trace, host: Trace, wanted: str, mapping: Mapping) -> Guest:
     wanted: the virtual machine's process on the host, its id or name. Raises ConversionError: no
     such process, or no disk of the guest is found on the host.
     """
-    asked = guest_side(guest)
+    requests = guest_side(guest)
     served, process = host_side(host, wanted, mapping)
     found: list[tuple[int, int, Agreement]] = []
     unmatched = []
-    for dev in np.unique(asked.dev).tolist():
-        best = _image_of(asked.take(asked.dev == dev), served)
+    for dev in np.unique(requests.dev).tolist():
+        best = _image_of(requests.take(requests.dev == dev), served)
         if best is None:
             unmatched.append(dev)
         else:
@@ -241,7 +241,7 @@ def join(guest: Trace, host: Trace, wanted: str, mapping: Mapping) -> Guest:
     recorded = _recorded(host)
     disks = []
     for dev, part, own in found:
-        mine = asked.take(asked.dev == dev), served.take(served.part == part)
+        mine = requests.take(requests.dev == dev), served.take(served.part == part)
         links = link(*mine, agreement.fit.line, recorded)
         disks.append(Disk(dev, part, *mine, links, own))
     return Guest(process, guest.context, host.context, disks, agreement, unmatched)
@@ -254,11 +254,11 @@ def _recorded(host: Trace) -> Recorded:
     return Recorded(begin, end, [(int(w["start"]), int(w["end"])) for w in host.losses])
 
 
-def _image_of(asked: Asked, served: Served) -> tuple[int, Agreement] | None:
+def _image_of(requests: GuestRequests, served: HostBios) -> tuple[int, Agreement] | None:
     """Return the device on the host where most of a disk's requests are found; None: nowhere."""
     found = [
         (part, agreement)
         for part in np.unique(served.part).tolist()
-        if (agreement := agree(asked, served.take(served.part == part))) is not None
+        if (agreement := agree(requests, served.take(served.part == part))) is not None
     ]
     return max(found, key=lambda one: one[1].requests, default=None)

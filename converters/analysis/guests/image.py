@@ -14,7 +14,7 @@ from biotrail.converters.events.tables import I64, SECTOR_BYTES
 from biotrail.recorder.schema.errors import ConversionError
 
 if TYPE_CHECKING:
-    from biotrail.converters.analysis.guests.sides import Served
+    from biotrail.converters.analysis.guests.disk_requests import HostBios
 
 _EXTENT = re.compile(r"\s*\d+:\s*(\d+)\.\.\s*(\d+):\s*(\d+)\.\.\s*(\d+):\s*(\d+):")
 """filefrag -v: number, logical range, physical range, length."""
@@ -45,7 +45,7 @@ class Mapping:
     steps: tuple[Extents, ...] = ()
     """The virtual disk's sectors in the image file, then the file's on its device."""
 
-    def in_image(self, served: "Served") -> "Served":
+    def in_image(self, served: "HostBios") -> "HostBios":
         """Return bios with their sectors in the virtual disk, one row for each mapped piece.
 
         Sectors that no extent has, as of the image's own metadata, are left out; bios without
@@ -56,7 +56,7 @@ class Mapping:
         return served
 
 
-def _moved(served: "Served", step: Extents) -> "Served":
+def _moved(served: "HostBios", step: Extents) -> "HostBios":
     """Return the pieces of bios that lie in extents, with their sectors as `here`."""
     end = served.sector + served.sectors
     first = np.searchsorted(step.there + step.sectors, served.sector, side="right")

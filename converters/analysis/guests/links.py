@@ -10,7 +10,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from biotrail.converters.analysis.guests.sides import FLUSHES, OTHER, Asked, Served
+from biotrail.converters.analysis.guests.disk_requests import (
+    FLUSHES,
+    OTHER,
+    GuestRequests,
+    HostBios,
+)
 from biotrail.converters.clocks.corridor import Line
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.tables import I64, NEVER, U8, Bool, Certainty, Table
@@ -50,9 +55,9 @@ class Edges(Table):
     """One row per range of a request that a bio served, by (request, queue of the bio)."""
 
     request: I64
-    """Row of `Asked`."""
+    """Row of `GuestRequests`."""
     bio: I64
-    """Row of `Served`."""
+    """Row of `HostBios`."""
     sectors: I64
     """Sectors of the range; 0: a flush."""
 
@@ -63,7 +68,7 @@ STAGES = ("to host", "host queue", "host device", "from host")
 
 @dataclass
 class Links:
-    """What became of each request of a guest; shape (n,) by row of `Asked`."""
+    """What became of each request of a guest; shape (n,) by row of `GuestRequests`."""
 
     edges: Edges
     unlinked: U8
@@ -93,23 +98,23 @@ class Recorded:
     """(begin, end) of times in which records were lost."""
 
 
-def link(asked: Asked, served: Served, line: Line, recorded: Recorded) -> Links:
+def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Recorded) -> Links:
     """Return the links of all requests.
 
-    asked, served: of one virtual disk and its image. line: the host's clock by the guest's.
+    requests, served: of one virtual disk and its image. line: the host's clock by the guest's.
     recorded: of the host.
     """
-    issue, complete = line.times(asked.issue), line.times(asked.complete)
-    known = (asked.issue != NEVER) & (asked.complete != NEVER) & (asked.op != OTHER)
-    edges = _edges(asked, served, np.flatnonzero(known), issue, complete, line.within)
-    found = np.bincount(edges.request, minlength=len(asked)) > 0
+    issue, complete = line.times(requests.issue), line.times(requests.complete)
+    known = (requests.issue != NEVER) & (requests.complete != NEVER) & (requests.op != OTHER)
+    edges = _edges(requests, served, np.flatnonzero(known), issue, complete, line.within)
+    found = np.bincount(edges.request, minlength=len(requests)) > 0
     stages, timed = _stages(edges, served, issue, complete, found)
-    doubtful = asked.doubtful.copy()
+    doubtful = requests.doubtful.copy()
     doubtful[edges.request[served.doubtful[edges.bio]]] = True
     return Links(
         edges=edges,
-        unlinked=_reasons(asked, found, issue, complete, recorded),
-        certainty=_certainty(asked, served, edges, timed),
+        unlinked=_reasons(requests, found, issue, complete, recorded),
+        certainty=_certainty(requests, served, edges, timed),
         stages=stages,
         timed=timed & ~doubtful,
         doubtful=timed & doubtful,
@@ -118,7 +123,7 @@ def link(asked: Asked, served: Served, line: Line, recorded: Recorded) -> Links:
 
 
 def _edges(
-    asked: Asked, served: Served, rows: I64, issue: I64, complete: I64, within: int
+    requests: GuestRequests, served: HostBios, rows: I64, issue: I64, complete: I64, within: int
 ) -> Edges:
     """Return the bios that were under way only while a request was, with one of its sectors.
 
@@ -137,33 +142,34 @@ def _edges(
         some = block == number
         request = np.repeat(rows[some], count[some])
         bio = order[spread(first[some], count[some])]
-        begin = np.maximum(asked.sector[request], served.sector[bio])
+        begin = np.maximum(requests.sector[request], served.sector[bio])
         end = np.minimum(
-            asked.sector[request] + asked.sectors[request], served.sector[bio] + served.sectors[bio]
+            requests.sector[request] + requests.sectors[request],
+            served.sector[bio] + served.sectors[bio],
         )
-        alike = asked.op[request] == served.op[bio]
-        alike &= (end > begin) | (asked.op[request] == FLUSHES)
+        alike = requests.op[request] == served.op[bio]
+        alike &= (end > begin) | (requests.op[request] == FLUSHES)
         alike &= served.complete[bio] <= complete[request] + within
         parts.append(Edges(request[alike], bio[alike], np.maximum(end - begin, 0)[alike]))
     return Edges.concatenate(parts)
 
 
-def _certainty(asked: Asked, served: Served, edges: Edges, timed: Bool) -> U8:
+def _certainty(requests: GuestRequests, served: HostBios, edges: Edges, timed: Bool) -> U8:
     """Return the Certainty of each request's links."""
-    moved = np.bincount(edges.request, edges.sectors, len(asked))
+    moved = np.bincount(edges.request, edges.sectors, len(requests))
     used = np.bincount(edges.bio, edges.sectors, len(served))
     flushes = np.bincount(edges.bio, edges.sectors == 0, len(served))
     shared = (used > served.sectors) | (flushes > 1)
-    contested = np.bincount(edges.request, shared[edges.bio], len(asked)) > 0
-    several = np.bincount(edges.request, edges.sectors == 0, len(asked)) > 1
-    certainty = np.full(len(asked), Certainty.EXACT, dtype=np.uint8)
-    certainty[(moved < asked.sectors) | ~timed] = Certainty.INCOMPLETE
-    certainty[(moved > asked.sectors) | contested | several] = Certainty.AMBIGUOUS
+    contested = np.bincount(edges.request, shared[edges.bio], len(requests)) > 0
+    several = np.bincount(edges.request, edges.sectors == 0, len(requests)) > 1
+    certainty = np.full(len(requests), Certainty.EXACT, dtype=np.uint8)
+    certainty[(moved < requests.sectors) | ~timed] = Certainty.INCOMPLETE
+    certainty[(moved > requests.sectors) | contested | several] = Certainty.AMBIGUOUS
     return certainty
 
 
 def _stages(
-    edges: Edges, served: Served, issue: I64, complete: I64, found: Bool
+    edges: Edges, served: HostBios, issue: I64, complete: I64, found: Bool
 ) -> tuple[I64, Bool]:
     """Return (stages, timed), as in `Links`. The bio that completed last has the host's time.
 
@@ -185,13 +191,15 @@ def _stages(
     return stages, timed
 
 
-def _reasons(asked: Asked, found: Bool, issue: I64, complete: I64, recorded: Recorded) -> U8:
+def _reasons(
+    requests: GuestRequests, found: Bool, issue: I64, complete: I64, recorded: Recorded
+) -> U8:
     """Return per request why it has no bio, an Unlinked value."""
-    reasons = np.full(len(asked), Unlinked.NO_HOST_IO, dtype=np.uint8)
+    reasons = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
     reasons[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
     for start, stop in recorded.lost:
         reasons[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
-    reasons[(asked.issue == NEVER) | (asked.complete == NEVER)] = Unlinked.NOT_ENDED
-    reasons[asked.op == OTHER] = Unlinked.COMMAND
+    reasons[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
+    reasons[requests.op == OTHER] = Unlinked.COMMAND
     reasons[found] = Unlinked.LINKED
     return reasons

@@ -79,7 +79,6 @@ class Recent:
     """What sentences need of a stretch beside its groups: calls that waited, and limits."""
 
     def __init__(self, context: Context) -> None:
-        """context: of the log."""
         self._context = context
         self._waits = WaitsByReason(context)
         self._calls = CallsByGroup(context, "process")

@@ -30,7 +30,6 @@ class Figures:
     __slots__ = ("_all", "_new", "total")
 
     def __init__(self) -> None:
-        """Start without values."""
         self._all = Distribution()
         self._new: list[int] = []
         self.total = 0
@@ -149,7 +148,6 @@ class Merged:
     """The trees of many lives as one."""
 
     def __init__(self) -> None:
-        """Start without lives."""
         self.lives = 0
         self.took = Figures()
         """From birth to death of the lives that have both."""

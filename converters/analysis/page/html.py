@@ -99,7 +99,6 @@ def readable(value: Any) -> Any:
 
 
 def _part(name: str) -> str:
-    """Return the text of a file of this package."""
     return resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8").strip()
 
 

@@ -70,7 +70,7 @@ function summaryCard(view) {
     tile("failed", at("failed", "count")),
     tile("without an end in the log", at("unfinished", "count")),
   ];
-  if (group.tries) tiles.push(tile("NOWAIT tries that failed at once", at("tries", "count")));
+  if (group.tries) tiles.push(tile("failed NOWAIT attempts", at("tries", "count")));
   const inFlight = view.operation ? group.depth : view.of && view.of.depth;
   if (view.of && inFlight) {
     const depth = `${view.operation ? path : view.devicePath}.depth.queue`;

@@ -181,7 +181,6 @@ def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of held bios, calls, waits, commits, submissions, completions, drivers."""
     yield from _held_lines(report)
     yield from _call_lines(report)
     yield from _submission_lines(report)
@@ -292,7 +291,6 @@ def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
 
 
 def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
-    """Yield the lines of bios, then those of requests."""
     yield from _lines(bios, "bios")
     yield from _lines(requests, "requests")
 

@@ -36,11 +36,9 @@ from biotrail.converters.analysis.distributions.keys import (
 )
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
-from biotrail.converters.analysis.report.devices.devices import Device, Devices
+from biotrail.converters.analysis.report.devices.devices import Device, Devices, Purposes, Stacked
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
 from biotrail.converters.analysis.report.devices.held import Hanging
-from biotrail.converters.analysis.report.devices.purposes import Purposes
-from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.summaries import (
     device_report,
     group_report,
@@ -74,7 +72,7 @@ from biotrail.converters.sites.pair_names import pairs_in
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 if TYPE_CHECKING:
-    from biotrail.converters.analysis.report.pairs import PairFigures
+    from biotrail.converters.analysis.report.pair_figures import PairFigures
     from biotrail.converters.analysis.report.path import PathFigures
 
 
@@ -128,9 +126,9 @@ class Reporter:
         self._hanging = Hanging(context)
         self._pairs: PairFigures | None = None
         if pairs_in(context.header):
-            from biotrail.converters.analysis.report import pairs
+            from biotrail.converters.analysis.report import pair_figures
 
-            self._pairs = pairs.PairFigures(context, interval)
+            self._pairs = pair_figures.PairFigures(context, interval)
         self._series: Series[tuple[int, GroupReport]] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""

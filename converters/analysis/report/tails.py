@@ -104,6 +104,13 @@ def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
     return found[asked]
 
 
+def bytes_until(at: I64, size: I64, times: I64) -> I64:
+    """Return, at each time (m,), the sum of the sizes with `at` (n,) not after that time."""
+    order = np.argsort(at)
+    sums = np.concatenate([[0], np.cumsum(size[order])])
+    return np.asarray(sums[np.searchsorted(at[order], times, side="right")], dtype=np.int64)
+
+
 @dataclass
 class Tail:
     """I/Os of one device and operation that took at least TIMES their median."""

@@ -81,10 +81,10 @@ class Timeline:
         """Add the log's next window: its bios to the columns of time in which they ended.
 
         bios: samples of the window's bios. lower: which of them queued_below marks, (n,). A bio
-        without a completion is in the column of its Q, and adds no latency; NOWAIT tries add
-        nothing. The columns begin at the first window's begin, `origin`. While the window or a bio
-        ends past the last of the `most` columns, `interval` is doubled and columns are merged, also
-        in `devices`. Does not add the window to `devices`: the caller does so afterwards.
+        without a completion is in the column of its Q, and adds no latency; failed NOWAIT attempts
+        add nothing. The columns begin at the first window's begin, `origin`. While the window or a
+        bio ends past the last of the `most` columns, `interval` is doubled and columns are merged,
+        also in `devices`. Does not add the window to `devices`: the caller does so afterwards.
         """
         if self.origin < 0:
             self.origin = window.begin

@@ -172,7 +172,6 @@ def _new(nodes: list[Node], parent: int, name: tuple[str, Side]) -> int:
 
 
 def _add(node: Node, caller: Callers) -> None:
-    """Add the caller's I/O to the node."""
     node.bios += caller.bios
     node.bytes += caller.bytes
     node.latency_ns += caller.latency_ns

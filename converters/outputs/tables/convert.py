@@ -134,7 +134,6 @@ def _json_texts(column: pa.Array) -> pa.Array:
 
 
 def _as_list(texts: pa.Array) -> pa.Array:
-    """Return one list of all texts."""
     return pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
 
 
@@ -155,7 +154,6 @@ def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
 
 @contextmanager
 def _arrow(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table to an Arrow IPC file, compressed with zstd."""
     options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
     writer = pyarrow.ipc.new_file(out, schema, options=options)
     yield writer.write_table

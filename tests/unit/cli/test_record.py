@@ -154,7 +154,7 @@ def test_settings_choose() -> None:
         ("request,every=-1", "every=-1: give a whole number from 1 to"),
         ("request,max=5000", "max=5000: give a whole number from 1 to 4096"),
         ("request,way=best", "there is no way 'best': choose of auto, session, multi"),
-        ("request,slower=soon", "'soon' is no duration"),
+        ("request,slower=soon", "'soon' is not a duration"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, message: str) -> None:

@@ -119,7 +119,7 @@ def test_a_folded_line_has_context_and_callers(cli: Cli, tmp_path: Path) -> None
         (("--merged", "--functions"), "give one of them"),
         (("--json", "--folded"), "--json: the trees and --functions have it"),
         (("--flame", "x.html"), "give a name that ends in .svg"),
-        (("--object", "here"), "'here' is no number: write 2048, or 0xffff9b6f83a40000"),
+        (("--object", "here"), "'here' is not a number: write 2048, or 0xffff9b6f83a40000"),
     ],
 )
 def test_wrong_usage(cli: Cli, log: Path, arguments: tuple[str, ...], message: str) -> None:

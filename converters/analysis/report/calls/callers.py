@@ -11,6 +11,7 @@ from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.analysis.report.calls.calls import CallsByGroup
 from biotrail.converters.analysis.report.calls.waits import WaitsByReason
+from biotrail.converters.analysis.report.tails import bytes_until
 from biotrail.converters.analysis.report.tree import (
     Beside,
     Caller,
@@ -68,7 +69,6 @@ class Meanwhile:
     """Adds up what devices did during waits, window after window, in the log's order."""
 
     def __init__(self, context: Context) -> None:
-        """Start without waits. context: the log's."""
         self._context = context
         self._writer = ByWriter(context)
         self._reaping = numbers(REAPING_CALLS, context.machine)
@@ -164,7 +164,7 @@ class Meanwhile:
         for column in most[:MOST_COLUMNS].tolist():
             one = flights.take(at == column)
             flown = _integral(one.begin, one.end, woken) - _integral(one.begin, one.end, out)
-            done = _until(one.end, one.bytes, woken) - _until(one.end, one.bytes, out)
+            done = bytes_until(one.end, one.bytes, woken) - bytes_until(one.end, one.bytes, out)
             flown, done = (sum_by(place, of, len(pids)) for of in (flown, done))
             key = int(columns[column])
             dev, op, who = key >> 32, key >> 24 & 0xFF, key & 0xFFFFFF
@@ -225,13 +225,6 @@ def _elapsed(since: I64, times: I64) -> I64:
     sums = np.concatenate([[0], np.cumsum(np.minimum(ordered, times.max(initial=0)))])
     count = np.searchsorted(ordered, times, side="right")
     return np.asarray(count * times - sums[count], dtype=np.int64)
-
-
-def _until(at: I64, size: I64, times: I64) -> I64:
-    """Return, for each time (m,), the sum of the sizes (n,) with `at` not after it."""
-    order = np.argsort(at)
-    sums = np.concatenate([[0], np.cumsum(size[order])])
-    return np.asarray(sums[np.searchsorted(at[order], times, side="right")], dtype=np.int64)
 
 
 MOST = 10

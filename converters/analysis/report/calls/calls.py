@@ -150,7 +150,6 @@ class CallsByName:
     """Figures of all timed calls, window after window."""
 
     def __init__(self, context: Context) -> None:
-        """Start without calls. context: the log's, for its machine's names of calls."""
         self._context = context
         self._figures: dict[tuple[str, bool], CallFigures] = {}
         """(name, whether the calls did I/O) → figures."""

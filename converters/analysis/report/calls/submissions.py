@@ -72,7 +72,6 @@ class SubmissionsByOperation:
     """Figures of all submissions, window after window."""
 
     def __init__(self, context: Context) -> None:
-        """Start without submissions. context: the log's."""
         self._figures: dict[int, _Figures] = {}
         """Number of `operations_of` → figures."""
         self._recorded = "uring" in context.path_parts

@@ -222,7 +222,6 @@ class CommitsByDevice:
     """Figures of the commits of each file system's journal, window after window."""
 
     def __init__(self, context: Context) -> None:
-        """Start without commits. context: the log's, for the devices' names."""
         self._context = context
         self._journals: dict[int, _Journal] = {}
 

@@ -64,7 +64,6 @@ class Completions:
     """Ways of completion of all devices' requests, window after window."""
 
     def __init__(self) -> None:
-        """Start without requests."""
         self._ways: dict[tuple[int, int], Way] = {}
         """(dev_t, index of WAYS) → requests."""
 
@@ -192,7 +191,6 @@ class Drivers:
     """What drivers did with the requests of all devices, window after window."""
 
     def __init__(self) -> None:
-        """Start without requests."""
         self._work: dict[tuple[int, str], Work] = {}
         """(dev_t, driver) → requests."""
 

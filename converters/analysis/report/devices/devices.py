@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of each device as a whole: queue depths with active time, and access patterns."""
+"""Figures of each device: queue depths, active time, access patterns, lower devices, purposes."""
 
 from dataclasses import dataclass, field
 
@@ -7,11 +7,121 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.flow import Flow, Steps
+from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.report.tree import PurposeTime
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, U64, Lifecycles
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.tables import I64, NEVER, OP_MASK, U64, Lifecycles
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.converters.lifecycles.windows import sure_complete
 
-# Where each I/O begins relative to the previous one's end: sequential share, seeks, gaps.
+
+@dataclass
+class Below:
+    """Times of the children that one upper device's operation has on one lower device."""
+
+    children: int = 0
+    """Number of children."""
+    doubtful: int = 0
+    """Children of which their own completion, or the parent's, is in doubt (`Bios.doubtful`)."""
+    to_child: Distribution = field(default_factory=Distribution)
+    """ns from the parent's Q to the child's Q."""
+    child: Distribution = field(default_factory=Distribution)
+    """ns from the child's Q to the child's C."""
+    from_child: Distribution = field(default_factory=Distribution)
+    """ns from the child's C to the parent's C."""
+
+
+class Stacked:
+    """Times of children by pair of devices and operation, window after window."""
+
+    def __init__(self) -> None:
+        self.by_pair: dict[tuple[int, int, int], Below] = {}
+        """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
+        self.unmatched = 0
+        """Children whose parent did not end in the same window; they are in no pair."""
+
+    def add(self, window: Lifecycles, context: Context) -> None:
+        """Add the times of the next window's children: bios that work for a bio of an upper device.
+
+        A child whose parent is in the same window's `bios` (ended, or without further events) is
+        added to `by_pair`, under both devices and the parent's operation; any other child only
+        counts in `unmatched`. A time that is not known, in doubt, or negative, is not counted, but
+        the child is. context: the log's, for operations.
+        """
+        bios = window.bios
+        child_row = np.flatnonzero(bios.parent != NEVER)
+        if not len(child_row):
+            return
+        parent = bios.parent[child_row]
+        parent_row = np.minimum(np.searchsorted(bios.number, parent), len(bios) - 1)
+        here = bios.number[parent_row] == parent
+        self.unmatched += int((~here).sum())
+        child_row, parent_row = child_row[here], parent_row[here]
+        operation = operations_of(bios, context)[parent_row]
+        complete = sure_complete(bios)
+        keys = np.stack([bios.dev[parent_row], bios.dev[child_row], operation], axis=1)
+        keys = keys.astype(np.int64)
+        names, place = np.unique(keys, axis=0, return_inverse=True)
+        for row, (upper, lower, op) in enumerate(names.tolist()):
+            ours = place.reshape(-1) == row
+            child, parent = child_row[ours], parent_row[ours]
+            below = self.by_pair.setdefault((upper, lower, op), Below())
+            below.children += int(ours.sum())
+            below.doubtful += int((bios.doubtful[child] | bios.doubtful[parent]).sum())
+            _add(below.to_child, bios.queue[parent], bios.queue[child])
+            _add(below.child, bios.queue[child], complete[child])
+            _add(below.from_child, complete[child], complete[parent])
+
+
+def _add(into: Distribution, begin: I64, end: I64) -> None:
+    """Count end - begin (ns) of the rows that have both times, unless it is negative."""
+    known = (begin != NEVER) & (end != NEVER) & (end >= begin)
+    into.add((end - begin)[known])
+
+
+DISCARD = "discard"
+_DISCARD = len(Purpose)
+_BITS = 8
+_NAMES = {**{int(one): name for one, name in PURPOSE_NAMES.items()}, _DISCARD: DISCARD}
+
+
+@dataclass
+class Purposes:
+    """Number and time by device and purpose, window after window."""
+
+    _sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """dev_t << _BITS | purpose → bios, ns."""
+
+    def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
+        """Add the next window's bios. bios: samples of them, row by row; context: the log's."""
+        if not len(bios):
+            return
+        purpose = purposes(window.bios, window.tasks, context).astype(np.int64)
+        discard = (window.bios.opf & OP_MASK) == context.op_number(DISCARD)
+        purpose = np.where(discard, _DISCARD, purpose)
+        keys, _, place = distinct_values(window.bios.dev.astype(np.int64) << _BITS | purpose)
+        count = np.bincount(place, minlength=len(keys))
+        ns = sum_by(place, np.maximum(bios.latency, 0), len(keys))
+        for key, ios, took in zip(keys.tolist(), count.tolist(), ns.tolist(), strict=True):
+            before = self._sums.get(key, (0, 0))
+            self._sums[key] = before[0] + ios, before[1] + took
+
+    def reports(self, context: Context) -> list[PurposeTime]:
+        """Return the figures of each device and purpose, most time first."""
+        found = [
+            PurposeTime(
+                context.device_name(key >> _BITS),
+                _NAMES.get(key & ((1 << _BITS) - 1), "no data"),
+                ios,
+                ns,
+            )
+            for key, (ios, ns) in sorted(self._sums.items())
+        ]
+        return sorted(found, key=lambda one: -one.ns)
+
 
 SECTOR_SHIFT = 9
 

@@ -47,7 +47,6 @@ class Hanging:
     """Finds I/O in flight, window after window: the last one has what was when the log ended."""
 
     def __init__(self, context: Context) -> None:
-        """Start without I/O. context: the log's."""
         self._context = context
         self._names = ProcessNames()
         self._open: dict[int, _Open] = {}
@@ -149,7 +148,6 @@ class HeldByLimit:
     """Figures of all held bios, window after window."""
 
     def __init__(self, context: Context) -> None:
-        """Start without bios. context: the log's, for names."""
         self._context = context
         self._names = ProcessNames()
         self._held: dict[tuple[int, int, str], _Held] = {}

@@ -25,7 +25,7 @@ from biotrail.converters.analysis.distributions.series import Series
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.part import read_part
 from biotrail.converters.analysis.report.csv import lines
-from biotrail.converters.analysis.report.devices.stacked import Stacked
+from biotrail.converters.analysis.report.devices.devices import Stacked
 from biotrail.converters.analysis.report.report import Reporter, make_report
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.converters.analysis.stacks.stacks import StackTable

@@ -525,7 +525,7 @@ def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
     assert stages["failed"] == 2
     # AND the text says how many there were, and of what
     text = cli("report", log).out
-    assert "1 NOWAIT try that failed at once (AGAIN), of 64.0 KiB: beside the bios" in text
+    assert "1 failed NOWAIT attempt (AGAIN), of 64.0 KiB: beside the bios" in text
     # AND the CSV has them in columns of their own
     rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", log).out)))
     [writes] = [
@@ -550,7 +550,7 @@ def test_histograms_leave_tries_out(cli: Cli, log: Path) -> None:
         # THEN it is told, and in no histogram
         assert found["tries"] == 1
         assert sum(one["count"] for one in found["histograms"]) == 3
-    assert "1 NOWAIT try that failed at once (AGAIN) left out" in cli("hist", log).out
+    assert "1 failed NOWAIT attempt that failed at once (AGAIN) left out" in cli("hist", log).out
 
 
 def test_failures_are_chosen_without_tries(cli: Cli, log: Path) -> None:
@@ -559,7 +559,7 @@ def test_failures_are_chosen_without_tries(cli: Cli, log: Path) -> None:
     # THEN the try is not among it, but counted
     assert [one["io"]["status"] for one in found["ios"]] == ["IOERR", "AGAIN"]
     assert (found["counts"]["ios"], found["counts"]["tries"]) == (3, 1)
-    assert "1 NOWAIT try" in cli("slow", log).out
+    assert "1 failed NOWAIT attempt" in cli("slow", log).out
     # AND a cut of failures is the same I/Os
     assert told(cli, "report", "--failed", "--json", log)["total"]["ios"] == 2
 

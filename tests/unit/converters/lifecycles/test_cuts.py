@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.analysis.choosing.choosing import Choice, Who
-from biotrail.converters.analysis.choosing.outcomes import Finder, Wish
+from biotrail.converters.analysis.choosing.outcomes import Finder, OutcomeFilter
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests, Stage, Table
@@ -257,9 +257,11 @@ def test_a_choice_is_a_plain_filter(long_log: tuple[Path, list[Io]], name: str) 
     assert selection.counts.bios == len(cut_logs.chosen(ios, begin, end))
 
 
-def outcome_of(path: Path, wish: Wish, begin: int, end: int, **how: Any) -> dict[int, Any]:
+def outcome_of(
+    path: Path, wanted: OutcomeFilter, begin: int, end: int, **how: Any
+) -> dict[int, Any]:
     first, second = limited(path, begin, end), limited(path, begin, end)
-    finder = Finder(Choice(first.context, **how), wish)
+    finder = Finder(Choice(first.context, **how), wanted)
     for _ in first.lifecycles(on_window=finder.watch, window_events=200, small=True):
         pass
     selection = Selection(Choice(second.context, **how), finder.found())
@@ -276,7 +278,7 @@ def test_slow_ones(long_log: tuple[Path, list[Io]], least: int) -> None:
     # GIVEN a time / WHEN the slower ones of it are chosen
     path, ios = long_log
     begin, end = 50 * S, 62 * S
-    found = outcome_of(path, Wish(slower_than=least), begin, end)
+    found = outcome_of(path, OutcomeFilter(slower_than=least), begin, end)
     # THEN they are those that took so long, from before the cut on or until its end
     present = cut_logs.chosen(ios, begin, end)
     slow = {io.sector for io in ios if waited(io, begin, end) >= least}
@@ -289,7 +291,7 @@ def test_the_slowest(long_log: tuple[Path, list[Io]], most: int) -> None:
     # GIVEN a time and a device / WHEN the slowest are chosen
     path, ios = long_log
     begin, end = 50 * S, 62 * S
-    found = outcome_of(path, Wish(slowest=most), begin, end, devices=["loop1"])
+    found = outcome_of(path, OutcomeFilter(slowest=most), begin, end, devices=["loop1"])
     # THEN no other of that device took longer
     present = cut_logs.chosen(ios, begin, end)
     mine = [io for io in ios if io.device == "7:1" and io.sector in present]
@@ -301,7 +303,7 @@ def test_failed_ones(long_log: tuple[Path, list[Io]]) -> None:
     # GIVEN a time / WHEN those that failed are chosen THEN they are these
     path, ios = long_log
     begin, end = 36 * S, 140 * S
-    found = outcome_of(path, Wish(failed=True), begin, end)
+    found = outcome_of(path, OutcomeFilter(failed=True), begin, end)
     present = cut_logs.chosen(ios, begin, end)
     assert found == {sector: what for sector, what in present.items() if what[2]}
     assert len(found) > 5

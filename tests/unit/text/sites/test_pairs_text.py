@@ -9,7 +9,7 @@ from biotrail.recorder.probes.sites.latencies import BOUNDS, Latencies
 from biotrail.recorder.probes.sites.pairs import PairCounts
 from biotrail.recorder.schema.limits import HIST_SLOTS
 from biotrail.recorder.sites.resolving import resolve
-from biotrail.text.sites import pairs as text
+from biotrail.text.sites import pair_latencies as text
 from tests.support.named_scopes import scopes_of
 from tests.support.pair_recording import pair
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import bases, online
 from biotrail.converters.analysis.blame.bases import Bases
-from biotrail.converters.analysis.blame.blame import Asked, First
+from biotrail.converters.analysis.blame.blame import BlameOptions, First
 from biotrail.converters.analysis.blame.experiment import SKIP_NS, Periods, Trial, suspect_of
 from biotrail.converters.analysis.blame.online import Online, Row, Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Kind, Part
@@ -332,7 +332,7 @@ def test_sums_are_the_reports(
 def online_bases(path: Path, window: int) -> Bases:
     """The bases of the whole log, which `blame` uses; windows give classes their numbers."""
     trace = Trace(path)
-    first = First(trace.context, Choice(trace.context), Asked(("process", "process")))
+    first = First(trace.context, Choice(trace.context), BlameOptions(("process", "process")))
     for one in trace.lifecycles(window, small=True):
         first.add(one)
     first.finish()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.blame import Asked, First, Second
+from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
 from biotrail.converters.analysis.blame.closing import close
 from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Kind
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -47,7 +47,7 @@ def made() -> PathLog:
 
 
 def blamed(path: Path, window: int = WINDOW_EVENTS) -> Blamed:
-    asked = Asked(("process", "process"))
+    asked = BlameOptions(("process", "process"))
     trace = Trace(path)
     first = First(trace.context, Choice(trace.context), asked)
     for one in trace.lifecycles(window, small=True):

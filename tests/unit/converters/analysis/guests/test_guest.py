@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biotrail.converters.analysis.guests.disk_requests import READ, HostBios
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest, join
 from biotrail.converters.analysis.guests.image import Extents, Mapping, read_mapping
 from biotrail.converters.analysis.guests.links import Unlinked
-from biotrail.converters.analysis.guests.sides import READ, Served
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
@@ -42,7 +42,7 @@ def joined(
 def stages(found: Guest) -> list[list[int]]:
     """In the order of the transfers."""
     (disk,) = found.disks
-    return disk.links.stages[np.argsort(disk.asked.issue)].tolist()
+    return disk.links.stages[np.argsort(disk.requests.issue)].tolist()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_requests_and_stages_are_those_of_the_truth(tmp_path: Path, clock: Clock
     assert (disk.links.unlinked == Unlinked.LINKED).all()
     assert (disk.links.certainty == Certainty.EXACT).all()
     edges = disk.links.edges
-    assert (disk.asked.sector[edges.request] == disk.served.sector[edges.bio]).all()
+    assert (disk.requests.sector[edges.request] == disk.served.sector[edges.bio]).all()
     # AND the stages are the truth's, as far as the clocks' bound
     line = found.agreement.fit.line
     assert 0 < line.within < 30 * MICROSECOND
@@ -92,7 +92,7 @@ def test_a_request_that_the_host_splits_has_several_bios(tmp_path: Path) -> None
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, moved).disks
     # THEN it is linked to both, and its host stage is from the first Q to the last C
-    row = int(np.flatnonzero(disk.asked.sectors == 64)[0])
+    row = int(np.flatnonzero(disk.requests.sectors == 64)[0])
     edges = disk.links.edges.take(disk.links.edges.request == row)
     assert sorted(edges.sectors.tolist()) == [24, 40]
     assert disk.links.certainty[row] == Certainty.EXACT
@@ -108,7 +108,7 @@ def test_neighbours_that_the_hypervisor_merges_share_a_bio(tmp_path: Path) -> No
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, moved).disks
     # THEN both are linked to it, each with its sectors
-    rows = np.flatnonzero(disk.asked.sector >= 1 << 21)
+    rows = np.flatnonzero(disk.requests.sector >= 1 << 21)
     edges = disk.links.edges.take(np.isin(disk.links.edges.request, rows))
     assert len(rows) == 2
     assert len(set(edges.bio.tolist())) == 1
@@ -136,7 +136,7 @@ def test_requests_outside_of_the_hosts_recording_are_named(tmp_path: Path) -> No
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, [*transfers(50), *late]).disks
     # THEN these are said to be outside of it
-    assert (disk.links.unlinked[disk.asked.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
+    assert (disk.links.unlinked[disk.requests.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
 
 
 def test_requests_in_a_loss_of_the_host_are_named(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_two_requests_for_one_sector_at_once_are_ambiguous(tmp_path: Path) -> No
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, moved).disks
     # THEN which bio is whose is said to be open
-    rows = disk.asked.sector == 1 << 21
+    rows = disk.requests.sector == 1 << 21
     assert (disk.links.certainty[rows] == Certainty.AMBIGUOUS).any()
     assert (disk.links.certainty[~rows] == Certainty.EXACT).all()
 
@@ -274,7 +274,7 @@ def test_bios_of_workers_in_other_cgroups_are_no_guests(tmp_path: Path, cgroup: 
     moved[7] = replace(moved[7], cgroup=cgroup, **WORKER)
     # WHEN they are joined  THEN the worker's bio is not the process's
     (disk,) = joined(tmp_path, moved).disks
-    unlinked = disk.links.unlinked[np.argsort(disk.asked.issue)]
+    unlinked = disk.links.unlinked[np.argsort(disk.requests.issue)]
     assert np.flatnonzero(unlinked != Unlinked.LINKED).tolist() == [7]
 
 
@@ -293,13 +293,13 @@ disk.img: 2 extents found
 """
 
 
-def bios(*places: tuple[int, int]) -> Served:
+def bios(*places: tuple[int, int]) -> HostBios:
     """Bios at these (sector, sectors) of the device, numbered from 0."""
     table = np.array(places, dtype=np.int64).reshape(-1, 2)
     number = np.arange(len(table))
     zero = np.zeros(len(table), dtype=np.int64)
     dev = zero.astype(np.uint32)
-    return Served(
+    return HostBios(
         number,
         dev,
         dev,

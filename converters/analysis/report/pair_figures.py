@@ -51,7 +51,6 @@ class _Figures:
         self._add_keys(pairs)
 
     def _add_groups(self, pairs: Pairs) -> None:
-        """Add latencies by value of --by."""
         rows, of = distinct(pairs.by)
         for (value,) in rows:
             if value not in self.groups and len(self.groups) < MOST_GROUPS:
@@ -62,7 +61,6 @@ class _Figures:
         add_grouped(of[known], pairs.latency[known], into)
 
     def _add_keys(self, pairs: Pairs) -> None:
-        """Add counts, sums and maxima by key."""
         keys, of = distinct(pairs.key0, pairs.key1)
         counts = np.bincount(of, minlength=len(keys))
         sums, most = np.zeros((2, len(keys)), np.int64)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.slow.pairs import SlowestPairs, SlowPair
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs, SlowPair
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table
@@ -32,7 +32,6 @@ def parts_of_all(found: Sequence[Found], top: int, width: int) -> Iterator[Rende
 
 
 def _table(rows: Sequence[tuple[str, Trace, SlowPair]], width: int) -> RenderableType:
-    """Return the table of pairs."""
     several = any(label for label, _, _ in rows)
     columns = [
         *([Column("recording", left=True)] if several else []),

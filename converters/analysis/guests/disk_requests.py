@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.outcomes import tries
+from biotrail.converters.analysis.choosing.outcomes import failed_nowait
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -66,7 +66,7 @@ _COMM = 15
 
 
 @dataclass
-class Asked(Table):
+class GuestRequests(Table):
     """Requests of the guest, in the order of issue. Times are ns of its CLOCK_MONOTONIC."""
 
     number: I64
@@ -83,7 +83,7 @@ class Asked(Table):
 
 
 @dataclass
-class Served(Table):
+class HostBios(Table):
     """Bios on the host, or the pieces of them that are neighbours in the image.
 
     Times are ns of the host's CLOCK_MONOTONIC; NEVER where not recorded.
@@ -107,19 +107,19 @@ class Served(Table):
     """Whether `complete` may be that of another bio (`Bios.doubtful`)."""
 
 
-def guest_side(trace: Trace) -> Asked:
+def guest_side(trace: Trace) -> GuestRequests:
     """Read a guest's log to its end; return its requests. Raises ConversionError: it has none."""
-    parts = [_asked(trace.context, window) for window in trace.lifecycles()]
-    asked = Asked.concatenate(parts) if parts else None
-    if asked is None or not len(asked):
+    parts = [_guest_requests(trace.context, window) for window in trace.lifecycles()]
+    requests = GuestRequests.concatenate(parts) if parts else None
+    if requests is None or not len(requests):
         raise ConversionError(
             "--guest-of: the first log, the guest's, has no requests: record the guest's virtual "
             "disks there, by --events lifecycle or light"
         )
-    return asked.take(np.argsort(asked.issue, kind="stable"))
+    return requests.take(np.argsort(requests.issue, kind="stable"))
 
 
-def _asked(context: Context, window: Lifecycles) -> Asked:
+def _guest_requests(context: Context, window: Lifecycles) -> GuestRequests:
     """Return the window's requests that a driver was given, or may have been given.
 
     Left out are those that were merged into another one, and an fsync's own request, for which
@@ -129,7 +129,7 @@ def _asked(context: Context, window: Lifecycles) -> Asked:
     replaced = (table.bytes == 0) & (table.issue == NEVER)
     table = table.take((table.absorbed_by == NEVER) & ~replaced)
     op, sector = _codes(context, table.opf, table.bytes), table.sector
-    return Asked(
+    return GuestRequests(
         number=table.number,
         dev=table.dev,
         op=op,
@@ -156,32 +156,32 @@ class Process:
     name: str
 
 
-def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[Served, Process]:
+def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Process]:
     """Read the host's log to its end; return the process's bios, by image sector, and the process.
 
     wanted: the process's id, or the name of one of its threads. mapping: where the image's sectors
-    are on the host's device. Bios of lower devices that serve another one, and NOWAIT tries that
-    failed, are left out. Raises ConversionError: no such process queued a bio, or several did.
+    are on the host's device. Bios of lower devices that serve another one, and failed NOWAIT
+    attempts, are left out. Raises ConversionError: no such process queued a bio, or several did.
     """
     parts, tasks = [], None
     for window in trace.lifecycles():
-        parts.append(_served(trace.context, window))
+        parts.append(_host_bios(trace.context, window))
         tasks = window.tasks
     process = _process(wanted, tasks, parts)
-    served = Served.concatenate(parts)
+    served = HostBios.concatenate(parts)
     served = served.take(_is_of(served, process, tasks))
     return mapping.in_image(served), process
 
 
-def _served(context: Context, window: Lifecycles) -> Served:
+def _host_bios(context: Context, window: Lifecycles) -> HostBios:
     """Return the window's bios that serve no other bio, of known processes, by sector of `part`."""
     table = window.bios
-    table = table.take((table.parent == NEVER) & (table.task >= 0) & ~tries(context, table))
+    table = table.take((table.parent == NEVER) & (table.task >= 0) & ~failed_nowait(context, table))
     start = np.zeros(len(table), dtype=np.int64)
     for part, dev in {*zip(table.part.tolist(), table.dev.tolist(), strict=True)}:
         start[(table.part == part) & (table.dev == dev)] = context.partition_start(part, dev) or 0
     op = _codes(context, table.opf, table.bytes)
-    return Served(
+    return HostBios(
         number=table.number,
         dev=table.dev,
         part=table.part,
@@ -197,7 +197,7 @@ def _served(context: Context, window: Lifecycles) -> Served:
     )
 
 
-def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
+def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process:
     """Return the process with this id, or with a thread of this name, that queued bios."""
     active = {int(tgid) for part in parts for tgid in np.unique(part.tgid)}
     names: dict[int, set[str]] = {}
@@ -226,7 +226,7 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[Served]) -> Process:
     return Process(found[0], mains.get(found[0], ""))
 
 
-def _is_of(served: Served, process: Process, tasks: Tasks | None) -> Bool:
+def _is_of(served: HostBios, process: Process, tasks: Tasks | None) -> Bool:
     """Mark bios of the process, and those that the kernel's threads queued for it.
 
     These are vhost-PID's, and what a limit of the process's cgroup held (io.max): a worker queues

@@ -67,7 +67,6 @@ class SlowestPairs:
 
 
 def _row(rows: Pairs, at: int, names: PairNames) -> SlowPair:
-    """Return one row with its values as text."""
     pair = int(rows.pair[at])
     return SlowPair(
         pair=names.name(pair),
