@@ -10,7 +10,7 @@ import pytest
 
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
-from biotrail.converters.outputs.otf2.files import CHUNK_BYTES
+from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
 from biotrail.converters.pipeline import Trace
 from tests.support import captures, path_sample
 from tests.support.file_logs import MOUNTS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.outputs.perfetto.packets.ranking import DETAILED
 from biotrail.converters.pipeline import Trace
 from tests.support import captures, cut_logs
@@ -100,7 +100,7 @@ def test_the_slowest_are_drawn_in_full_and_the_others_in_brief(cli: Cli, tmp_pat
     context, found = Trace(log).context, {}
     for detail in (Detail.FULL, Detail.STANDARD):
         out = io.BytesIO()
-        convert(Trace(log).lifecycles(3000), context, out, detail=detail)
+        convert(Trace(log).lifecycles(3000), context, out, options=Options(detail=detail))
         found[detail] = read(out.getvalue())
     for category in ("bio", "request"):
         full, standard = (places(found[d], category) for d in (Detail.FULL, Detail.STANDARD))

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from hypothesis import given, settings
 
-from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.parts import convert_parts
+from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support.follow_logs import (
     EXIT,

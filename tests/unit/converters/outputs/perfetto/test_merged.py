@@ -3,7 +3,7 @@
 
 import pytest
 
-from biotrail.converters.outputs.perfetto.tracks.merged import Named, places
+from biotrail.converters.outputs.perfetto.tracks.place import Named, places
 
 
 @pytest.mark.parametrize(

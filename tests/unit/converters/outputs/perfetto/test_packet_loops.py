@@ -9,7 +9,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 
 from biotrail.converters.events.tables import Stages
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
 from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.slices import times
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
@@ -261,7 +261,7 @@ def test_stages_find_their_slices(monkeypatch, loops, shape):
 
 def converted(log, detail, window):
     trace, out = Trace(log), io.BytesIO()
-    convert(trace.lifecycles(window), trace.context, out, detail=detail)
+    convert(trace.lifecycles(window), trace.context, out, options=Options(detail=detail))
     return out.getvalue()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, REQUEST
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, REQUEST, Options
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD
@@ -18,7 +18,7 @@ from tests.support.stack_logs import DEV, START
 
 def trace_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
     source, out = Trace(io.BytesIO(log.data(**how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out, every_call=True)
+    convert(source.lifecycles(size), source.context, out, options=Options(every_call=True))
     return read(out.getvalue())
 
 
@@ -236,7 +236,7 @@ def test_calls_that_only_wait_long_are_drawn_on_request() -> None:
     drawn = {}
     for every in (False, True):
         out = io.BytesIO()
-        convert(source.lifecycles(), source.context, out, every_call=every)
+        convert(source.lifecycles(), source.context, out, options=Options(every_call=every))
         drawn[every] = [one.name for one in read(out.getvalue()).slices(CALL)]
     # THEN the second is drawn where all calls are asked for
     assert drawn == {False: ["pread64"], True: ["pread64", "fsync"]}
