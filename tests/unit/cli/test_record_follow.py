@@ -8,7 +8,7 @@ import pytest
 
 from biotrail.cli.options.record_arguments import FollowValue
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
-from biotrail.text.record.following import followed_lines
+from biotrail.text.record.closing import followed_lines
 from tests.support.cli_runner import Cli
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.converters.analysis.slow.before import MOST_BEFORE, Before, Neighbour
+from biotrail.converters.analysis.slow.surroundings import MOST_BEFORE, Before, Neighbour
 from biotrail.converters.events.tables import NEVER, Bios, Tasks
 
 QUEUE, END, FOREVER = 1_000_000, 9_000_000, np.iinfo(np.int64).max

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.converters.analysis.diff.bootstrap import Resampling, interval
 from biotrail.converters.analysis.diff.diff import Comparison
-from biotrail.converters.analysis.diff.student import student_t, t_beyond
+from biotrail.converters.analysis.diff.figures import Resampling, interval
+from biotrail.converters.analysis.diff.runs import student_t, t_beyond
 from biotrail.converters.analysis.diff.tree import Diff, Figure
-from biotrail.converters.analysis.distributions.blocks import (
+from biotrail.converters.analysis.distributions.slots import (
     LEAST_SLOTS,
     MOST_SLOTS,
     Recording,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from biotrail.converters.analysis.diff.diff import Comparison
-from biotrail.converters.analysis.diff.pooled import pooled
+from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
-from biotrail.converters.analysis.distributions.blocks import read_slots
+from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 import pytest
 
-from biotrail.converters.analysis.choosing.excerpt import around, excerpt
+from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import Trace
 from tests.support.paths import ROOT

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
-from biotrail.converters.analysis.distributions.histogram import (
+from biotrail.converters.analysis.distributions.distribution import (
     MOST_COLUMNS,
     Columns,
+    Distribution,
     HeatMap,
     Histogram,
+    Measure,
+    Question,
     Scale,
 )
 from biotrail.converters.events.tables import NEVER, Stage

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.slow.before import MOST_BEFORE
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
-from biotrail.converters.analysis.slow.surroundings import Neighbourhood
+from biotrail.converters.analysis.slow.surroundings import MOST_BEFORE, Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.pipeline import Trace

@@ -45,7 +45,6 @@ def test_root_follows_nobody_elses_links(theirs: Path) -> None:
     # WHEN root writes there in any way
     target = theirs / "logs" / "x.json"
     ways = (
-        lambda: output.create(target, force=True),
         lambda: output.replacing(target, force=True).__enter__(),
         lambda: output.replacing_directory(target, force=True, marker="*").__enter__(),
         lambda: output.adding_to_directory(target, force=True, marker="*").__enter__(),
@@ -84,7 +83,7 @@ def test_a_loop_of_links_ends(theirs: Path) -> None:
     (theirs / "one").symlink_to("two")
     (theirs / "two").symlink_to("one")
     with pytest.raises(OutputError, match="symbolic links"):
-        output.create(theirs / "one" / "x")
+        output.NewFile(theirs / "one" / "x")
 
 
 def test_paths_by_descriptor_are_followed(theirs: Path) -> None:
@@ -106,7 +105,9 @@ def test_honest_directories_work(theirs: Path, way: str) -> None:
     # GIVEN a directory of a service user, as it is, sticky as /tmp, or open to everybody
     theirs.chmod({"named": 0o755, "sticky": 0o1777, "open to all": 0o777}[way])
     # WHEN files and directories are written there THEN they are
-    output.create(theirs / "log").close()
+    made = output.NewFile(theirs / "log")
+    made.publish()
+    made.close()
     with output.replacing(theirs / "page") as stream:
         stream.write(b"x")
     with output.replacing_directory(theirs / "otf2", marker="a") as part:

@@ -214,7 +214,8 @@ def test_a_nonsense_sudo_environment_leaves_the_file_to_the_recorder(
     monkeypatch.setenv("SUDO_UID", uid)
     monkeypatch.setenv("SUDO_GID", gid)
     # WHEN a file is made THEN it is there, and its maker's
-    output.create(tmp_path / "log").close()
+    with output.replacing(tmp_path / "log"):
+        pass
     assert (tmp_path / "log").stat().st_uid == os.geteuid()
 
 
@@ -231,5 +232,5 @@ def test_a_file_that_cannot_be_given_away_is_not_left_behind(
     monkeypatch.setenv("SUDO_GID", "70001")
     # WHEN a file is to be made THEN one message says so, and nothing is left
     with pytest.raises(OutputError, match=r"log to the user who called sudo .*70000.*unset"):
-        output.create(tmp_path / "log")
+        output.NewFile(tmp_path / "log")
     assert os.listdir(tmp_path) == []

@@ -136,18 +136,18 @@ HURRY = """
 import os
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.session import rights_kept
-from biotrail.recorder.rights.priority import Urgency
+from biotrail.recorder.rights.priority import RealtimeBoost
 from biotrail.recorder.session.session_types import RecordOptions
 class Probes:
     capabilities = Capabilities("core")
     def programs(self):
         return []
 kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
-urgency = Urgency()
-urgency.add_thread()
-urgency.adapt(1.0)
+boost = RealtimeBoost()
+boost.add_thread()
+boost.adapt(1.0)
 first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
-urgency.relax()
+boost.relax()
 second = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 print(kept, warning, first == os.SCHED_RR, second == os.SCHED_OTHER)
 """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import bases
 from biotrail.converters.analysis.blame.tree import Kind
-from biotrail.converters.analysis.distributions.keys_writer import RECORDER
+from biotrail.converters.analysis.distributions.keys import RECORDER
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from tests.support import blame_logs
