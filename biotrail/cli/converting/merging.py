@@ -149,7 +149,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
     Returns the sums of their summaries, with the view of the slowest I/O of all.
     """
     from biotrail.converters.outputs.perfetto import convert as perfetto
-    from biotrail.converters.outputs.perfetto.tracks.merged import Named, places
+    from biotrail.converters.outputs.perfetto.tracks.place import Named, places
 
     named = []
     for log in logs:
@@ -175,7 +175,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
                 stacks=trace.stacks,
                 place=place,
                 blame=blame,
-                **drawing.choices,
+                options=drawing.options,
             )
         total.sequences += part.sequences
         total.families += part.families

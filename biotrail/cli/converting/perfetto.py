@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -16,7 +16,7 @@ from biotrail.cli.options.perfetto_ui import UI, address
 from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
-from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.outputs.perfetto.sizes import expected
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.pipeline import Trace
@@ -80,7 +80,7 @@ def announced(
     seen: list[Lifecycles] = []
     for window in lifecycles:
         seen.append(window)
-        if expected(window, Detail.FULL):
+        if expected(window, Options(Detail.FULL)):
             part = share_read(source, window)
             lines = [] if part is None else large_lines(window, part, drawing)
             if lines:
@@ -123,9 +123,7 @@ def large_lines(window: Lifecycles, share: float, drawing: Drawing) -> list[str]
 
     def reckoned(detail: Detail) -> float:
         """Return the bytes of the whole trace with this detail, and all else as it was asked."""
-        choices = {**drawing.choices, "detail": detail}
-        del choices["colour"]  # takes no bytes
-        return expected(window, **choices) / share
+        return expected(window, replace(drawing.options, detail=detail)) / share
 
     detail, total = drawing.detail, reckoned(drawing.detail)
     if total < LARGE:
@@ -238,7 +236,7 @@ def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
         "stacks": trace.stacks,
         "facts": facts,
         "to_end": trace.span is not None,
-        **drawing.choices,
+        "options": drawing.options,
     }
 
 
@@ -251,7 +249,7 @@ def _write_parts(
     `notes` lists the files, and says so of larger ones, and of a next part that an earlier
     conversion has left. Raises TraceError.
     """
-    from biotrail.converters.outputs.perfetto.parts import convert_parts
+    from biotrail.converters.outputs.perfetto.convert import convert_parts
 
     paths: list[Path] = []
     limit = drawing.max_size or 0

@@ -2,12 +2,11 @@
 """Options that say how a Perfetto trace is written: size of its files, detail, colours."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
 from biotrail.cli.options.gathering import gathered, option
-from biotrail.converters.outputs.perfetto.names import Colour, Detail
+from biotrail.converters.outputs.perfetto.names import Colour, Detail, Options
 from biotrail.converters.pipeline import WINDOW_EVENTS
 from biotrail.text import units
 
@@ -74,15 +73,9 @@ class Drawing:
     )
 
     @property
-    def choices(self) -> dict[str, Any]:
-        """Return the keyword arguments of the converter that say what is drawn."""
-        return {
-            "detail": self.detail,
-            "colour": self.colour,
-            "every_arrow": self.flows,
-            "every_call": self.all_calls,
-            "ftrace": self.ftrace,
-        }
+    def options(self) -> Options:
+        """Return how the converter draws."""
+        return Options(self.detail, self.colour, self.flows, self.all_calls, self.ftrace)
 
     @property
     def window_events(self) -> int | None:

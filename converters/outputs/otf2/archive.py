@@ -14,8 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from biotrail.converters.outputs.otf2.files import CHUNK_BYTES, EventFile, check_room
-from biotrail.converters.outputs.otf2.records import Records
+from biotrail.converters.outputs.otf2.records import CHUNK_BYTES, EventFile, Records, check_room
 from biotrail.recorder.schema.errors import ConversionError, OutputError
 from biotrail.recorder.schema.strings import characters, shown
 
@@ -223,7 +222,6 @@ class Archive:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise an OSError of the block as OutputError."""
         try:
             yield
         except OSError as error:

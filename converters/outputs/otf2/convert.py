@@ -165,7 +165,6 @@ class _Conversion:
             queue.finish(ops.take(ops.disk == disk), until)
 
     def _number_comms(self, tasks: Tasks) -> None:
-        """Number the names of threads that are new in the window's tasks."""
         new = [self._archive.string(comm) for comm in tasks.comm[len(self._comms) :]]
         self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
 
@@ -239,7 +238,6 @@ class _Conversion:
 
 
 def _latest(ops: Operations) -> int:
-    """Return the latest time of the operations (ns); NEVER for none."""
     return int(max(ops.last.max(), ops.complete.max())) if len(ops) else NEVER
 
 

@@ -66,7 +66,6 @@ class _Definitions:
         """Files of calls that are defined so far."""
 
     def _text(self, text: str) -> int:
-        """Return the number of a text."""
         return self._archive.string(text)
 
     def clock(self, first: int, last: int) -> None:

@@ -289,7 +289,6 @@ class Queue:
         return self._take(LATEST)
 
     def _put(self, events: EventArray) -> None:
-        """Add events, unsorted."""
         if len(events):
             self._parts.append(events)
             self.held += len(events)
@@ -323,12 +322,10 @@ def _words(events: EventArray) -> U64:
 
 
 def _joined(parts: list[EventArray]) -> EventArray:
-    """Return the events of all parts, one part behind the other."""
     return np.concatenate([_words(part) for part in parts]).view(EVENT).reshape(-1)
 
 
 def _taken(events: EventArray, rows: I64) -> EventArray:
-    """Return the events in `rows`."""
     return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
 
 

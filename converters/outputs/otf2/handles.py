@@ -122,7 +122,6 @@ class Handles:
         return self.files[pid, fd].number
 
     def _next_handle(self) -> int:
-        """Return the number that the next I/O handle gets."""
         return len(self.handles) + len(self.files)
 
     def location(self, disk: int, layer: str) -> Location:

@@ -96,7 +96,6 @@ _SAME = (
 
 
 def _common(table: Bios | Requests) -> dict[str, Any]:
-    """Return the columns of _SAME by name."""
     return {name: getattr(table, name) for name in _SAME}
 
 

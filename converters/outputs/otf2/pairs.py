@@ -12,9 +12,9 @@ from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import AttributeColumn, attribute
-from biotrail.converters.outputs.otf2.calls import CALL_SHAPES, CallPhase, in_order
 from biotrail.converters.outputs.otf2.handles import Handles, PairPlace
 from biotrail.converters.outputs.otf2.records import Column, encode
+from biotrail.converters.outputs.otf2.threads import CALL_SHAPES, CallPhase, in_order
 from biotrail.converters.outputs.otf2.writer import REGION, WRITE_EVENTS, stamped
 from biotrail.converters.sites.pair_names import PairNames
 

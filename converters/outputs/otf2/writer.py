@@ -8,10 +8,16 @@ from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import UINT64, Attributes
 from biotrail.converters.outputs.otf2.events import BLOCKING, EventArray, Phase
-from biotrail.converters.outputs.otf2.files import EventFile
 from biotrail.converters.outputs.otf2.handles import BIOS, Handles, Location
 from biotrail.converters.outputs.otf2.operations import NO_STRING
-from biotrail.converters.outputs.otf2.records import Column, Field, Records, Shape, encode
+from biotrail.converters.outputs.otf2.records import (
+    Column,
+    EventFile,
+    Field,
+    Records,
+    Shape,
+    encode,
+)
 
 WRITE_EVENTS = 16_384
 """Events encoded at once: few enough for a CPU's cache."""

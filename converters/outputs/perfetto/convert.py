@@ -6,7 +6,7 @@ does not grow with its length.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -15,11 +15,17 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I64, Lifecycles, LossWindows, Tasks
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows, Tasks
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
-from biotrail.converters.outputs.perfetto.counters.writer import CounterWriter
-from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
+from biotrail.converters.outputs.perfetto.counters import CounterWriter
+from biotrail.converters.outputs.perfetto.names import (
+    STAGE_IIDS,
+    STANDARD,
+    Detail,
+    Interned,
+    Options,
+)
 from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.packets.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
@@ -41,10 +47,9 @@ from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMake
 from biotrail.converters.outputs.perfetto.sites.joined import mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
-from biotrail.converters.outputs.perfetto.slices.blamed import Blame, counters
 from biotrail.converters.outputs.perfetto.slices.detail import drawn_with, slice_maker
-from biotrail.converters.outputs.perfetto.slices.open import of_open, only_open, without_ended
-from biotrail.converters.outputs.perfetto.slices.slowest import Slowest
+from biotrail.converters.outputs.perfetto.slices.slowest import Blame, Slowest, counters
+from biotrail.converters.outputs.perfetto.slices.times import no_stages
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.tracks.place import Place
@@ -55,8 +60,10 @@ from biotrail.converters.outputs.perfetto.writing.file import PacketFile
 from biotrail.converters.outputs.perfetto.writing.slices import SliceWriter
 from biotrail.converters.sites.building import LifeReader
 
-__all__ = ["LARGE", "Converter", "PerfettoSummary", "convert"]
+__all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
 
+_END_BYTES = 24 << 10
+"""Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""
 _MOST_STRINGS = 1 << 14
 """Interned strings after which interning starts anew, to bound their table."""
 _NOT_IN_INSTANT = ("bytes", "sequences", "families", "view")
@@ -76,11 +83,7 @@ def convert(
     stacks: StackNames | None = None,
     facts: Facts | None = None,
     to_end: bool = False,
-    detail: Detail = Detail.STANDARD,
-    colour: Colour = Colour.AUTO,
-    every_arrow: bool = False,
-    every_call: bool = False,
-    ftrace: bool = False,
+    options: Options = STANDARD,
     place: Place | None = None,
     blame: Blame | None = None,
     on_progress: Progress | None = None,
@@ -90,18 +93,13 @@ def convert(
     lifecycles: windows, each with the bios and requests that ended in a stretch of the log, in
     order of time. stacks: the log's call stacks; None: bios get none. facts: further trace
     attributes (name → text or number). to_end: draw the trace up to the last window's end, as for a
-    cut, instead of up to its last event. detail: how much of each bio is drawn. colour: what slices
-    of one colour have in common. every_arrow: draw arrows of all I/O, not of the slowest alone.
-    every_call: draw calls that neither queued nor waited for I/O, too. ftrace: write requests as
-    ftrace's block_io_start and block_io_done, too. place: where the log stands
-    in a trace of several logs; None: alone. blame: who slowed whom, which takes in the windows as
+    cut, instead of up to its last event. place: where the log stands in a trace of several logs;
+    None: alone. blame: who slowed whom, which takes in the windows as
     they come; None: is not drawn. on_progress: called after every window with a copy of the summary
     so far. Raises OutputError when `out` cannot be written.
     """
-    converter = Converter(
-        context, out, stacks, facts, to_end, detail, colour, place, None, every_arrow, every_call,
-        blame, ftrace,
-    )  # fmt: skip
+    how = _Trace(context, stacks, facts or {}, to_end, options)
+    converter = _Converter(how, out, place, blame=blame)
     for window in lifecycles:
         converter.write_window(window)
         del window  # not kept while the next is made
@@ -111,33 +109,38 @@ def convert(
     return converter.summary
 
 
-class Converter:
+@dataclass(frozen=True)
+class _Trace:
+    """What `convert` and `convert_parts` are given of the log, and how it is drawn."""
+
+    context: Context
+    """Grows while the log is read."""
+    stacks: StackNames | None
+    facts: Facts
+    to_end: bool
+    options: Options
+
+
+class _Converter:
     """Writes one trace: `write_window` per window, then `finish`; `summary` counts the contents."""
 
     def __init__(
         self,
-        context: Context,
+        trace: _Trace,
         out: BinaryIO,
-        stacks: StackNames | None = None,
-        facts: Facts | None = None,
-        to_end: bool = False,
-        detail: Detail = Detail.STANDARD,
-        colour: Colour = Colour.AUTO,
         place: Place | None = None,
         lives: LifeReader | None = None,
-        every_arrow: bool = False,
-        every_call: bool = False,
         blame: Blame | None = None,
-        ftrace: bool = False,
     ) -> None:
-        """Take the parameters of `convert`; nothing is written before the first window.
+        """Nothing is written before the first window.
 
-        context: the log's, which grows while it is read. out: stays open. place: where the log
-        stands in the trace; None: alone. lives: gathers the lives of followed objects, the same for
-        all parts of a trace; None: a new one. blame: as for `convert`. `summary` begins with zeros.
+        out: stays open. place, blame: as for `convert`. lives: gathers the lives of followed
+        objects, the same for all parts of a trace; None: a new one.
         """
-        self._to_end, self._detail = to_end, detail
-        self.context, self._facts = context, facts or {}
+        context, options = trace.context, trace.options
+        detail, colour = options.detail, options.colour
+        self._to_end, self._detail = trace.to_end, detail
+        self.context, self._facts = context, trace.facts
         self.summary = PerfettoSummary()
         self._place = place = place or Place.alone(context)
         identity = Identity(place.key, place.trace, place.sequences, place.beside)
@@ -146,7 +149,7 @@ class Converter:
         self._timed = bool(context.clocks) and not place.aligned
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
-        self._stacks = CallStacks(stacks)
+        self._stacks = CallStacks(trace.stacks)
         self._maker = slice_maker(detail, context, names, strings, self._stacks, place, colour)
         self._streams = Streams(
             identity, self._clocks, names, strings, self._stacks, arrows=detail.requests
@@ -155,7 +158,7 @@ class Converter:
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
         full = detail.requests
-        self._flows = FlowMaker(identity.flow(), names, every=every_arrow) if full else None
+        self._flows = FlowMaker(identity.flow(), names, every=options.every_arrow) if full else None
         self._flights = Flights(context)
         self._slow_calls = SlowCalls(context, names, self._flights)
         self._calls = CallMaker(
@@ -165,7 +168,7 @@ class Converter:
             self._tree.threads,
             self._flows,
             detail,
-            every_call,
+            options.every_call,
             self._slow_calls,
         )
         self._commits = CommitMaker(names, self._flows)
@@ -177,7 +180,7 @@ class Converter:
         self._counters = CounterWriter(context, *parts, fine=full, names=names)
         self._slowest = Slowest(context, names, self._flights)
         self._blame = blame
-        self._ftrace = ftrace
+        self._ftrace = options.ftrace
         self._reasons = BlockedReasons(context.wait_stacks) if place.reasons else None
         self._longest = 0, 0
         """Begin and end (ns) of the longest pair of events or life, for a log without I/O."""
@@ -238,7 +241,7 @@ class Converter:
         self._end = max(self._end, self._counters.last)
         self._write_losses(window.loss, losses)
         self._count(window, bios, requests)
-        self._last_window = only_open(window)
+        self._last_window = _only_open(window)
         if len(self._maker.strings) > _MOST_STRINGS:
             fresh = self._streams.forget_strings()
             self._maker.strings = self._calls.strings = self._submissions.strings = fresh
@@ -250,7 +253,6 @@ class Converter:
         return self._counters.held_bytes
 
     def _submitted(self, window: Lifecycles) -> PathTables | None:
-        """Return the window's path where submissions are drawn."""
         return None if self._detail == Detail.BIOS else window.path
 
     def finish(self, until: int = FOREVER) -> None:
@@ -265,14 +267,14 @@ class Converter:
         """
         last = self._last_window
         if last is not None and until != FOREVER:
-            last = without_ended(last)
+            last = _without_ended(last)
         if last is None:
             self._start(None, ())
         else:
             if self._to_end or until != FOREVER:
                 self._end = max(self._end, last.end - 1)
             if len(last.open_bios) or len(last.open_requests):
-                self.write_window(of_open(last))
+                self.write_window(_of_open(last))
             rest = [self._calls.rest(last.tasks), self._interrupts.rest()]
             self._start(last, rest)
             self._write_beside(rest)
@@ -369,7 +371,6 @@ class Converter:
             self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
 
     def _write_ftrace(self, window: Lifecycles, requests: Slices) -> None:
-        """Write requests and waits as ftrace events, as far as they are asked for."""
         if self._ftrace:
             offset = self._clocks.to_boottime
             self._file.packets(block_io(requests, window.requests, offset))
@@ -413,7 +414,6 @@ class Converter:
             self._longest = max(self._longest, found, key=lambda span: span[1] - span[0])
 
     def _write_losses(self, table: LossWindows, losses: Slices) -> None:
-        """Add loss windows to the counter of lost records, and write their slices."""
         self._counters.add_losses(table)
         self.summary.loss_windows += len(losses)
         self._write_beside([losses])
@@ -441,3 +441,179 @@ def _no_flow(_: int) -> int:
 def _beyond(slices: Slices) -> int:
     """Return the largest number in the slices plus one, ignoring bios from before the log."""
     return int(slices.number[slices.number < FIRST_UNRECORDED].max(initial=-1)) + 1
+
+
+def _only_open(window: Lifecycles) -> Lifecycles:
+    """Return the window without what ended in it: what `_of_open` and `_without_ended` need.
+
+    It has the open bios and requests, and of the path what is known of the open bios.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        window,
+        bios=window.bios.take(none),
+        requests=window.requests.take(none),
+        edges=window.edges.take(none),
+        bio_stages=no_stages(),
+        request_stages=no_stages(),
+        loss=window.loss.take(none),
+        path=None if window.path is None else _of_nothing_ended(window.path),
+        sites=None,
+    )
+
+
+def _without_ended(window: Lifecycles) -> Lifecycles:
+    """Return the window with only those open bios and requests that have not completed.
+
+    The others have ended, although their table is that of open ones, and a later window has them
+    among those that ended. A request merged into another has ended, too.
+    """
+    bios, requests = window.open_bios, window.open_requests
+    waits = (requests.complete == NEVER) & (requests.absorbed_by == NEVER)
+    return replace(
+        window, open_bios=bios.take(bios.complete == NEVER), open_requests=requests.take(waits)
+    )
+
+
+def _of_open(window: Lifecycles) -> Lifecycles:
+    """Return an empty window at `window.end` with the open bios and requests as ended ones.
+
+    Converting it writes their slices to the trace's end, or to their completion if one is known. It
+    has no stages, edges, losses, pairs or hits, and nothing in flight; of the path it has what is
+    known of the open bios.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        window,
+        begin=window.end,
+        bios=window.open_bios,
+        requests=window.open_requests,
+        edges=window.edges.take(none),
+        bio_stages=no_stages(),
+        request_stages=no_stages(),
+        open_bios=window.open_bios.take(none),
+        open_requests=window.open_requests.take(none),
+        loss=window.loss.take(none),
+        path=None if window.path is None else _path_of_open(window.path),
+        sites=None,
+    )
+
+
+def _path_of_open(path: PathTables) -> PathTables:
+    """Return the path with the open bios as ended ones.
+
+    Nothing else has rows then, but the tables of bios' requests, which stay.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        _of_nothing_ended(path),
+        bios=path.open_bios,
+        open_bios=path.open_bios.take(none),
+        held=path.open_held,
+        open_held=path.open_held.take(none),
+    )
+
+
+def _of_nothing_ended(path: PathTables) -> PathTables:
+    """Return the path with rows for open bios alone.
+
+    Ended bios, calls, waits, interrupts, drivers' steps, submissions and commits have none; the
+    tables of bios' requests stay.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        path,
+        calls=path.calls.take(none),
+        waits=path.waits.take(none),
+        bios=path.bios.take(none),
+        held=path.held.take(none),
+        interrupts=path.interrupts.take(none),
+        steps=path.steps.take(none),
+        submissions=path.submissions.take(none),
+        commits=path.commits.take(none),
+    )
+
+
+def convert_parts(
+    lifecycles: Iterable[Lifecycles],
+    context: Context,
+    opened: Callable[[int], BinaryIO],
+    limit: int,
+    *,
+    stacks: StackNames | None = None,
+    facts: Facts | None = None,
+    to_end: bool = False,
+    options: Options = STANDARD,
+) -> list[PerfettoSummary]:
+    """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.
+
+    Each opens by itself. A part ends where a window does. A bio or request in flight there is in
+    both parts: in the first it is drawn to the end and marked as open, and it is whole in the part
+    that has its window. That can be the next part also for a bio that completed shortly before the
+    border. Numbers identify it across parts.
+
+    lifecycles: windows, in order of time. opened: called with a part's number 1, 2, …, returns the
+    file to write; closing it is the caller's. A part ends when one more window as large as the
+    largest so far would not fit; it exceeds the limit if the next window is larger, if a single
+    window does, or by slices still open at its end, which are not
+    reckoned. A window without content begins no further part; without any
+    window there is one part. The other parameters are those of `convert`. Raises OutputError when a
+    part cannot be written.
+    """
+    summaries: list[PerfettoSummary] = []
+    part: _Converter | None = None
+    losses, lives = _Losses(), LifeReader(context)
+    largest = 0
+    for window in map(losses.in_time, lifecycles):
+        if part is None:
+            if summaries and _empty(window):
+                continue
+            number = len(summaries) + 1
+            how = _Trace(context, stacks, {**(facts or {}), "part": number}, to_end, options)
+            part = _Converter(how, opened(number), lives=lives)
+            summaries.append(part.summary)
+        before = part.summary.bytes
+        part.write_window(window)
+        largest = max(largest, part.summary.bytes - before)
+        if part.summary.bytes + part.held_bytes + largest + _END_BYTES > limit:
+            part.finish(window.end)
+            part = None
+    if not summaries:
+        how = _Trace(context, stacks, facts or {}, to_end, options)
+        part = _Converter(how, opened(1))
+        summaries.append(part.summary)
+    if part is not None:
+        part.finish()
+    return summaries
+
+
+def _empty(window: Lifecycles) -> bool:
+    """Return whether a window has nothing to draw.
+
+    That is, neither bios nor requests, losses, calls, waits, submissions, commits, hits or pairs.
+    """
+    tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
+    path = window.path
+    beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]
+    sites = window.sites
+    beside += [] if sites is None else [sites.hits, sites.pairs]
+    return not any(len(table) for table in (*tables, *beside))
+
+
+class _Losses:
+    """Holds loss windows back until their time: a log with an index reports all of them at once."""
+
+    def __init__(self) -> None:
+        self._waiting: list[LossWindows] = []
+
+    def in_time(self, window: Lifecycles) -> Lifecycles:
+        """Return the window with the loss windows that began before its end.
+
+        Among them are those that earlier windows brought, if they are not returned yet. The others
+        wait for a later call. The final window, which is empty (begin == end), gets all the rest.
+        """
+        waiting = LossWindows.concatenate([*self._waiting, window.loss])
+        final = window.begin == window.end
+        due = (waiting.start < window.end) | final
+        self._waiting = [waiting.take(~due)]
+        return replace(window, loss=waiting.take(due))

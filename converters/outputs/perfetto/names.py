@@ -288,6 +288,24 @@ class Colour(StrEnum):
     """A bio, its requests, and the bios and requests of lower devices that serve it."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """How a log is drawn."""
+
+    detail: Detail = Detail.STANDARD
+    """How much of each bio is drawn."""
+    colour: Colour = Colour.AUTO
+    every_arrow: bool = False
+    """Draw arrows of all I/O, not of the slowest alone."""
+    every_call: bool = False
+    """Draw calls that neither queued nor waited for I/O, too."""
+    ftrace: bool = False
+    """Write requests as ftrace's block_io_start and block_io_done, too."""
+
+
+STANDARD = Options()
+
+
 class Interned:
     """Numbers texts in the order of their first use, from `first` on."""
 

@@ -8,7 +8,7 @@ longer times and larger numbers take more bytes, merged bios have fewer requests
 from dataclasses import dataclass
 
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.names import Detail, Options
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,17 @@ _FTRACE, _FLOWS = 54, 110
 """Bytes of a request's block_io_start and block_io_done, and of a bio's arrows (with the path)."""
 
 
-def expected(
-    window: Lifecycles,
-    detail: Detail,
-    *,
-    every_arrow: bool = False,
-    every_call: bool = False,
-    ftrace: bool = False,
-) -> int:
+def expected(window: Lifecycles, options: Options) -> int:
     """Return about how many bytes a window's slices take, when drawn as `convert` would."""
+    detail = options.detail
     costs = _COSTS[detail]
     total = costs.bio * len(window.bios) + costs.stage * len(window.bio_stages.owner)
     if detail.requests:
-        total += (costs.request + _FTRACE * ftrace) * len(window.requests)
+        total += (costs.request + _FTRACE * options.ftrace) * len(window.requests)
     total += costs.request_stage * len(window.request_stages.owner)
     if (path := window.path) is not None:
-        calls, io = path.calls, path.calls.with_io | every_call
-        total += _FLOWS * len(window.bios) * (every_arrow and detail.requests)
+        calls, io = path.calls, path.calls.with_io | options.every_call
+        total += _FLOWS * len(window.bios) * (options.every_arrow and detail.requests)
         total += _CALL[detail] * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
             detail == Detail.FULL
         )

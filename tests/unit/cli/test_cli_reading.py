@@ -21,7 +21,7 @@ import biotrail
 from biotrail.cli import convert, dump, info
 from biotrail.cli.converting import perfetto
 from biotrail.converters.outputs.perfetto.convert import convert as convert_trace
-from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.outputs.perfetto.sizes import expected
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter
@@ -752,7 +752,7 @@ def test_what_is_expected_is_about_what_comes(detail: Detail) -> None:
     # GIVEN a recorded log / WHEN it is drawn THEN its size is about what was expected
     trace, out = Trace(SAMPLE), io.BytesIO()
     windows = list(trace.lifecycles())
-    convert_trace(iter(windows), trace.context, out, detail=detail)
-    ratio = out.tell() / sum(expected(window, detail) for window in windows)
+    convert_trace(iter(windows), trace.context, out, options=Options(detail=detail))
+    ratio = out.tell() / sum(expected(window, Options(detail)) for window in windows)
     # A log as short as this one is drawn nearly in full.
     assert 0.5 < ratio < (4 if detail == Detail.STANDARD else 2.5)

@@ -210,7 +210,6 @@ class Slices:
 
 
 def _no_stages(count: int) -> StageColumns:
-    """Return the stages of `count` slices that have none."""
     none = np.zeros(0, dtype=np.int64)
     zeros = np.zeros(count, dtype=np.int64)
     return StageColumns(zeros, zeros, none.astype(np.uint16), none, none)

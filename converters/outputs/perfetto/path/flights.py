@@ -116,7 +116,6 @@ class Flights:
         return self._named(disk, now.take((now.dev == disk) & ~own), begin, end)
 
     def _named(self, dev: int, flights: _Flight, begin: int, end: int) -> str:
-        """Return what a device had in flight from begin to end, in words."""
         begin, missing = max(begin, self._floor), begin < self._floor
         span = _within(flights, begin, end)
         flights, span = flights.take(span > 0), span[span > 0]
@@ -142,13 +141,11 @@ class Flights:
 
 
 def _within(flights: _Flight, begin: int, end: int) -> I64:
-    """Return for how many ns of a span each bio was in flight."""
     span = np.minimum(flights.end, end) - np.maximum(flights.queue, begin)
     return np.asarray(np.maximum(span, 0), dtype=np.int64)
 
 
 def _busiest(flights: _Flight, begin: int, end: int) -> int:
-    """Return the device whose bios were in flight for the longest time in all."""
     dev, place = np.unique(flights.dev, return_inverse=True)
     sums = sum_by(place.reshape(-1).astype(np.int64), _within(flights, begin, end), len(dev))
     return int(dev[np.argmax(sums)])

@@ -76,7 +76,6 @@ class _Completions(Table):
 
 
 def _none() -> _Completions:
-    """Return no completions."""
     none = np.zeros(0, dtype=np.int64)
     return _Completions(none, none, none, none, none, none, none.astype(np.uint32))
 

@@ -64,7 +64,6 @@ class SlowCalls:
     def _slice(
         self, slices: Slices, table: Calls, at: int, waits: Waits, tasks: Tasks
     ) -> SlowSlice:
-        """Return the call of slice `at` with its waits."""
         one = table.take(np.array([at]))
         task, result, start = int(one.task[0]), int(one.result[0]), int(slices.start[at])
         name = self.names.text(int(slices.name[at]))
@@ -96,7 +95,6 @@ class SlowCalls:
         return SlowSlice(shown, start, end, facts, stages, 0, name)
 
     def _named(self, reason: int) -> str:
-        """Return the name of a wait's slice."""
         said = "fs" in self.context.path_parts and reason != WaitReason.UNKNOWN
         return WAIT_REASON_NAMES[WaitReason(reason)] if said else BLOCKED
 

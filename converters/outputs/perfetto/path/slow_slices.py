@@ -9,6 +9,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 
 from biotrail.converters.outputs.perfetto.names import STAGE
 from biotrail.converters.outputs.perfetto.tracks.lanes import LanePool
+from biotrail.converters.outputs.perfetto.tracks.tracks import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.recorder.schema.strings import characters
 
@@ -71,19 +72,3 @@ def _slice(one: SlowSlice, category: str, track: int) -> list[TracePacket]:
             packets += [begin_packet(track, start, name, STAGE), end_packet(track, end)]
             last = end
     return [*packets, end_packet(track, one.end)]
-
-
-def begin_packet(track: int, at: int, name: str, category: str) -> TracePacket:
-    """Return the packet that begins a slice on the track with that uuid. at: ns."""
-    packet = TracePacket(timestamp=at)
-    event = packet.track_event
-    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, name
-    event.categories.append(category)
-    return packet
-
-
-def end_packet(track: int, at: int) -> TracePacket:
-    """Return the packet that ends the track's innermost slice. at: ns."""
-    packet = TracePacket(timestamp=at)
-    packet.track_event.type, packet.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
-    return packet

@@ -145,11 +145,9 @@ class SubmissionMaker:
 
 
 def _failed(rows: Submissions) -> Bool:
-    """Return which of them completed with an error."""
     return np.asarray((rows.completed != NEVER) & (rows.result < 0), dtype=np.bool_)
 
 
 def _interned(table: Interned, values: NDArray[np.integer[Any]], name: Callable[[int], str]) -> U64:
-    """Return the interned id of each value's name."""
     found, codes = distinct(values)
     return np.array([table.id(name(int(one))) for one in found], dtype=np.uint64)[codes]

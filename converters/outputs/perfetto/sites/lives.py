@@ -18,9 +18,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
-from biotrail.converters.outputs.perfetto.path.slow_slices import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.sites.joined import life_flow
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+from biotrail.converters.outputs.perfetto.tracks.tracks import Identity, begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.converters.sites.building import Followed, LifeReader
 from biotrail.converters.sites.tables import Following
@@ -90,7 +89,6 @@ class LifeWriter:
         return self._of(self._reader.rest())
 
     def _of(self, lives: Iterable[Followed]) -> list[TracePacket]:
-        """Return the packets of lives, and note their times."""
         found: list[TracePacket] = []
         for one in lives:
             life = one.life
@@ -134,7 +132,6 @@ class LifeWriter:
         yield from self._contexts(life, track)
 
     def _group_packet(self, following: Following) -> TracePacket:
-        """Return the descriptor of the group of all lives, below the log's root."""
         packet = TracePacket()
         group = packet.track_descriptor
         group.uuid, group.parent_uuid = self._group, self._tree.root
@@ -143,7 +140,6 @@ class LifeWriter:
         return packet
 
     def _track(self, life: Life, following: Following, uuid: int) -> TracePacket:
-        """Return the descriptor of a life's track."""
         packet = TracePacket()
         track = packet.track_descriptor
         track.uuid, track.parent_uuid = uuid, self._group
@@ -155,7 +151,6 @@ class LifeWriter:
         return packet
 
     def _contexts(self, life: Life, above: int) -> Iterator[TracePacket]:
-        """Yield the lanes of a life's contexts, and the slices on them."""
         ends: list[int] = []
         tracks: list[int] = []
         arrows = self._arrows(life)
@@ -185,7 +180,6 @@ class LifeWriter:
 
 
 def _lane(uuid: int, above: int) -> TracePacket:
-    """Return the descriptor of a lane of contexts; all of a life are drawn as one track."""
     packet = TracePacket()
     track = packet.track_descriptor
     track.uuid, track.parent_uuid, track.name = uuid, above, CONTEXTS
@@ -261,7 +255,6 @@ def _value(value: int) -> str:
 
 
 def _begin(track: int, at: int, name: str, facts: dict[str, Any]) -> TracePacket:
-    """Return a BEGIN packet with arguments."""
     packet = begin_packet(track, at, name, FOLLOWED)
     event = packet.track_event
     for key, value in facts.items():

@@ -75,7 +75,6 @@ class PairMaker:
         return slices
 
     def _groups(self, pairs: Pairs) -> I64:
-        """Return per row its track's number, (n,)."""
         keys, of = distinct(pairs.pair, pairs.key0, pairs.key1)
         codes = [self._code(*key) for key in keys]
         return np.array(codes, np.int64)[of]
@@ -97,7 +96,6 @@ class PairMaker:
         return code
 
     def _names(self, pairs: Pairs) -> np.ndarray:
-        """Return per row the id of its slice's name."""
         found, of = distinct(pairs.pair, pairs.by)
         ids = np.array([self._name(pair, value) for pair, value in found], np.uint64)
         return ids[of]

@@ -369,17 +369,14 @@ class SliceMaker:
         self._host(slices)
 
     def _host(self, slices: Slices) -> None:
-        """Add the host's name where the trace holds several logs."""
         if self.place.host and len(slices):
             iid = self.strings.id(self.place.host)
             slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
 
     def _status(self, table: Bios | Requests) -> U64:
-        """Return per row the interned name of its status."""
         return self._mapped(table.status, self.context.status_name)
 
     def _certainty(self, table: Bios | Requests) -> U64:
-        """Return per row the interned name of its certainty."""
         certainty = [self.strings.id(name) for name in _CERTAINTIES]
         return np.array(certainty, dtype=np.uint64)[table.certainty]
 

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw a trace's slowest I/Os on a track of their own, and find where to look first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+from numpy.typing import NDArray
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
 
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
 from biotrail.converters.calls.names import name_of_call
@@ -24,9 +31,70 @@ from biotrail.converters.outputs.perfetto.packets.ranking import episodes
 from biotrail.converters.outputs.perfetto.packets.texts import size_text
 from biotrail.converters.outputs.perfetto.path.flights import Flights
 from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
-from biotrail.converters.outputs.perfetto.slices.blamed import Blame, mark
 from biotrail.converters.outputs.perfetto.tracks.tree import Tree
 from biotrail.recorder.schema.durations import duration
+from biotrail.recorder.schema.strings import shown
+
+# Draw who slowed whom: culprits of the slowest I/Os, and how much of victims' I/O waits.
+
+GROUP = "waiting because of others"
+RANK = 2
+_MOST = 5
+"""Culprits that an I/O has as arguments."""
+_DESCRIPTION = (
+    "How many I/Os of this container, unit, cgroup or process wait because of others' I/O, on "
+    "average: the time that others cost each of them, spread from its queue to its completion."
+)
+
+
+class Blame(Protocol):
+    """Who slowed whom, once all windows were taken in (`analysis.blame.timeline`)."""
+
+    def finish(self) -> None:
+        """Take in what is left, after the last window."""
+
+    def behind(self, number: int) -> list[tuple[str, int]]:
+        """Return (culprit, ns) of a bio, the most first."""
+
+    def waiting(self) -> Iterable[tuple[str, I64, NDArray[np.float64]]]:
+        """Return (victim, times in ns, how many of its I/Os wait for others from then on)."""
+
+
+def mark(event: TrackEvent, behind: list[tuple[str, int]], latency: int) -> None:
+    """Add the argument `behind`: for each culprit its name, ns, and share of the latency in %."""
+    if not behind:
+        return
+    told = event.debug_annotations.add(name="behind")
+    for culprit, ns in behind[:_MOST]:
+        one = told.array_values.add()
+        one.dict_entries.add(name="culprit", string_value=shown(culprit))
+        one.dict_entries.add(name="wait_ns", uint_value=ns)
+        one.dict_entries.add(name="percent", double_value=round(100 * ns / latency, 1))
+
+
+def counters(blame: Blame, tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
+    """Yield victims' tracks, below the log's root, and their samples from begin to end, ns."""
+    group = tree.identity.uuid(GROUP)
+    for number, (victim, times, values) in enumerate(blame.waiting()):
+        if not number:
+            above = TrackDescriptor(uuid=group, parent_uuid=tree.root, name=GROUP)
+            above.sibling_order_rank = RANK
+            yield TracePacket(track_descriptor=above)
+        track = TrackDescriptor(
+            uuid=tree.identity.uuid(f"{GROUP} {victim}"),
+            parent_uuid=group,
+            name=shown(victim),
+            description=_DESCRIPTION,
+            counter=CounterDescriptor(unit_name="I/Os", y_axis_share_key=GROUP),
+        )
+        yield TracePacket(track_descriptor=track)
+        for at, value in zip(times.tolist(), values.tolist(), strict=True):
+            packet = TracePacket(timestamp=min(max(at, begin), end))
+            packet.track_event.type = TrackEvent.TYPE_COUNTER
+            packet.track_event.track_uuid = track.uuid
+            packet.track_event.double_counter_value = value
+            yield packet
+
 
 WITH_ARROWS = 10
 """The slowest I/Os whose arrows to and from calls, requests and lower bios are drawn by default."""

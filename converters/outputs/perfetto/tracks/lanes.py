@@ -23,7 +23,6 @@ FOREVER = np.iinfo(np.int64).max
 
 
 def _empty() -> I64:
-    """Return an empty array."""
     return np.zeros(0, dtype=np.int64)
 
 

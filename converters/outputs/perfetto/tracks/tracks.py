@@ -15,6 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     ClockSnapshot,
     TracePacket,
     TrackDescriptor,
+    TrackEvent,
 )
 
 from biotrail.converters.events.tables import I64, U64, Bool
@@ -140,6 +141,22 @@ def framed(packets: Iterable[TracePacket]) -> bytes:
         data = packet.SerializeToString()
         out += [tag(1, 2), varint(len(data)), data]
     return b"".join(out)
+
+
+def begin_packet(track: int, at: int, name: str, category: str) -> TracePacket:
+    """Return the packet that begins a slice on the track with that uuid. at: ns."""
+    packet = TracePacket(timestamp=at)
+    event = packet.track_event
+    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, name
+    event.categories.append(category)
+    return packet
+
+
+def end_packet(track: int, at: int) -> TracePacket:
+    """Return the packet that ends the track's innermost slice. at: ns."""
+    packet = TracePacket(timestamp=at)
+    packet.track_event.type, packet.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
+    return packet
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
-from biotrail.converters.outputs.otf2.files import check_room
+from biotrail.converters.outputs.otf2.records import check_room
 from biotrail.recorder.schema.errors import ConversionError, OutputError
 from biotrail.recorder.schema.records import Kind
 from tests.support import captures

@@ -26,8 +26,8 @@ from biotrail.converters.outputs.otf2.events import (
     WrittenBegins,
     finished_events,
 )
-from biotrail.converters.outputs.otf2.files import CHUNK_BYTES
 from biotrail.converters.outputs.otf2.operations import bio_operations, request_operations
+from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support import captures, path_sample
 from tests.support.file_logs import MOUNTS

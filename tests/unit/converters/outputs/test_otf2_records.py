@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
-from biotrail.converters.outputs.otf2.files import CHUNK_BYTES
+from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures
@@ -137,7 +137,7 @@ def test_a_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("biotrail.converters.outputs.otf2.files.EventFile._flush", full)
+    monkeypatch.setattr("biotrail.converters.outputs.otf2.records.EventFile._flush", full)
     # WHEN converted / THEN the error names the directory, and nothing is left
     rows = bios({"queue": START, "complete": START + 1})
     with pytest.raises(OutputError, match=r"a: OTF2 cannot be written: No space left"):

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 import biotrail
-from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, CALL, SUBMISSION, Detail
-from biotrail.converters.outputs.perfetto.parts import convert_parts
+from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
+from biotrail.converters.outputs.perfetto.names import (
+    ARGUMENTS,
+    BIO,
+    CALL,
+    SUBMISSION,
+    Detail,
+    Options,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA
 from biotrail.converters.submissions.names import name_of_operation
@@ -128,7 +134,7 @@ def test_the_report_is_printed_and_a_table(cli: Cli, path: Path) -> None:
 
 def trace_of(log: SubmissionLog, detail: Detail = Detail.STANDARD) -> Read:
     source, out = Trace(io.BytesIO(log.data())), io.BytesIO()
-    convert(source.lifecycles(), source.context, out, detail=detail)
+    convert(source.lifecycles(), source.context, out, options=Options(detail=detail))
     return read(out.getvalue())
 
 

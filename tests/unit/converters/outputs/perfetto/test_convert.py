@@ -27,12 +27,13 @@ from biotrail.converters.outputs.perfetto.names import (
     STAGE_TITLES,
     SUBMISSION,
     Detail,
+    Options,
 )
 from biotrail.converters.outputs.perfetto.packets.ranking import DETAILED
 from biotrail.converters.outputs.perfetto.tracks import lanes
 from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
-from biotrail.converters.outputs.perfetto.tracks.merged import Named
-from biotrail.converters.outputs.perfetto.tracks.merged import places as named_places
+from biotrail.converters.outputs.perfetto.tracks.place import Named
+from biotrail.converters.outputs.perfetto.tracks.place import places as named_places
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures, cut_logs, paths
@@ -459,7 +460,7 @@ def test_the_slowest_are_drawn_in_full_and_the_others_in_brief(cli: Cli, tmp_pat
     context, found = Trace(log).context, {}
     for detail in (Detail.FULL, Detail.STANDARD):
         out = io.BytesIO()
-        convert(Trace(log).lifecycles(3000), context, out, detail=detail)
+        convert(Trace(log).lifecycles(3000), context, out, options=Options(detail=detail))
         found[detail] = read(out.getvalue())
     for category in ("bio", "request"):
         full, standard = (places(found[d], category) for d in (Detail.FULL, Detail.STANDARD))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.names import Detail, Options
 from tests.support.perfetto_check import read
 from tests.support.perfetto_make import PREFLUSH, WRITE, Scene, context, direct, request
 from tests.support.perfetto_scenes import LABELS, T, scenes, trace_of
@@ -179,7 +179,7 @@ FLUSH = {"bytes": 0, "opf": WRITE | PREFLUSH}
 
 def states(scene, windows=(), detail=Detail.STANDARD):
     out = io.BytesIO()
-    convert(scene.windows(windows), context(), out, detail=detail)
+    convert(scene.windows(windows), context(), out, options=Options(detail=detail))
     trace = read(out.getvalue())
     return [(s.name, s.start - T, s.end - T) for s in trace.slices("state")]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import Detail
-from biotrail.converters.outputs.perfetto.parts import convert_parts
+from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
+from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
@@ -213,7 +212,8 @@ def made(path: Path, follow: FollowFacts, *, timed: bool = False, twice: bool = 
 
 def traced_beside_io(log: Path, window: int, detail: Detail = Detail.FULL) -> Read:
     trace, out = Trace(log), io.BytesIO()
-    convert(trace.lifecycles(window), trace.context, out, detail=detail, every_arrow=True)
+    options = Options(detail=detail, every_arrow=True)
+    convert(trace.lifecycles(window), trace.context, out, options=options)
     return read(out.getvalue())
 
 

@@ -12,7 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.tables import Stages
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
 from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.packets.encode import Rows, tag, varint, widths
 from biotrail.converters.outputs.perfetto.slices import times
@@ -265,7 +265,7 @@ def test_stages_find_their_slices(monkeypatch, loops, shape):
 
 def converted(log, detail, window):
     trace, out = Trace(log), io.BytesIO()
-    convert(trace.lifecycles(window), trace.context, out, detail=detail)
+    convert(trace.lifecycles(window), trace.context, out, options=Options(detail=detail))
     return out.getvalue()
 
 

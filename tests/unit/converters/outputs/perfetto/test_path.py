@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli.main import main
-from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,
@@ -19,8 +19,8 @@ from biotrail.converters.outputs.perfetto.names import (
     INTERRUPT,
     REQUEST,
     Detail,
+    Options,
 )
-from biotrail.converters.outputs.perfetto.parts import convert_parts
 from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
@@ -34,7 +34,7 @@ from tests.support.stack_logs import DEV, START
 
 def trace_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
     source, out = Trace(io.BytesIO(log.data(**how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out, every_call=True)
+    convert(source.lifecycles(size), source.context, out, options=Options(every_call=True))
     return read(out.getvalue())
 
 
@@ -252,7 +252,7 @@ def test_calls_that_only_wait_long_are_drawn_on_request() -> None:
     drawn = {}
     for every in (False, True):
         out = io.BytesIO()
-        convert(source.lifecycles(), source.context, out, every_call=every)
+        convert(source.lifecycles(), source.context, out, options=Options(every_call=every))
         drawn[every] = [one.name for one in read(out.getvalue()).slices(CALL)]
     # THEN the second is drawn where all calls are asked for
     assert drawn == {False: ["pread64"], True: ["pread64", "fsync"]}
@@ -331,7 +331,8 @@ SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
 
 def arrows_of(data: bytes | Path, size: int = 1_000_000, detail: Detail = Detail.FULL) -> Read:
     source, out = Trace(io.BytesIO(data) if isinstance(data, bytes) else data), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out, detail=detail, every_arrow=True)
+    options = Options(detail=detail, every_arrow=True)
+    convert(source.lifecycles(size), source.context, out, options=options)
     return read(out.getvalue())
 
 
@@ -589,7 +590,7 @@ def test_calls_behind_the_last_bio_are_in_a_part_of_their_own() -> None:
         files.append(io.BytesIO())
         return files[-1]
 
-    convert_parts(source.lifecycles(1), source.context, opened, 1, every_call=True)
+    convert_parts(source.lifecycles(1), source.context, opened, 1, options=Options(every_call=True))
     # THEN each call is in one of the parts
     calls = [call for file in files for call in read(file.getvalue()).slices(CALL)]
     assert sorted(call.start - START for call in calls) == [500, 10**9, 2 * 10**9, 3 * 10**9]

@@ -13,7 +13,13 @@ from biotrail.converters.analysis.blame import timeline
 from biotrail.converters.analysis.blame.timeline import Timeline, _spread
 from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import ARGUMENTS, REQUEST, STAGE_TITLES, Colour
+from biotrail.converters.outputs.perfetto.names import (
+    ARGUMENTS,
+    REQUEST,
+    STAGE_TITLES,
+    Colour,
+    Options,
+)
 from biotrail.converters.outputs.perfetto.packets.columns import Slices
 from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
 from biotrail.converters.outputs.perfetto.packets.texts import size_text
@@ -117,7 +123,7 @@ def test_slices_share_colours_by_operation_or_by_family(colour, expected, window
     # GIVEN a bio of a stacked device and its lower one, and one that passes through a disk alone
     scene, out = Scene(bios=STACK, requests=REQUESTS), io.BytesIO()
     # WHEN they are coloured so, in windows or not
-    convert(scene.windows(windows), context(), out, colour=Colour(colour))
+    convert(scene.windows(windows), context(), out, options=Options(colour=Colour(colour)))
     trace = read(out.getvalue())
     # THEN a family shares a colour where it is asked for, or where it is on several devices
     slices = [*trace.slices("bio"), *trace.slices("request")]
